@@ -1,0 +1,284 @@
+//! Reads a YAML or JSON document and reports *every* mistake in it, not the first.
+//!
+//! A derive would stop at the first wrong field. Here each read either gives a value or notes a mistake
+//! (where, what, what was expected) and goes on, so that an operator mends a file once. Keys that nobody read are
+//! mistakes, too. Used by the agent's configuration and by the static identity file.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
+
+/// One mistake in a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where: a path such as `pods[2].address`.
+    pub path: String,
+    /// What stands there, shortened.
+    pub found: String,
+    /// What was expected.
+    pub expected: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: found {}, expected {}", self.path, self.found, self.expected)
+    }
+}
+
+/// All mistakes of one document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for mistake in &self.0 {
+            writeln!(f, "  {mistake}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+type Notes = Rc<RefCell<Vec<Mistake>>>;
+
+/// A document being read, and the mistakes found so far.
+#[derive(Debug)]
+pub struct Document {
+    root: Value,
+    notes: Notes,
+}
+
+impl Document {
+    /// Parses YAML (JSON is YAML).
+    ///
+    /// # Errors
+    /// One mistake, when the text is not YAML at all; its path is the line and column.
+    pub fn parse(text: &str) -> Result<Self, Mistakes> {
+        match serde_saphyr::from_str::<Value>(text) {
+            Ok(root) => Ok(Self { root, notes: Notes::default() }),
+            Err(error) => Err(Mistakes(vec![Mistake {
+                path: "the document".into(),
+                found: shorten(&error.to_string()),
+                expected: "valid YAML with each key once".into(),
+            }])),
+        }
+    }
+
+    /// The outermost table.
+    pub fn root(&self) -> Table<'_> {
+        Node { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
+    }
+
+    /// The result of reading: `value` if no mistake was noted.
+    ///
+    /// # Errors
+    /// Every mistake, in document order of reading.
+    pub fn finish<T>(self, value: T) -> Result<T, Mistakes> {
+        let notes = self.notes.take();
+        if notes.is_empty() { Ok(value) } else { Err(Mistakes(notes)) }
+    }
+}
+
+/// A place in the document, present or not.
+#[derive(Debug, Clone)]
+pub struct Node<'d> {
+    value: Option<&'d Value>,
+    path: String,
+    notes: Notes,
+}
+
+impl<'d> Node<'d> {
+    /// Whether anything stands here. `null` counts as nothing.
+    pub fn is_present(&self) -> bool {
+        self.value.is_some_and(|value| !value.is_null())
+    }
+
+    /// Where this is, as mistakes name it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Notes that what stands here is not what was expected.
+    pub fn mistake(&self, expected: impl Into<String>) {
+        let found = match self.value {
+            None | Some(Value::Null) => "nothing".to_owned(),
+            Some(value) => shorten(&value.to_string()),
+        };
+        self.note(found, expected);
+    }
+
+    fn note(&self, found: String, expected: impl Into<String>) {
+        let path = if self.path.is_empty() { "the document".to_owned() } else { self.path.clone() };
+        self.notes.borrow_mut().push(Mistake { path, found, expected: expected.into() });
+    }
+
+    /// The table here; a mistake and an empty table when something else stands here.
+    pub fn table(&self) -> Table<'d> {
+        let map = match self.value {
+            Some(Value::Object(map)) => Some(map),
+            None | Some(Value::Null) => None,
+            Some(_) => {
+                self.mistake("a table of keys");
+                None
+            }
+        };
+        Table { map, node: self.clone(), read: RefCell::default() }
+    }
+
+    /// The elements here; none when absent, a mistake when it is not a list.
+    pub fn list(&self) -> Vec<Node<'d>> {
+        match self.value {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) => items
+                .iter()
+                .enumerate()
+                .map(|(i, value)| Node {
+                    value: Some(value),
+                    path: format!("{}[{i}]", self.path),
+                    notes: self.notes.clone(),
+                })
+                .collect(),
+            Some(_) => {
+                self.mistake("a list");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Text here, converted. `None` when absent or (with a mistake noted) not convertible.
+    pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let converted = match self.value {
+            None | Some(Value::Null) => return None,
+            Some(Value::String(text)) => convert(text),
+            // YAML reads 8080 and 1.5 as numbers; a port or a version may be meant as text.
+            Some(Value::Number(number)) => convert(&number.to_string()),
+            Some(_) => None,
+        };
+        if converted.is_none() {
+            self.mistake(expected);
+        }
+        converted
+    }
+
+    /// A whole number within `range`. `None` when absent or (with a mistake noted) anything else.
+    pub fn number(&self, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        match self.value {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let number = value.as_u64().filter(|n| range.contains(n));
+                if number.is_none() {
+                    self.mistake(format!("a whole number from {} to {}", range.start(), range.end()));
+                }
+                number
+            }
+        }
+    }
+
+    /// `true` or `false`. `None` when absent or (with a mistake noted) anything else.
+    pub fn boolean(&self) -> Option<bool> {
+        match self.value {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(value)) => Some(*value),
+            Some(_) => {
+                self.mistake("true or false");
+                None
+            }
+        }
+    }
+}
+
+/// A table being read. Dropping it notes every key that nobody asked for.
+#[derive(Debug)]
+pub struct Table<'d> {
+    map: Option<&'d Map<String, Value>>,
+    node: Node<'d>,
+    read: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'d> Table<'d> {
+    /// The place under `key`, present or not.
+    pub fn key(&self, key: &'static str) -> Node<'d> {
+        self.read.borrow_mut().insert(key);
+        let path =
+            if self.node.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.node.path) };
+        Node { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
+    }
+
+    /// As [`Table::key`], and a mistake when nothing stands there.
+    pub fn required(&self, key: &'static str, expected: &str) -> Node<'d> {
+        let node = self.key(key);
+        if !node.is_present() {
+            node.mistake(expected);
+        }
+        node
+    }
+
+    /// Every key with its place, for tables whose keys are the user's own.
+    pub fn entries(&self) -> Vec<(&'d str, Node<'d>)> {
+        let Some(map) = self.map else { return Vec::new() };
+        map.iter()
+            .map(|(key, value)| {
+                let path = format!("{}.{key}", self.node.path);
+                (key.as_str(), Node { value: Some(value), path, notes: self.node.notes.clone() })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        let read = self.read.borrow();
+        // A table read through `entries` asks for no key by name; all of its keys were seen.
+        let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
+        for key in map.keys().filter(|key| !read.contains(key.as_str())) {
+            let known = read.iter().copied().collect::<Vec<_>>().join(", ");
+            self.node.note(format!("the unknown key {key:?}"), format!("one of: {known}"));
+        }
+    }
+}
+
+/// Longest part of a wrong value that a message repeats, in characters.
+const SHOWN: usize = 80;
+
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        let document = Document::parse("port: many\nlist: [1, x]\nflag: 3\ntypo: 1\n").unwrap();
+        {
+            let root = document.root();
+            assert_eq!(root.key("port").number(1..=65535), None);
+            for item in root.key("list").list() {
+                let _ = item.number(0..=9);
+            }
+            assert_eq!(root.key("flag").boolean(), None);
+            assert!(root.required("name", "a name").text("a name", |t| Some(t.to_owned())).is_none());
+        }
+        let mistakes = document.finish(()).unwrap_err();
+        let text = mistakes.to_string();
+        assert_eq!(mistakes.0.len(), 5, "{text}");
+        for part in ["port: found \"many\"", "list[1]", "flag: found 3", "name: found nothing", "\"typo\""] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_not_yaml_is_one_clear_mistake() {
+        let mistakes = Document::parse("a: [1, 2").unwrap_err();
+        assert_eq!(mistakes.0.len(), 1);
+    }
+}

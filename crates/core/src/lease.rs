@@ -1,0 +1,95 @@
+//! A credential with its validity, the instant its refresh is due, and the floor its cloud's SDKs need.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// How much life an answer must still carry, per cloud.
+///
+/// `hard` is the floor: the largest refresh window of any SDK plus a margin. `target` is where renewal
+/// starts. Source of both: the table in section 4.4 of the SDK study (Google: Node refreshes 300 s early,
+/// so 6 min and 10 min; AWS: botocore and Java v1 refresh 15 min early, so 16 min and 25 min).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// Least remaining life any answer may carry.
+    pub hard: Duration,
+    /// Remaining life at which renewal starts.
+    pub target: Duration,
+}
+
+/// Above this lifetime SDKs refresh at half-life (MSAL), so renewal does, too.
+const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
+
+impl Floor {
+    /// Google: 6 minutes, aiming at 10.
+    pub const GOOGLE: Self = Self { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
+
+    /// When to renew a credential that was issued at `issued` and lives for `lifetime`.
+    ///
+    /// `draw` in 0..=1 spreads renewals over the tenth of the wait before the latest good instant, so that
+    /// credentials fetched together are not renewed together. A credential too short for the target is
+    /// renewed at half of its life: the best that can be done for it.
+    pub fn refresh_at(&self, issued: Moment, lifetime: Duration, draw: f64) -> Moment {
+        let half = lifetime / 2;
+        let ahead = if lifetime > LONG_LIFE { half } else { self.target.min(half) };
+        let wait = lifetime.saturating_sub(ahead);
+        issued + wait.mul_f64(1.0 - 0.1 * draw.clamp(0.0, 1.0))
+    }
+
+    /// Whether a credential of this lifetime can be kept above the hard floor at all.
+    pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
+        lifetime / 2 >= self.hard
+    }
+}
+
+/// A credential and its times.
+#[derive(Debug)]
+pub struct Lease<V> {
+    /// The credential.
+    pub value: V,
+    /// When the upstream issued it.
+    pub issued: Moment,
+    /// When it stops being accepted.
+    pub expires: Moment,
+    /// When renewal is due.
+    pub refresh_at: Moment,
+}
+
+impl<V> Lease<V> {
+    /// Life left at `now`; zero once expired.
+    pub fn remaining(&self, now: Moment) -> Duration {
+        self.expires.since(now)
+    }
+
+    /// Whether any life is left.
+    pub fn is_valid(&self, now: Moment) -> bool {
+        now < self.expires
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_hour_is_renewed_with_at_least_the_target_left() {
+        for draw in [0.0, 0.3, 1.0] {
+            let at = Floor::GOOGLE.refresh_at(Moment::from_nanos(0), HOUR, draw);
+            let left = (Moment::from_nanos(0) + HOUR).since(at);
+            assert!(left >= Floor::GOOGLE.target, "{left:?}");
+            assert!(left <= Duration::from_secs(16 * 60), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_life_is_renewed_by_half_and_a_short_one_by_half() {
+        let start = Moment::from_nanos(0);
+        assert_eq!(Floor::GOOGLE.refresh_at(start, 8 * HOUR, 0.0), start + 4 * HOUR);
+        let short = Duration::from_secs(300);
+        assert_eq!(Floor::GOOGLE.refresh_at(start, short, 0.0), start + short / 2);
+        assert!(!Floor::GOOGLE.is_reachable_with(short));
+        assert!(Floor::GOOGLE.is_reachable_with(HOUR));
+    }
+}

@@ -1,0 +1,72 @@
+//! A rate limit that is one atomic word.
+//!
+//! The generic cell rate algorithm (ITU-T I.371): the word holds the theoretical arrival time of the next
+//! conforming event. It lives in the record of whom it limits and dies with it: no map, no timer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// One limiter: `rate` events per second sustained, `burst` at once.
+#[derive(Debug)]
+pub struct Gcra {
+    next: AtomicU64,
+    interval: u64,
+    tolerance: u64,
+}
+
+impl Gcra {
+    /// A limiter that starts with its whole burst available. A rate of zero admits nothing after the burst.
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        let interval = 1_000_000_000 / u64::from(per_second.max(1));
+        Self {
+            next: AtomicU64::new(0),
+            interval,
+            tolerance: interval.saturating_mul(u64::from(burst.max(1)) - 1),
+        }
+    }
+
+    /// Takes one permit, or says how long until one is due.
+    ///
+    /// # Errors
+    /// The wait until the next permit; nothing was taken.
+    pub fn take(&self, now: Moment) -> Result<(), Duration> {
+        let now = now.as_nanos();
+        let mut next = self.next.load(Ordering::Relaxed);
+        loop {
+            let due = next.max(now);
+            if due - now > self.tolerance {
+                return Err(Duration::from_nanos(due - now - self.tolerance));
+            }
+            let after = due.saturating_add(self.interval);
+            match self.next.compare_exchange_weak(next, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(seen) => next = seen,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admits_the_burst_then_the_rate() {
+        let limit = Gcra::new(10, 5);
+        let start = Moment::from_nanos(1_000_000_000);
+        assert_eq!((0..20).filter(|_| limit.take(start).is_ok()).count(), 5);
+        let wait = limit.take(start).unwrap_err();
+        assert_eq!(wait, Duration::from_millis(100));
+        assert!(limit.take(start + wait).is_ok());
+        assert!(limit.take(start + wait).is_err());
+    }
+
+    #[test]
+    fn a_second_admits_the_rate() {
+        let limit = Gcra::new(50, 1);
+        let admitted = (0..1000).filter(|ms| limit.take(Moment::from_nanos(ms * 1_000_000)).is_ok()).count();
+        assert_eq!(admitted, 50);
+    }
+}

@@ -1,0 +1,46 @@
+//! A value that must not be seen: no `Debug` text, no `Serialize`, overwritten on drop.
+//!
+//! Overwriting cannot reach copies inside TLS or socket buffers; THREAT-MODEL.md says so.
+
+use std::fmt;
+
+use zeroize::Zeroize;
+
+/// A secret such as a token. Reading it takes a visible call to [`Secret::expose`].
+#[derive(Clone)]
+pub struct Secret<T: Zeroize>(T);
+
+impl<T: Zeroize> Secret<T> {
+    /// Wraps a value; from here on it leaves only through [`Secret::expose`].
+    pub fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value itself. Each caller is a place to review.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Zeroize> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl<T: Zeroize> Drop for Secret<T> {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_nothing_of_the_value() {
+        let text = format!("{:?}", Secret::new(String::from("ya29.very-secret")));
+        assert_eq!(text, "Secret(…)");
+    }
+}
