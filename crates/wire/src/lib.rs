@@ -1,0 +1,35 @@
+//! HTTP/1.1 heads as bytes: in comes a buffer, out comes a head, "more", or a reason to refuse.
+//!
+//! No sockets, no clock, no allocation while parsing. The agent reads requests with it, the load engine
+//! responses. It refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5 and 6):
+//! what is in front of a credential must not guess.
+
+pub mod body;
+pub mod limits;
+pub mod request;
+pub mod response;
+pub mod write;
+
+pub use body::{Body, BodyDecoder, Framing};
+pub use httparse::Header;
+pub use limits::Limits;
+pub use request::{RequestError, RequestHead, Slots, parse_request};
+pub use response::{ResponseError, ResponseHead, parse_response};
+
+/// The HTTP version of a head. Anything else is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0: connections close unless both sides say keep-alive.
+    Http10,
+    /// HTTP/1.1: connections stay open unless one side says close.
+    Http11,
+}
+
+/// What parsing a buffer gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<T> {
+    /// A whole head and how many bytes of the buffer it took.
+    Complete(T, usize),
+    /// The buffer holds the start of a head and no reason to refuse it yet.
+    Partial,
+}

@@ -1,0 +1,20 @@
+//! Sizes a peer may not exceed.
+
+/// Most headers in one head. Real metadata clients send under ten; browsers under thirty.
+pub const MAX_HEADERS: usize = 64;
+
+/// Limits of one head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes in a head, the empty line included.
+    pub head: usize,
+    /// Most bytes in a request target.
+    pub target: usize,
+}
+
+impl Default for Limits {
+    /// 16 KiB of head, 8 KiB of target (RFC 9112 section 3 asks for at least 8,000 bytes of request line).
+    fn default() -> Self {
+        Self { head: 16 * 1024, target: 8 * 1024 }
+    }
+}
