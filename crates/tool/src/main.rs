@@ -1,1 +1,58 @@
-fn main() {}
+//! `seawall`, the load laboratory: one file per command, this one only chooses.
+
+mod attack;
+mod emulate;
+mod encode;
+mod flags;
+mod plot;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sends load at an exact rate, shows what came back, and emulates the clouds it is aimed at.
+#[derive(Debug, Parser)]
+#[command(name = "seawall", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send requests at an exact rate or from a fixed number of clients
+    Attack(attack::Args),
+    /// Summarise results: text, json, histograms, or one offline HTML page
+    Report(report::Args),
+    /// Convert results between gob, JSON lines and CSV
+    Encode(encode::Args),
+    /// Draw results as one offline HTML page or SVG
+    Plot(plot::Args),
+    /// Run a cloud on loopback: Google's STS, IAM Credentials and metadata server
+    Emulate(emulate::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(flags::normalise(std::env::args_os()));
+    let done = match cli.command {
+        Command::Attack(args) => attack::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Encode(args) => encode::run(args),
+        Command::Plot(args) => plot::run(args),
+        Command::Emulate(args) => emulate::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        #[expect(clippy::print_stderr, reason = "the one place where an error leaves the program")]
+        {
+            eprintln!("seawall: {error:#}");
+        }
+        ExitCode::from(exit::BAD_INPUT)
+    })
+}
+
+/// Exit codes; `--help` of each command lists those it uses.
+mod exit {
+    /// Bad flags, bad files, an unusable address: nothing was sent.
+    pub(crate) const BAD_INPUT: u8 = 1;
+}
