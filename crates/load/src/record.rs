@@ -1,0 +1,306 @@
+//! One answered (or failed) request, as vegeta 12 writes it down.
+//!
+//! The engine's writer thread keeps one [`Record`], clears it and fills it again for every request, so that
+//! recording allocates nothing once its buffers have grown. [`crate::results`] turns records into bytes and back;
+//! [`crate::timeline`] sums them. This module knows no format and no socket.
+//!
+//! The fields and their meaning are vegeta's (`lib/results.go`), with one sharper promise: `timestamp` is the instant
+//! at which the request was *due*, and `latency_ns` runs from that instant, so a late generator cannot hide.
+
+use std::fmt;
+
+/// One request and what came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Name of the attack, `-name`.
+    pub attack: String,
+    /// Position in the attack, from 0.
+    pub seq: u64,
+    /// Status code; 0 when no answer came.
+    pub code: u16,
+    /// When the request was due.
+    pub timestamp: Timestamp,
+    /// From [`Record::timestamp`] to the last byte of the answer or to the failure. Signed because the formats are.
+    pub latency_ns: i64,
+    /// Bytes of the request body.
+    pub bytes_out: u64,
+    /// Bytes of the response body.
+    pub bytes_in: u64,
+    /// Why it failed, empty when it did not: a transport error, or the status line outside 200..=399.
+    pub error: String,
+    /// The kept part of the response body.
+    pub body: Vec<u8>,
+    /// Request method.
+    pub method: String,
+    /// Request URL.
+    pub url: String,
+    /// Response headers; absent when there was no response.
+    pub headers: Headers,
+}
+
+impl Record {
+    /// Empties every field and keeps the buffers.
+    pub fn clear(&mut self) {
+        self.attack.clear();
+        self.seq = 0;
+        self.code = 0;
+        self.timestamp = Timestamp::default();
+        self.latency_ns = 0;
+        self.bytes_out = 0;
+        self.bytes_in = 0;
+        self.error.clear();
+        self.body.clear();
+        self.method.clear();
+        self.url.clear();
+        self.headers.clear();
+    }
+
+    /// True when vegeta counts it as a success: status 200..=399.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        (200..400).contains(&self.code)
+    }
+
+    /// When the last byte came, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn end_unix_ns(&self) -> i128 {
+        self.timestamp.unix_ns() + i128::from(self.latency_ns)
+    }
+}
+
+/// An instant with the zone it was written in.
+///
+/// Equality is that of Go's `==` after a round trip: same instant *and* same zone. Go's zero time (year 1, UTC) is
+/// representable, because vegeta omits it from gob and so every reader must be able to produce it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timestamp {
+    seconds: i64,
+    nanos: u32,
+    zone: Zone,
+}
+
+/// Where the clock that stamped a record stood.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Zone {
+    /// UTC itself, written as `Z`.
+    #[default]
+    Utc,
+    /// Seconds east of UTC. Zero is distinct from [`Zone::Utc`] only in gob, as in Go.
+    Offset(i32),
+}
+
+impl Zone {
+    /// Seconds east of UTC.
+    #[must_use]
+    pub fn seconds_east(self) -> i32 {
+        match self {
+            Self::Utc => 0,
+            Self::Offset(seconds) => seconds,
+        }
+    }
+}
+
+/// Seconds between 0001-01-01 and 1970-01-01, both UTC (Go's `unixToInternal`, time/time.go).
+pub(crate) const YEAR_ONE_TO_UNIX: i64 = 62_135_596_800;
+const NANOS: i64 = 1_000_000_000;
+
+impl Default for Timestamp {
+    /// Go's zero time: 0001-01-01T00:00:00Z.
+    fn default() -> Self {
+        Self { seconds: -YEAR_ONE_TO_UNIX, nanos: 0, zone: Zone::Utc }
+    }
+}
+
+impl Timestamp {
+    /// From nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn from_unix_ns(ns: i64, zone: Zone) -> Self {
+        Self { seconds: ns.div_euclid(NANOS), nanos: ns.rem_euclid(NANOS).unsigned_abs() as u32, zone }
+    }
+
+    /// From seconds since the Unix epoch and nanoseconds after it; `None` when `nanos` is not below 10^9.
+    #[must_use]
+    pub fn from_unix(seconds: i64, nanos: u32, zone: Zone) -> Option<Self> {
+        (i64::from(nanos) < NANOS).then_some(Self { seconds, nanos, zone })
+    }
+
+    /// Nanoseconds since the Unix epoch; wide enough for every instant the formats can carry.
+    #[must_use]
+    pub fn unix_ns(self) -> i128 {
+        i128::from(self.seconds) * i128::from(NANOS) + i128::from(self.nanos)
+    }
+
+    /// Whole seconds since the Unix epoch, rounded down.
+    #[must_use]
+    pub fn unix_seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// Nanoseconds after [`Timestamp::unix_seconds`].
+    #[must_use]
+    pub fn subsec_nanos(self) -> u32 {
+        self.nanos
+    }
+
+    /// The zone it was written in.
+    #[must_use]
+    pub fn zone(self) -> Zone {
+        self.zone
+    }
+}
+
+/// Response headers: names in byte order, the values of one name in the order they came.
+///
+/// Absent (no response: Go's nil map) is distinct from present without any, as in the formats.
+/// One arena for all the text, so that clearing and refilling costs no allocation. Values are bytes, because HTTP
+/// lets servers send Latin-1. A name without any value cannot be represented: no server can send one.
+#[derive(Clone, Default)]
+pub struct Headers {
+    present: bool,
+    text: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    name: usize,
+    value: usize,
+    end: usize,
+}
+
+impl Headers {
+    /// A response's headers, none yet. [`Headers::default`] is the absence of a response.
+    #[must_use]
+    pub const fn present() -> Self {
+        Self { present: true, text: Vec::new(), entries: Vec::new() }
+    }
+
+    /// There was a response, even if it has no header.
+    pub fn mark_present(&mut self) {
+        self.present = true;
+    }
+
+    /// True when there was no response.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        !self.present
+    }
+
+    /// Makes them absent and keeps the memory.
+    pub fn clear(&mut self) {
+        self.present = false;
+        self.text.clear();
+        self.entries.clear();
+    }
+
+    /// Adds a header exactly as spelled.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.present = true;
+        let start = self.text.len();
+        self.text.extend_from_slice(name);
+        self.finish(start, value);
+    }
+
+    /// Adds a header with its name in Go's canonical form (`content-type` becomes `Content-Type`), as vegeta
+    /// records what the wire brought. A name that is not an HTTP token stays as it is.
+    pub fn push_canonical(&mut self, name: &[u8], value: &[u8]) {
+        self.present = true;
+        let start = self.text.len();
+        self.text.extend_from_slice(name);
+        if name.iter().all(|&b| is_token(b)) {
+            canonicalise(&mut self.text[start..]);
+        }
+        self.finish(start, value);
+    }
+
+    /// Puts the entry whose name starts at `start` where it belongs: behind the last one of the same name.
+    fn finish(&mut self, start: usize, value: &[u8]) {
+        let split = self.text.len();
+        self.text.extend_from_slice(value);
+        let name = &self.text[start..split];
+        let at = self.entries.partition_point(|e| &self.text[e.name..e.value] <= name);
+        self.entries.insert(at, Entry { name: start, value: split, end: self.text.len() });
+    }
+
+    /// True when there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Every name and value, one pair per value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries.iter().map(|e| (&self.text[e.name..e.value], &self.text[e.value..e.end]))
+    }
+
+    /// Every name once, with its values.
+    pub fn groups(&self) -> impl Iterator<Item = (&[u8], impl ExactSizeIterator<Item = &[u8]>)> {
+        let name = |e: &Entry| &self.text[e.name..e.value];
+        self.entries
+            .chunk_by(move |a, b| name(a) == name(b))
+            .map(move |run| (name(&run[0]), run.iter().map(|e| &self.text[e.value..e.end])))
+    }
+
+    /// How many distinct names there are.
+    #[must_use]
+    pub fn names(&self) -> usize {
+        self.groups().count()
+    }
+}
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.present == other.present && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Headers {}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_absent() {
+            return f.write_str("absent");
+        }
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        f.debug_list().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Upper case at the start and after each hyphen, lower case elsewhere (Go's `textproto.CanonicalMIMEHeaderKey`).
+pub(crate) fn canonicalise(name: &mut [u8]) {
+    let mut upper = true;
+    for byte in name {
+        if upper { byte.make_ascii_uppercase() } else { byte.make_ascii_lowercase() }
+        upper = *byte == b'-';
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_grouped_in_name_order_and_values_in_arrival_order() {
+        let mut headers = Headers::default();
+        headers.push_canonical(b"set-cookie", b"b=2");
+        headers.push_canonical(b"CONTENT-type", b"text/plain");
+        headers.push_canonical(b"Set-Cookie", b"a=1");
+        let groups: Vec<_> = headers.groups().map(|(name, values)| (name, values.collect::<Vec<_>>())).collect();
+        assert_eq!(groups, [
+            (&b"Content-Type"[..], vec![&b"text/plain"[..]]),
+            (&b"Set-Cookie"[..], vec![&b"b=2"[..], &b"a=1"[..]]),
+        ]);
+        assert_eq!(headers.names(), 2);
+    }
+
+    #[test]
+    fn instants_before_the_epoch_keep_their_nanoseconds() {
+        let before = Timestamp::from_unix_ns(-1, Zone::Utc);
+        assert_eq!((before.unix_seconds(), before.subsec_nanos(), before.unix_ns()), (-1, 999_999_999, -1));
+    }
+}
