@@ -1,0 +1,1 @@
+//! IAM Credentials: a service account's tokens for a federated one.

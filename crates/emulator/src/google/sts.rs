@@ -1,0 +1,1 @@
+//! The exchange of a Kubernetes token at the security token service.

@@ -1,0 +1,144 @@
+//! JSON web tokens in compact form: signs any claims, verifies one against a key set.
+//!
+//! Knows no cloud: which issuer, audience and times are right is asked of it by the caller. Bytes in, values out.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::keys::{KeyError, KeySet, SigningKey};
+
+/// Why a token is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unverified {
+    #[error("the subject token is not a JSON web token")]
+    Malformed,
+    #[error("no published key has the token's key id")]
+    UnknownKey,
+    #[error("the token's algorithm is not that of its key")]
+    WrongAlgorithm,
+    #[error("the token's signature does not verify")]
+    BadSignature,
+    #[error("the token lacks the claim {0}, or it has the wrong type")]
+    Claim(&'static str),
+    #[error("the token is not yet valid")]
+    NotYetValid,
+    #[error("the token has expired")]
+    Expired,
+}
+
+/// The claims that every decision needs, from a token whose signature verified.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims {
+    pub(crate) subject: String,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) issued: u64,
+    pub(crate) not_before: u64,
+    pub(crate) expires: u64,
+}
+
+/// Difference between two machines' clocks that a verifier forgives. Google's libraries allow 10 s or more
+/// (google-auth-library-python `google/auth/jwt.py`, 2024: 10 s).
+pub(crate) const SKEW: u64 = 10;
+
+impl Claims {
+    /// Checks the times against `now`.
+    pub(crate) fn check_times(&self, now: u64) -> Result<(), Unverified> {
+        if now >= self.expires {
+            return Err(Unverified::Expired);
+        }
+        if self.issued.max(self.not_before) > now.saturating_add(SKEW) {
+            return Err(Unverified::NotYetValid);
+        }
+        Ok(())
+    }
+}
+
+/// `iss` of a token that nobody has verified: to choose the key set with, nothing else.
+pub(crate) fn unverified_issuer(token: &str) -> Result<String, Unverified> {
+    let (_, claims, _) = parts(token)?;
+    text(&json(claims)?, "iss")
+}
+
+/// Verifies the signature, then reads the claims. The key's own algorithm counts; the header must agree with it.
+pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<Claims, Unverified> {
+    let (header, payload, signature) = parts(token)?;
+    let stated: Header = serde_json::from_value(json(header)?).map_err(|_| Unverified::Malformed)?;
+    let signature = BASE64URL.decode(signature).map_err(|_| Unverified::Malformed)?;
+    let message = token.get(..header.len() + 1 + payload.len()).unwrap_or_default().as_bytes();
+    let mut refusal = Unverified::UnknownKey;
+    for key in keys.candidates(stated.kid.as_deref()) {
+        if key.algorithm().name() != stated.alg {
+            refusal = Unverified::WrongAlgorithm;
+        } else if key.verifies(message, &signature) {
+            return claims(&json(payload)?);
+        } else {
+            refusal = Unverified::BadSignature;
+        }
+    }
+    Err(refusal)
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+}
+
+fn parts(token: &str) -> Result<(&str, &str, &str), Unverified> {
+    let mut parts = token.split('.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(header), Some(payload), Some(signature), None) => Ok((header, payload, signature)),
+        _ => Err(Unverified::Malformed),
+    }
+}
+
+fn json(part: &str) -> Result<Value, Unverified> {
+    let bytes = BASE64URL.decode(part).map_err(|_| Unverified::Malformed)?;
+    serde_json::from_slice(&bytes).map_err(|_| Unverified::Malformed)
+}
+
+fn claims(value: &Value) -> Result<Claims, Unverified> {
+    let issued = time(value, "iat")?;
+    Ok(Claims {
+        subject: text(value, "sub")?,
+        audiences: audiences(&value["aud"]).ok_or(Unverified::Claim("aud"))?,
+        issued,
+        // RFC 7519 section 4.1.5: optional.
+        not_before: if value["nbf"].is_null() { issued } else { time(value, "nbf")? },
+        expires: time(value, "exp")?,
+    })
+}
+
+/// RFC 7519 section 4.1.3: one string, or an array of them.
+fn audiences(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(one) => Some(vec![one.clone()]),
+        Value::Array(many) => many.iter().map(|each| each.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    }
+}
+
+fn text(value: &Value, name: &'static str) -> Result<String, Unverified> {
+    value[name].as_str().map(str::to_owned).ok_or(Unverified::Claim(name))
+}
+
+fn time(value: &Value, name: &'static str) -> Result<u64, Unverified> {
+    value[name].as_u64().ok_or(Unverified::Claim(name))
+}
+
+/// A compact token over any header and claims.
+pub(crate) fn sign(key: &SigningKey, header: &Value, claims: &Value) -> Result<String, KeyError> {
+    let message =
+        format!("{}.{}", BASE64URL.encode(header.to_string()), BASE64URL.encode(claims.to_string()));
+    let signature = BASE64URL.encode(key.sign(message.as_bytes())?);
+    Ok(format!("{message}.{signature}"))
+}
+
+/// Whole seconds since 1970, as JSON web tokens count.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
