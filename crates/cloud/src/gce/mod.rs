@@ -1,0 +1,19 @@
+//! Google's dialect: the metadata server of Compute Engine and of GKE.
+//!
+//! Two modes share one canonical path. [`conceal`] lets requests through to the real server, minus what pods must
+//! not see; [`federate`] answers from a tree of the workload's own. [`respond`] writes either mode's bytes.
+
+pub mod conceal;
+pub mod etag;
+pub mod federate;
+pub mod path;
+pub mod query;
+pub mod respond;
+pub mod scopes;
+
+pub use conceal::{Forward, admit};
+pub use etag::ETag;
+pub use federate::{Account, Node, Query, Tree, What};
+pub use query::Hold;
+pub use respond::{Frame, Server};
+pub use scopes::Scopes;
