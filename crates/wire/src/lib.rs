@@ -5,6 +5,8 @@
 //! what is in front of a credential must not guess.
 
 pub mod body;
+mod bytes;
+mod fields;
 pub mod limits;
 pub mod request;
 pub mod response;

@@ -2,9 +2,12 @@
 
 use std::mem::MaybeUninit;
 
-use httparse::Header;
+use httparse::{Header, Status};
+use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
 
 use crate::body::Framing;
+use crate::bytes;
+use crate::fields::{Ambiguous, Fields};
 use crate::limits::{Limits, MAX_HEADERS};
 use crate::{Parsed, Version};
 
@@ -72,14 +75,476 @@ impl RequestError {
     }
 }
 
-/// Parses one request head from the start of `buf`.
+/// Parses one request head from the start of `buf`. One empty line before it is skipped (RFC 9112 section 2.2).
+///
+/// A line ends with CRLF and nothing else. RFC 9112 section 2.2 would allow a bare LF, but then a reader that
+/// wants CRLF sees one header where this one sees two, which is a smuggled header. Space before a colon, folded
+/// lines and control characters are refused for the same reason.
+///
+/// A peer that sends its head byte by byte costs a vectorised search per byte; the head is parsed only when a line
+/// ends, and the number of lines is bounded.
 ///
 /// # Errors
-/// The first rule broken. A buffer that already breaks a rule is refused without waiting for the rest.
+/// The first rule broken. A buffer that already breaks a rule is refused without waiting for the rest: bytes that
+/// are no method at once, any other broken rule at the end of its line.
 pub fn parse_request<'h, 'b>(
-    _buf: &'b [u8],
-    _slots: &'h mut Slots<'b>,
-    _limits: &Limits,
+    buf: &'b [u8],
+    slots: &'h mut Slots<'b>,
+    limits: &Limits,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RequestError> {
-    Ok(Parsed::Partial)
+    let rest = after_empty_line(buf);
+    let window = &rest[..rest.len().min(limits.head)];
+    starts_with_method(window)?;
+    if !is_worth_parsing(window) {
+        return unfinished(window, limits);
+    }
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(window, slots) {
+        Ok(Status::Complete(length)) => {
+            let head = checked(request, &window[..length], limits)?;
+            Ok(Parsed::Complete(head, buf.len() - rest.len() + length))
+        }
+        Ok(Status::Partial) => unfinished(window, limits),
+        Err(error) => Err(refusal(window, error, limits)),
+    }
+}
+
+/// Skips one CRLF. A lone CR may become one: then nothing is left to look at yet.
+fn after_empty_line(buf: &[u8]) -> &[u8] {
+    match buf {
+        [b'\r'] => &[],
+        [b'\r', b'\n', rest @ ..] => rest,
+        _ => buf,
+    }
+}
+
+/// Refuses other protocols by their first bytes: a TLS ClientHello, a second empty line, binary noise.
+fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
+    let method = window.iter().take(METHOD_PROBE).take_while(|&&byte| byte != b' ');
+    match window.first() {
+        Some(b' ') => Err(RequestError::Malformed("it begins with a space")),
+        _ if method.copied().all(bytes::is_token) => Ok(()),
+        _ => Err(RequestError::Malformed("it does not begin with a method")),
+    }
+}
+
+/// Longer than any registered method (IANA's longest, `UPDATEREDIRECTREF`, has 17 letters).
+const METHOD_PROBE: usize = 20;
+
+/// Whether parsing can tell more than [`unfinished`] does: a line just ended or the whole head is here. Without
+/// this, a head sent byte by byte would be parsed once per byte.
+fn is_worth_parsing(window: &[u8]) -> bool {
+    window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
+}
+
+/// The answer to a head without an end: more, unless a limit or a line end is broken already. The loop ends at
+/// the first line too many.
+fn unfinished<T>(window: &[u8], limits: &Limits) -> Result<Parsed<T>, RequestError> {
+    if target_so_far(window) > limits.target {
+        return Err(RequestError::TargetTooLong);
+    }
+    for (line, end) in memchr_iter(b'\n', window).enumerate() {
+        if !window[..end].ends_with(b"\r") {
+            return Err(BARE_LF);
+        }
+        if line > MAX_HEADERS {
+            return Err(RequestError::TooLarge);
+        }
+    }
+    if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
+}
+
+const BARE_LF: RequestError = RequestError::Malformed("a line ends with LF instead of CRLF");
+
+/// The length of the target as far as it is here.
+fn target_so_far(window: &[u8]) -> usize {
+    let Some(space) = memchr(b' ', window) else { return 0 };
+    let from_target = &window[space + 1..];
+    memchr3(b' ', b'\r', b'\n', from_target).unwrap_or(from_target.len())
+}
+
+/// The rules that the tokenizer leaves to us.
+fn checked<'h, 'b>(
+    request: httparse::Request<'h, 'b>,
+    head: &[u8],
+    limits: &Limits,
+) -> Result<RequestHead<'h, 'b>, RequestError> {
+    let httparse::Request { method: Some(method), path: Some(target), version: Some(minor), headers } =
+        request
+    else {
+        return Err(RequestError::Malformed("a broken request line"));
+    };
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    check_line_ends(head, headers.len())?;
+    check_target(target, limits)?;
+    let fields = Fields::read(headers)?;
+    check_host(&fields, version)?;
+    let framing = fields.framing(version)?.unwrap_or(Framing::None);
+    let keep_alive = fields.keep_alive(version);
+    Ok(RequestHead { method, target, version, headers, framing, keep_alive })
+}
+
+/// The tokenizer takes LF for a line end, and CR only in front of LF. So every line ends with CRLF exactly if
+/// there are as many CRs as lines: the request line, the headers, the empty line.
+fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
+    if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(BARE_LF) }
+}
+
+/// A path or an `http` URL in visible ASCII. `*` and CONNECT's authority have no meaning here. A fragment and a
+/// backslash are refused because readers differ on what they make of the path (RFC 9112 section 3.2).
+fn check_target(target: &str, limits: &Limits) -> Result<(), RequestError> {
+    if target.len() > limits.target {
+        return Err(RequestError::TargetTooLong);
+    }
+    if !target.is_ascii() || memchr2(b'#', b'\\', target.as_bytes()).is_some() {
+        return Err(RequestError::Malformed("a character that no target may hold"));
+    }
+    if target.starts_with('/') || is_absolute_form(target) {
+        return Ok(());
+    }
+    Err(RequestError::Malformed("the target is neither a path nor an http URL"))
+}
+
+fn is_absolute_form(target: &str) -> bool {
+    let Some((scheme, rest)) = target.split_once("://") else { return false };
+    let authority = rest.split(['/', '?']).next().unwrap_or("");
+    (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
+        && !authority.is_empty()
+        && authority.bytes().all(bytes::is_host)
+}
+
+/// Exactly one in HTTP/1.1, at most one in HTTP/1.0, and only what a host may hold (RFC 9112 section 3.2).
+fn check_host(fields: &Fields<'_>, version: Version) -> Result<(), RequestError> {
+    match (fields.hosts, version) {
+        (0, Version::Http11) => Err(RequestError::Malformed("no Host header")),
+        (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
+        (0 | 1, _) => Err(RequestError::Malformed("a Host that is no host")),
+        _ => Err(RequestError::Malformed("more than one Host header")),
+    }
+}
+
+impl From<Ambiguous> for RequestError {
+    fn from(_: Ambiguous) -> Self {
+        Self::Framing
+    }
+}
+
+/// Names the rule that the tokenizer found broken. Off the warm path.
+#[cold]
+fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestError {
+    use httparse::Error;
+    if target_so_far(window) > limits.target {
+        return RequestError::TargetTooLong;
+    }
+    match error {
+        Error::TooManyHeaders => RequestError::TooLarge,
+        Error::HeaderName => RequestError::Malformed("a header name, or a folded line"),
+        Error::HeaderValue => RequestError::Malformed("a control character in a header value"),
+        Error::NewLine => RequestError::Malformed("a CR without LF"),
+        Error::Token | Error::Version | Error::Status => line_refusal(window),
+    }
+}
+
+/// Tells a version that is not spoken here from a broken line: HTTP/0.9 has two words, and the third word of
+/// HTTP/2's preface and of other versions begins with `HTTP/`.
+fn line_refusal(window: &[u8]) -> RequestError {
+    let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
+    let mut words = line.split(|&byte| byte == b' ').skip(1);
+    match (words.next(), words.next(), words.next()) {
+        (Some([_, ..]), None, _) if line.len() < window.len() => RequestError::Version,
+        (Some(_), Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..]), None) => RequestError::Version,
+        _ => RequestError::Malformed("a broken request line"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a test compares: (method, target, version, framing, keep-alive, bytes taken).
+    type Seen = (String, String, Version, Framing, bool, usize);
+
+    fn parse_with(input: &[u8], limits: &Limits) -> Result<Option<Seen>, RequestError> {
+        let mut slots = slots();
+        Ok(match parse_request(input, &mut slots, limits)? {
+            Parsed::Partial => None,
+            Parsed::Complete(head, taken) => Some((
+                head.method.to_owned(),
+                head.target.to_owned(),
+                head.version,
+                head.framing,
+                head.keep_alive,
+                taken,
+            )),
+        })
+    }
+
+    fn parse(input: &[u8]) -> Result<Option<Seen>, RequestError> {
+        parse_with(input, &Limits::default())
+    }
+
+    /// A request with these header lines besides `Host`.
+    fn with(lines: &str) -> Result<Option<Seen>, RequestError> {
+        parse(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
+    }
+
+    fn framing(lines: &str) -> Result<Framing, RequestError> {
+        with(lines).map(|seen| seen.expect("a whole head").3)
+    }
+
+    fn keeps(version: &str, lines: &str) -> bool {
+        let head = format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
+        parse(head.as_bytes()).expect("valid").expect("whole").4
+    }
+
+    fn is_malformed(result: &Result<Option<Seen>, RequestError>) -> bool {
+        matches!(result, Err(RequestError::Malformed(_)))
+    }
+
+    const GOOGLE_AUTH: &[u8] = b"GET /computeMetadata/v1/instance/service-accounts/default/token HTTP/1.1\r\n\
+        Host: metadata.google.internal\r\nUser-Agent: python-requests/2.32.3\r\nAccept-Encoding: gzip, deflate\r\n\
+        Accept: */*\r\nConnection: keep-alive\r\nmetadata-flavor: Google\r\n\
+        x-goog-api-client: gl-python/3.12.3 auth/2.35.0 auth-request-type/at cred-type/mds\r\n\r\n";
+
+    #[test]
+    fn reads_a_whole_head_and_takes_exactly_it() {
+        let mut input = GOOGLE_AUTH.to_vec();
+        input.extend_from_slice(b"GET /next");
+        let mut slots = slots();
+        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut slots, &Limits::default()) else {
+            panic!("refused")
+        };
+        assert_eq!(taken, GOOGLE_AUTH.len());
+        assert_eq!(head.target, "/computeMetadata/v1/instance/service-accounts/default/token");
+        assert_eq!(head.headers.len(), 7);
+        assert_eq!(head.header("Metadata-Flavor"), Some(&b"Google"[..]));
+        assert!(head.keep_alive);
+    }
+
+    #[test]
+    fn one_empty_line_before_the_request_is_skipped_and_a_second_is_refused() {
+        let taken = parse(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("valid").expect("whole").5;
+        assert_eq!(taken, 29);
+        assert_eq!(parse(b"\r"), Ok(None));
+        assert_eq!(parse(b"\r\n"), Ok(None));
+        assert!(is_malformed(&parse(b"\r\n\r")));
+        assert!(is_malformed(&parse(b"\n")));
+    }
+
+    #[test]
+    fn other_protocols_are_refused_by_their_first_bytes() {
+        assert!(is_malformed(&parse(&[0x16, 0x03, 0x01])), "TLS ClientHello");
+        assert!(is_malformed(&parse(&[0, 0, 0, 8])), "PostgreSQL");
+        assert!(is_malformed(&parse(b" GET /")), "leading space");
+        assert!(is_malformed(&parse(b"\tGET /")), "leading tab");
+        assert!(is_malformed(&parse(b"SSH-2.0-OpenSSH_9.6\r\n")), "SSH");
+        assert!(is_malformed(&parse(b"*1\r\n$4\r\nPING\r\n")), "Redis");
+    }
+
+    #[test]
+    fn other_versions_of_http_get_a_version_refusal() {
+        assert_eq!(parse(b"GET /\r\n"), Err(RequestError::Version), "HTTP/0.9");
+        assert_eq!(parse(b"GET /\n"), Err(RequestError::Version), "HTTP/0.9 with LF");
+        assert_eq!(parse(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(RequestError::Version), "HTTP/2 preface");
+        assert_eq!(parse(b"GET / HTTP/1.2\r\n"), Err(RequestError::Version));
+        assert_eq!(parse(b"GET / HTTP/3\r\n"), Err(RequestError::Version));
+    }
+
+    #[test]
+    fn broken_request_lines_are_malformed() {
+        for line in
+            ["GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET / a HTTP/1.1", "GET\t/ HTTP/1.1", "GET / http/1.1"]
+        {
+            assert!(is_malformed(&parse(format!("{line}\r\n").as_bytes())), "{line}");
+        }
+    }
+
+    #[test]
+    fn lf_without_cr_is_refused_as_soon_as_it_is_seen() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\nX")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\n\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nHost: a\r\n\n")));
+    }
+
+    #[test]
+    fn cr_without_lf_is_refused() {
+        assert!(is_malformed(&with("X: a\rb\r\n")));
+        assert!(is_malformed(&with("X: a\r\r\n")));
+        assert!(is_malformed(&with("\r")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\r\nHost: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn headers_that_two_readers_split_differently_are_refused() {
+        for lines in [
+            "X : a\r\n",
+            "X\t: a\r\n",
+            " X: a\r\n",
+            "X: a\r\n b\r\n",
+            "X: a\r\n\tb\r\n",
+            ": a\r\n",
+            "X\r\n",
+            "X: a\0b\r\n",
+            "X: a\x0bb\r\n",
+            "X: a\x7fb\r\n",
+            "X\0: a\r\n",
+            "X\u{e9}: a\r\n",
+        ] {
+            assert!(is_malformed(&with(lines)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_space_before_the_first_header_is_refused() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\n Host: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn a_header_value_may_hold_tab_and_obs_text() {
+        assert_eq!(framing("X: a\tb\u{e9}\r\nEmpty:\r\n"), Ok(Framing::None));
+    }
+
+    #[test]
+    fn one_length_is_a_length() {
+        assert_eq!(framing("Content-Length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("content-length:0\r\n"), Ok(Framing::Length(0)));
+        assert_eq!(framing("Content-Length: 5\r\nContent-Length: 5\r\n"), Ok(Framing::Length(5)));
+        assert_eq!(framing("Content-Length: 18446744073709551615\r\n"), Ok(Framing::Length(u64::MAX)));
+    }
+
+    #[test]
+    fn a_length_that_readers_take_differently_is_refused() {
+        for value in
+            ["+5", "-5", "5,5", "5, 5", "0x5", "", "5 5", "5a", "5.0", "\u{665}", "18446744073709551616"]
+        {
+            assert_eq!(
+                framing(&format!("Content-Length: {value}\r\n")),
+                Err(RequestError::Framing),
+                "{value:?}"
+            );
+        }
+        assert_eq!(framing("Content-Length: 5\r\nContent-Length: 6\r\n"), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn only_chunked_is_a_transfer_coding() {
+        assert_eq!(framing("Transfer-Encoding: Chunked\r\n"), Ok(Framing::Chunked));
+        for value in ["gzip", "gzip, chunked", "chunked, chunked", "identity", "xchunked", "chunked;q=1", ""]
+        {
+            let lines = format!("Transfer-Encoding: {value}\r\n");
+            assert_eq!(framing(&lines), Err(RequestError::Framing), "{value:?}");
+        }
+        let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
+        assert_eq!(framing(twice), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_refused() {
+        let lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
+        assert_eq!(framing(lengths), Err(RequestError::Framing));
+        let codings = "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n";
+        assert_eq!(framing(codings), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn a_transfer_coding_in_http_1_0_is_refused() {
+        let head = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(head), Err(RequestError::Framing));
+    }
+
+    #[test]
+    fn http_1_1_needs_exactly_one_host() {
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\n\r\n")));
+        assert!(is_malformed(&with("host: a\r\n")));
+        assert!(parse(b"GET / HTTP/1.1\r\nHost:\r\n\r\n").is_ok(), "an empty Host is a Host");
+    }
+
+    #[test]
+    fn http_1_0_needs_no_host_but_takes_no_two() {
+        assert!(parse(b"GET / HTTP/1.0\r\n\r\n").is_ok());
+        assert!(is_malformed(&parse(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n")));
+    }
+
+    #[test]
+    fn a_host_with_a_path_a_user_or_a_list_is_refused() {
+        for host in ["a/b", "a@b", "a b", "a\\b", "a#b", "a?b", "h\u{e9}"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(is_malformed(&parse(head.as_bytes())), "{host}");
+        }
+        for host in ["metadata.google.internal:80", "169.254.169.254", "[fd20:ce::254]:80"] {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(parse(head.as_bytes()).is_ok(), "{host}");
+        }
+    }
+
+    #[test]
+    fn targets_are_paths_or_http_urls() {
+        for target in ["/", "/a?b=c", "//a", "http://a/b", "HTTP://a:80", "https://a?b", "/a|b{c}"] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(parse(head.as_bytes()).is_ok(), "{target}");
+        }
+        for target in [
+            "*",
+            "a:443",
+            "a",
+            "http:///a",
+            "ftp://a/",
+            "http://u@a/",
+            "http://a\\b/",
+            "/a#b",
+            "/a\\b",
+            "/\u{e9}",
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(is_malformed(&parse(head.as_bytes())), "{target}");
+        }
+    }
+
+    #[test]
+    fn keep_alive_follows_version_and_connection() {
+        assert!(keeps("1.1", ""));
+        assert!(!keeps("1.1", "Connection: close\r\n"));
+        assert!(!keeps("1.1", "Connection: Upgrade,\tClose \r\n"));
+        assert!(!keeps("1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
+        assert!(keeps("1.1", "Connection: closed\r\n"));
+        assert!(!keeps("1.0", ""));
+        assert!(keeps("1.0", "Connection: Keep-Alive\r\n"));
+        assert!(!keeps("1.0", "Connection: keep-alive, close\r\n"));
+    }
+
+    #[test]
+    fn a_head_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
+        let limits = Limits { head: GOOGLE_AUTH.len(), ..Limits::default() };
+        assert!(matches!(parse_with(GOOGLE_AUTH, &limits), Ok(Some(_))));
+        let limits = Limits { head: GOOGLE_AUTH.len() - 1, ..Limits::default() };
+        assert_eq!(parse_with(GOOGLE_AUTH, &limits), Err(RequestError::TooLarge));
+        let unfinished = &GOOGLE_AUTH[..GOOGLE_AUTH.len() - 1];
+        assert_eq!(
+            parse_with(unfinished, &limits),
+            Err(RequestError::TooLarge),
+            "the end can only come too late"
+        );
+    }
+
+    #[test]
+    fn a_target_over_the_limit_is_refused_before_it_ends() {
+        let limits = Limits { target: 4, ..Limits::default() };
+        assert!(matches!(parse_with(b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\n", &limits), Ok(Some(_))));
+        assert_eq!(parse_with(b"GET /abc", &limits), Ok(None));
+        assert_eq!(parse_with(b"GET /abcd", &limits), Err(RequestError::TargetTooLong));
+        let whole = b"GET /abcd HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(parse_with(whole, &limits), Err(RequestError::TargetTooLong));
+    }
+
+    #[test]
+    fn one_header_too_many_is_refused_even_without_the_end() {
+        let most = "X: a\r\n".repeat(MAX_HEADERS - 1);
+        assert!(with(&most).is_ok());
+        let many = "X: a\r\n".repeat(MAX_HEADERS);
+        assert_eq!(with(&many), Err(RequestError::TooLarge));
+        let unfinished = format!("GET / HTTP/1.1\r\nHost: a\r\n{many}X");
+        assert_eq!(parse(unfinished.as_bytes()), Err(RequestError::TooLarge));
+    }
 }

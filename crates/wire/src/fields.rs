@@ -1,0 +1,99 @@
+//! The headers that decide where a message ends and whether the connection stays: read once, for requests and
+//! responses alike. Knows nothing of methods or statuses.
+
+use httparse::Header;
+
+use crate::Version;
+use crate::body::Framing;
+
+/// What the framing headers of one head say.
+#[derive(Default)]
+pub(crate) struct Fields<'b> {
+    /// The last `Host`, and how many there were.
+    pub(crate) host: &'b [u8],
+    pub(crate) hosts: usize,
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+/// Two readers could disagree on where the body ends.
+pub(crate) struct Ambiguous;
+
+impl<'b> Fields<'b> {
+    /// Reads the headers. The length of a name is compared first: most headers are none of these four.
+    pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, Ambiguous> {
+        let mut fields = Self::default();
+        for Header { name, value } in headers {
+            match name.len() {
+                4 if name.eq_ignore_ascii_case("Host") => fields.host(value),
+                10 if name.eq_ignore_ascii_case("Connection") => fields.connection(value),
+                14 if name.eq_ignore_ascii_case("Content-Length") => fields.content_length(value)?,
+                17 if name.eq_ignore_ascii_case("Transfer-Encoding") => fields.transfer_encoding(value)?,
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    /// The framing that the headers state, or `None` if they state none (RFC 9112 section 6.3).
+    ///
+    /// A length beside a transfer coding, and a transfer coding in HTTP/1.0, are how requests are smuggled:
+    /// the RFC lets a recipient choose, two recipients choose differently (section 11.2).
+    pub(crate) fn framing(&self, version: Version) -> Result<Option<Framing>, Ambiguous> {
+        match (self.chunked, self.length) {
+            (true, None) if version == Version::Http11 => Ok(Some(Framing::Chunked)),
+            (true, _) => Err(Ambiguous),
+            (false, length) => Ok(length.map(Framing::Length)),
+        }
+    }
+
+    /// Whether the sender keeps the connection (RFC 9112 section 9.3); `close` wins over `keep-alive`.
+    pub(crate) fn keep_alive(&self, version: Version) -> bool {
+        !self.close && (version == Version::Http11 || self.keep_alive)
+    }
+
+    fn host(&mut self, value: &'b [u8]) {
+        self.host = value;
+        self.hosts += 1;
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// Digits only. The same length said twice is one length (RFC 9110 section 8.6); `5,5` is refused, because
+    /// readers that stop at the comma exist.
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
+        let length = decimal(value).ok_or(Ambiguous)?;
+        match self.length.replace(length) {
+            Some(before) if before != length => Err(Ambiguous),
+            _ => Ok(()),
+        }
+    }
+
+    /// Only `chunked`, once. No client of a metadata server and no server under load compresses by transfer
+    /// coding, and lists of codings are where readers differ.
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
+        if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Ambiguous);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+}
+
+/// `str::parse` would let a leading `+` pass.
+fn decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |sum, byte| match byte {
+        b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    })
+}
