@@ -1,4 +1,9 @@
-//! Where a body ends: by length, by chunks, by the end of the connection, or at once.
+//! Where a body ends: by length, by chunks, by the end of the connection, or at once. Called by the agent to read
+//! past request bodies and by the load engine to find the next response. Keeps no bytes; what a body means is not
+//! its business, and trailers and chunk extensions are checked and dropped.
+
+use crate::bytes;
+use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
 
 /// How a body is framed (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +21,18 @@ pub enum Framing {
 /// A piece of what a [`BodyDecoder`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'b> {
-    /// Payload bytes, and how many bytes of the buffer were taken (payload plus framing).
+    /// Payload bytes, never empty, and how many bytes of the buffer were taken (payload plus framing).
     Data(&'b [u8], usize),
     /// The body ended; how many bytes of the buffer were taken (trailers included).
     End(usize),
-    /// More bytes are needed; how many bytes of the buffer were taken.
+    /// More bytes are needed; all of the buffer was taken, and this is its length.
     More(usize),
 }
 
 /// Finds the end of one body across any split of its bytes. Holds no bytes itself.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    framing: Framing,
+    state: State,
 }
 
 /// A chunked body that breaks the format.
@@ -38,20 +43,323 @@ pub struct BodyError;
 impl BodyDecoder {
     /// A decoder at the start of a body.
     pub fn new(framing: Framing) -> Self {
-        Self { framing }
+        let state = match framing {
+            Framing::None | Framing::Length(0) => State::Ended,
+            Framing::Length(left) => State::Length(left),
+            Framing::Chunked => State::Chunked(Chunked::START),
+            Framing::UntilClose => State::UntilClose,
+        };
+        Self { state }
     }
 
-    /// Looks at the next bytes. Call again with the rest until `End` or `More`.
+    /// Looks at the next bytes. Call again with the rest until `End` or `More`. A broken body stays broken, an
+    /// ended one stays ended.
     ///
     /// # Errors
     /// The chunk framing is broken.
-    pub fn decode<'b>(&mut self, _buf: &'b [u8]) -> Result<Body<'b>, BodyError> {
-        let _ = self.framing;
-        Ok(Body::More(0))
+    pub fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<Body<'b>, BodyError> {
+        match &mut self.state {
+            State::Ended => Ok(Body::End(0)),
+            State::Broken => Err(BodyError),
+            _ if buf.is_empty() => Ok(Body::More(0)),
+            State::UntilClose => Ok(Body::Data(buf, buf.len())),
+            State::Length(left) => {
+                let data = take(buf, left);
+                if *left == 0 {
+                    self.state = State::Ended;
+                }
+                Ok(Body::Data(data, data.len()))
+            }
+            State::Chunked(chunked) => {
+                let found = chunked.decode(buf);
+                match found {
+                    Ok(Body::End(_)) => self.state = State::Ended,
+                    Err(BodyError) => self.state = State::Broken,
+                    Ok(_) => {}
+                }
+                found
+            }
+        }
     }
 
     /// Whether the end of the connection here is the end of the body (and not a cut).
     pub fn finish(&self) -> bool {
-        matches!(self.framing, Framing::UntilClose)
+        matches!(self.state, State::UntilClose | State::Ended)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Length(u64),
+    Chunked(Chunked),
+    UntilClose,
+    Ended,
+    Broken,
+}
+
+/// The start of `buf`, at most `left` bytes, which are subtracted.
+fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
+    let length = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
+    *left -= length as u64;
+    &buf[..length]
+}
+
+/// A chunked body (RFC 9112 section 7.1), one byte of framing at a time.
+///
+/// Lines end with CRLF alone: a reader that ends a chunk extension at a bare LF, behind one that does not, is a
+/// smuggling channel. Extensions and trailers are bounded over the whole body, so that framing cannot be used to
+/// keep a connection busy without payload.
+#[derive(Clone, Debug)]
+struct Chunked {
+    at: At,
+    /// Bytes left in this chunk; while the size line is read, its size.
+    left: u64,
+    extensions: usize,
+    trailers: usize,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// The size, after this many digits.
+    Size(u8),
+    /// White space after the size; only an extension may follow.
+    SizeSpace,
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    /// The start of a trailer line or of the empty line that ends the body.
+    Trailer,
+    TrailerName,
+    TrailerValue,
+    TrailerLf,
+    EndLf,
+    End,
+}
+
+impl Chunked {
+    const START: Self = Self { at: At::Size(0), left: 0, extensions: 0, trailers: 0 };
+
+    fn decode<'b>(&mut self, buf: &'b [u8]) -> Result<Body<'b>, BodyError> {
+        for (at, &byte) in buf.iter().enumerate() {
+            if matches!(self.at, At::Data) {
+                return Ok(self.data(buf, at));
+            }
+            self.at = self.step(byte)?;
+            if matches!(self.at, At::End) {
+                return Ok(Body::End(at + 1));
+            }
+        }
+        Ok(Body::More(buf.len()))
+    }
+
+    fn data<'b>(&mut self, buf: &'b [u8], at: usize) -> Body<'b> {
+        let data = take(&buf[at..], &mut self.left);
+        if self.left == 0 {
+            self.at = At::DataCr;
+        }
+        Body::Data(data, at + data.len())
+    }
+
+    /// Takes one byte of framing.
+    fn step(&mut self, byte: u8) -> Result<At, BodyError> {
+        match (self.at, byte) {
+            (At::Size(digits), byte) if byte.is_ascii_hexdigit() => self.digit(digits, byte),
+            (At::Size(1..) | At::Extension, b'\r') => Ok(At::SizeLf),
+            (At::Size(1..) | At::SizeSpace, b';') => self.extension(At::Extension),
+            (At::Size(1..) | At::SizeSpace, b' ' | b'\t') => self.extension(At::SizeSpace),
+            (At::Extension, byte) if bytes::is_value(byte) => self.extension(At::Extension),
+            (At::SizeLf, b'\n') if self.left == 0 => Ok(At::Trailer),
+            (At::SizeLf, b'\n') => Ok(At::Data),
+            (At::DataCr, b'\r') => Ok(At::DataLf),
+            (At::DataLf, b'\n') => Ok(At::Size(0)),
+            (At::Trailer, b'\r') => Ok(At::EndLf),
+            (At::EndLf, b'\n') => Ok(At::End),
+            (at, byte) => self.trailer(at, byte),
+        }
+    }
+
+    /// At most 16 digits, leading zeros included: more would not fit a `u64`, or hide a size behind zeros.
+    fn digit(&mut self, digits: u8, byte: u8) -> Result<At, BodyError> {
+        let value = char::from(byte).to_digit(16).ok_or(BodyError)?;
+        if digits == 16 {
+            return Err(BodyError);
+        }
+        self.left = self.left << 4 | u64::from(value);
+        Ok(At::Size(digits + 1))
+    }
+
+    fn extension(&mut self, next: At) -> Result<At, BodyError> {
+        self.extensions += 1;
+        if self.extensions > MAX_CHUNK_EXTENSIONS { Err(BodyError) } else { Ok(next) }
+    }
+
+    fn trailer(&mut self, at: At, byte: u8) -> Result<At, BodyError> {
+        self.trailers += 1;
+        if self.trailers > MAX_TRAILERS {
+            return Err(BodyError);
+        }
+        match (at, byte) {
+            (At::Trailer | At::TrailerName, byte) if bytes::is_token(byte) => Ok(At::TrailerName),
+            (At::TrailerName, b':') => Ok(At::TrailerValue),
+            (At::TrailerValue, byte) if bytes::is_value(byte) => Ok(At::TrailerValue),
+            (At::TrailerValue, b'\r') => Ok(At::TrailerLf),
+            (At::TrailerLf, b'\n') => Ok(At::Trailer),
+            _ => Err(BodyError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The payload, and how much of the input was taken if the body ended; decoded in pieces of `step` bytes.
+    fn decode(framing: Framing, input: &[u8], step: usize) -> Result<(Vec<u8>, Option<usize>), BodyError> {
+        let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
+        for end in (0..=input.len()).step_by(step).chain([input.len()]) {
+            loop {
+                match decoder.decode(&input[taken..end])? {
+                    Body::Data(data, used) => {
+                        payload.extend_from_slice(data);
+                        taken += used;
+                    }
+                    Body::End(used) => return Ok((payload, Some(taken + used))),
+                    Body::More(used) => {
+                        taken += used;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok((payload, None))
+    }
+
+    fn chunked(input: &str) -> Result<(String, Option<usize>), BodyError> {
+        let whole = decode(Framing::Chunked, input.as_bytes(), usize::MAX);
+        assert_eq!(decode(Framing::Chunked, input.as_bytes(), 1), whole, "byte by byte");
+        whole.map(|(payload, taken)| (String::from_utf8_lossy(&payload).into_owned(), taken))
+    }
+
+    fn ended(payload: &str, taken: usize) -> Result<(String, Option<usize>), BodyError> {
+        Ok((payload.to_owned(), Some(taken)))
+    }
+
+    #[test]
+    fn a_length_takes_its_bytes_and_no_more() {
+        for step in 1..9 {
+            let seen = decode(Framing::Length(5), b"helloHTTP", step);
+            assert_eq!(seen, Ok((b"hello".to_vec(), Some(5))));
+        }
+        assert_eq!(decode(Framing::Length(5), b"hell", 9), Ok((b"hell".to_vec(), None)));
+    }
+
+    #[test]
+    fn no_body_ends_before_the_first_byte() {
+        assert_eq!(decode(Framing::None, b"HTTP", 9), Ok((vec![], Some(0))));
+        assert_eq!(decode(Framing::Length(0), b"HTTP", 9), Ok((vec![], Some(0))));
+        assert_eq!(
+            BodyDecoder::new(Framing::None).decode(b""),
+            Ok(Body::End(0)),
+            "without waiting for bytes"
+        );
+    }
+
+    #[test]
+    fn until_close_takes_everything_and_only_the_connection_ends_it() {
+        assert_eq!(decode(Framing::UntilClose, b"all", 2), Ok((b"all".to_vec(), None)));
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_a_cut_unless_the_body_allows_it() {
+        let after = |framing, input: &[u8]| {
+            let mut decoder = BodyDecoder::new(framing);
+            decoder.decode(input).map(|_| decoder.finish())
+        };
+        assert_eq!(after(Framing::UntilClose, b"a"), Ok(true));
+        assert_eq!(after(Framing::None, b""), Ok(true));
+        assert_eq!(after(Framing::Length(2), b"a"), Ok(false));
+        assert_eq!(after(Framing::Length(2), b"ab"), Ok(true));
+        assert_eq!(after(Framing::Chunked, b"0\r\n\r"), Ok(false));
+        assert_eq!(after(Framing::Chunked, b"0\r\n\r\n"), Ok(true));
+    }
+
+    #[test]
+    fn chunks_are_joined_and_the_end_is_found() {
+        assert_eq!(chunked("5\r\nhello\r\n0\r\n\r\nHTTP"), ended("hello", 15));
+        assert_eq!(chunked("1\r\na\r\n0A\r\n0123456789\r\n000\r\n\r\n"), ended("a0123456789", 29));
+        assert_eq!(chunked("5\r\nhel"), Ok(("hel".to_owned(), None)));
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_dropped() {
+        assert_eq!(chunked("1;a=b;c=\"d e\"\r\na\r\n0;x\r\n\r\n"), ended("a", 25));
+        assert_eq!(chunked("1 \t;a\r\na\r\n0\r\n\r\n"), ended("a", 15));
+        assert_eq!(chunked("0\r\nA: b\r\nC:\r\n\r\n"), ended("", 15));
+    }
+
+    #[test]
+    fn chunk_framing_that_two_readers_split_differently_is_refused() {
+        for input in [
+            "\r\n",
+            ";a\r\n",
+            "+5\r\n",
+            "0x5\r\n",
+            "g\r\n",
+            "5\nhello",
+            "5\rh",
+            "5;a\nhello",
+            "5;a\rb",
+            "5;a\0\r\n",
+            "5 \r\n",
+            "5 5\r\n",
+            "1\r\nab",
+            "1\r\na\n",
+            "1\r\na\r\r",
+            "1\r\na0\r\n",
+            "0\r\n\n",
+            "0\r\nX\r\n",
+            "0\r\n: a\r\n",
+            "0\r\nX : a\r\n",
+            "0\r\n X: a\r\n",
+            "0\r\nX: a\n",
+            "0\r\nX: a\r\n b\r\n",
+            "0\r\nX: a\rb",
+        ] {
+            assert_eq!(chunked(input), Err(BodyError), "{input:?}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_size_past_64_bits_is_refused() {
+        assert_eq!(chunked("ffffffffffffffff\r\na"), Ok(("a".to_owned(), None)));
+        assert_eq!(chunked("10000000000000000\r\n"), Err(BodyError));
+        assert_eq!(chunked("00000000000000001\r\n"), Err(BodyError));
+    }
+
+    #[test]
+    fn extensions_are_bounded_over_all_chunks() {
+        let chunk = format!("1;{}\r\na\r\n", "x".repeat(1023));
+        let most = chunk.repeat(MAX_CHUNK_EXTENSIONS / 1024);
+        assert!(chunked(&format!("{most}0\r\n\r\n")).is_ok());
+        assert_eq!(chunked(&format!("{most}0;\r\n\r\n")), Err(BodyError));
+    }
+
+    #[test]
+    fn trailers_are_bounded() {
+        let line = "X: 345678901234\r\n";
+        let most = line.repeat(MAX_TRAILERS / line.len());
+        assert!(chunked(&format!("0\r\n{most}\r\n")).is_ok());
+        assert_eq!(chunked(&format!("0\r\n{most}{line}\r\n")), Err(BodyError));
+    }
+
+    #[test]
+    fn a_broken_body_stays_broken() {
+        let mut decoder = BodyDecoder::new(Framing::Chunked);
+        assert_eq!(decoder.decode(b"x"), Err(BodyError));
+        assert_eq!(decoder.decode(b"0\r\n\r\n"), Err(BodyError));
+        assert!(!decoder.finish());
     }
 }

@@ -3,6 +3,12 @@
 /// Most headers in one head. Real metadata clients send under ten; browsers under thirty.
 pub const MAX_HEADERS: usize = 64;
 
+/// Most bytes of chunk extensions in one body. Nobody reads them; hyper draws the same line.
+pub const MAX_CHUNK_EXTENSIONS: usize = 16 * 1024;
+
+/// Most bytes of trailers in one body: as much as a head may have.
+pub const MAX_TRAILERS: usize = 16 * 1024;
+
 /// Limits of one head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

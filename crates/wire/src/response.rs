@@ -1,8 +1,10 @@
-//! Response heads. Called by the load engine.
+//! Response heads. Called by the load engine, so it decides only what the engine needs: where the response ends and
+//! whether the connection can be used again.
 
-use httparse::Header;
+use httparse::{Header, Status};
 
 use crate::body::Framing;
+use crate::fields::{Ambiguous, Fields};
 use crate::limits::Limits;
 use crate::request::Slots;
 use crate::{Parsed, Version};
@@ -39,15 +41,197 @@ pub enum ResponseError {
 }
 
 /// Parses one response head from the start of `buf`. `method` is that of the request it answers: a reply to
-/// HEAD and any 1xx, 204 or 304 has no body (RFC 9112 section 6.3).
+/// HEAD and any 1xx, 204 or 304 has no body, nor has a 2xx to CONNECT (RFC 9112 section 6.3). A 1xx is handed
+/// out like any other head; the caller skips it.
+///
+/// More tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
+/// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing (section 4), and a reason
+/// outside ASCII is handed out as an empty one. Not tolerated are two lengths, a length beside a transfer coding
+/// and a coding other than chunked: a client that guesses there reads the next response from the wrong place.
 ///
 /// # Errors
 /// The first rule broken.
 pub fn parse_response<'h, 'b>(
-    _buf: &'b [u8],
-    _method: &str,
-    _slots: &'h mut Slots<'b>,
-    _limits: &Limits,
+    buf: &'b [u8],
+    method: &str,
+    slots: &'h mut Slots<'b>,
+    limits: &Limits,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
-    Ok(Parsed::Partial)
+    let window = &buf[..buf.len().min(limits.head)];
+    if window.first().is_some_and(|&first| first != b'H') {
+        return Err(ResponseError::Malformed("it does not begin with HTTP"));
+    }
+    let mut response = httparse::Response::new(&mut []);
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, slots) {
+        Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method)?, length)),
+        Ok(Status::Partial) if window.len() >= limits.head => Err(ResponseError::TooLarge),
+        Ok(Status::Partial) => Ok(Parsed::Partial),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
+/// The rules that the tokenizer leaves to us.
+fn checked<'h, 'b>(
+    response: httparse::Response<'h, 'b>,
+    method: &str,
+) -> Result<ResponseHead<'h, 'b>, ResponseError> {
+    let httparse::Response { code: Some(status @ 100..=599), reason, version: Some(minor), headers } =
+        response
+    else {
+        return Err(ResponseError::Malformed("a status outside 100 to 599"));
+    };
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let fields = Fields::read(headers)?;
+    let stated = fields.framing(version)?;
+    let framing =
+        if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
+    let keep_alive = framing != Framing::UntilClose && fields.keep_alive(version);
+    Ok(ResponseHead { status, reason: reason.unwrap_or(""), version, headers, framing, keep_alive })
+}
+
+/// RFC 9112 section 6.3, items 1 and 2. Methods are case-sensitive (RFC 9110 section 9.1).
+fn has_body(method: &str, status: u16) -> bool {
+    !matches!((method, status), ("HEAD", _) | (_, 100..=199 | 204 | 304) | ("CONNECT", 200..=299))
+}
+
+impl From<Ambiguous> for ResponseError {
+    fn from(_: Ambiguous) -> Self {
+        Self::Framing
+    }
+}
+
+/// Names the rule that the tokenizer found broken.
+#[cold]
+fn refusal(error: httparse::Error) -> ResponseError {
+    use httparse::Error;
+    ResponseError::Malformed(match error {
+        Error::TooManyHeaders => return ResponseError::TooLarge,
+        Error::Version => "a version other than HTTP/1.0 and HTTP/1.1",
+        Error::Status | Error::Token => "a broken status line",
+        Error::HeaderName => "a header name, or a folded line",
+        Error::HeaderValue => "a control character in a header value",
+        Error::NewLine => "a CR without LF",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::slots;
+
+    /// What a test compares: (status, reason, framing, keep-alive, bytes taken).
+    type Seen = (u16, String, Framing, bool, usize);
+
+    fn answer_to(method: &str, input: &[u8]) -> Result<Option<Seen>, ResponseError> {
+        let mut slots = slots();
+        Ok(match parse_response(input, method, &mut slots, &Limits::default())? {
+            Parsed::Partial => None,
+            Parsed::Complete(head, taken) => {
+                Some((head.status, head.reason.to_owned(), head.framing, head.keep_alive, taken))
+            }
+        })
+    }
+
+    fn parse(input: &str) -> Result<Option<Seen>, ResponseError> {
+        answer_to("GET", input.as_bytes())
+    }
+
+    /// Framing and keep-alive of a head with this status and these header lines.
+    fn ends(method: &str, status: &str, lines: &str) -> Result<(Framing, bool), ResponseError> {
+        let head = format!("HTTP/1.1 {status} x\r\n{lines}\r\n");
+        answer_to(method, head.as_bytes())
+            .map(|seen| seen.map(|seen| (seen.2, seen.3)).expect("a whole head"))
+    }
+
+    #[test]
+    fn reads_a_whole_head_and_takes_exactly_it() {
+        let seen = parse("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP");
+        assert_eq!(seen, Ok(Some((200, "OK".to_owned(), Framing::Length(2), true, 38))));
+        assert_eq!(parse("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r"), Ok(None));
+        assert_eq!(parse(""), Ok(None));
+    }
+
+    #[test]
+    fn a_reason_may_be_missing_or_hold_bytes_outside_ascii() {
+        let reason = |line: &str| parse(&format!("{line}\r\n\r\n")).expect("valid").expect("whole").1;
+        assert_eq!(reason("HTTP/1.1 200"), "");
+        assert_eq!(reason("HTTP/1.1 200 "), "");
+        assert_eq!(reason("HTTP/1.1 404 Not Found"), "Not Found");
+        assert_eq!(reason("HTTP/1.1 404 Introuv\u{e9}"), "");
+    }
+
+    #[test]
+    fn a_reply_that_has_no_body_ends_with_its_head() {
+        let length = "Content-Length: 5\r\n";
+        let none = Ok((Framing::None, true));
+        assert_eq!(ends("HEAD", "200", length), none);
+        assert_eq!(ends("GET", "100", ""), none);
+        assert_eq!(ends("GET", "103", "Link: a\r\n"), none);
+        assert_eq!(ends("GET", "204", ""), none);
+        assert_eq!(ends("GET", "304", length), none);
+        assert_eq!(ends("CONNECT", "200", length), none);
+        assert_eq!(ends("CONNECT", "403", length), Ok((Framing::Length(5), true)));
+    }
+
+    #[test]
+    fn a_body_without_a_stated_end_lasts_until_close() {
+        assert_eq!(ends("GET", "200", "Connection: keep-alive\r\n"), Ok((Framing::UntilClose, false)));
+    }
+
+    #[test]
+    fn keep_alive_follows_version_connection_and_framing() {
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        assert_eq!(ends("GET", "200", chunked), Ok((Framing::Chunked, true)));
+        let close = "Connection: close\r\nContent-Length: 1\r\n";
+        assert_eq!(ends("GET", "200", close), Ok((Framing::Length(1), false)));
+        let old = |lines: &str| parse(&format!("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n{lines}\r\n"));
+        assert!(!old("").expect("valid").expect("whole").3);
+        assert!(old("Connection: keep-alive\r\n").expect("valid").expect("whole").3);
+    }
+
+    #[test]
+    fn a_length_that_must_be_guessed_is_refused() {
+        for lines in [
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: +1\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+        ] {
+            assert_eq!(ends("GET", "200", lines), Err(ResponseError::Framing), "{lines:?}");
+        }
+        let chunked_1_0 = "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(parse(chunked_1_0), Err(ResponseError::Framing));
+    }
+
+    #[test]
+    fn what_is_no_http_1_response_is_malformed() {
+        for input in [
+            "\r\n",
+            "ICY 200 OK\r\n",
+            "HTTP/2 200\r\n",
+            "HTTP/1.1 099 x\r\n\r\n",
+            "HTTP/1.1 600 x\r\n\r\n",
+            "HTTP/1.1 20 x\r\n",
+            "HTTP/1.1  200 x\r\n",
+            "HTTP/1.1 200 x\0\r\n",
+            "HTTP/1.1 200 x\r\nX: a\r\n b\r\n\r\n",
+            "HTTP/1.1 200 x\r\nX : a\r\n\r\n",
+            "HTTP/1.1 200 x\r\nX: a\rb\r\n\r\n",
+        ] {
+            assert!(matches!(parse(input), Err(ResponseError::Malformed(_))), "{input:?}");
+        }
+    }
+
+    #[test]
+    fn lf_alone_may_end_a_line_of_a_response() {
+        assert_eq!(parse("HTTP/1.1 200 OK\nContent-Length: 2\n\n{}").expect("valid").expect("whole").4, 35);
+    }
+
+    #[test]
+    fn a_head_over_the_limit_is_refused_before_it_ends() {
+        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(Limits::default().head));
+        assert_eq!(parse(&endless), Err(ResponseError::TooLarge));
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(65));
+        assert_eq!(parse(&many), Err(ResponseError::TooLarge));
+    }
 }
