@@ -1,3 +1,5 @@
 //! placeholder
 
 pub mod record;
+
+pub mod results;

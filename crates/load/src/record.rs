@@ -267,7 +267,7 @@ impl fmt::Debug for Headers {
 }
 
 /// RFC 9110 section 5.6.2.
-fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -275,7 +275,11 @@ fn is_token(byte: u8) -> bool {
 pub(crate) fn canonicalise(name: &mut [u8]) {
     let mut upper = true;
     for byte in name {
-        if upper { byte.make_ascii_uppercase() } else { byte.make_ascii_lowercase() }
+        if upper {
+            byte.make_ascii_uppercase()
+        } else {
+            byte.make_ascii_lowercase()
+        }
         upper = *byte == b'-';
     }
 }
@@ -290,11 +294,15 @@ mod tests {
         headers.push_canonical(b"set-cookie", b"b=2");
         headers.push_canonical(b"CONTENT-type", b"text/plain");
         headers.push_canonical(b"Set-Cookie", b"a=1");
-        let groups: Vec<_> = headers.groups().map(|(name, values)| (name, values.collect::<Vec<_>>())).collect();
-        assert_eq!(groups, [
-            (&b"Content-Type"[..], vec![&b"text/plain"[..]]),
-            (&b"Set-Cookie"[..], vec![&b"b=2"[..], &b"a=1"[..]]),
-        ]);
+        let groups: Vec<_> =
+            headers.groups().map(|(name, values)| (name, values.collect::<Vec<_>>())).collect();
+        assert_eq!(
+            groups,
+            [
+                (&b"Content-Type"[..], vec![&b"text/plain"[..]]),
+                (&b"Set-Cookie"[..], vec![&b"b=2"[..], &b"a=1"[..]]),
+            ]
+        );
         assert_eq!(headers.names(), 2);
     }
 

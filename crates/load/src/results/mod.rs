@@ -1,0 +1,121 @@
+//! Records as bytes and back, in vegeta 12's three formats: gob, JSON lines, CSV.
+//!
+//! Real vegeta reads what [`Encoder`] writes, byte for byte what it would have written itself, and [`Decoder`] reads
+//! what vegeta writes. Nothing here knows how a request was sent or what a report says: the engine's writer thread
+//! calls the encoder, the tool's `report`, `encode` and `plot` call the decoder and [`Merge`].
+//!
+//! Formats: vegeta `lib/results.go` and `lib/results_easyjson.go`; Go `encoding/gob`, `encoding/csv`, `net/http`.
+
+use std::io::{self, Write};
+
+use crate::record::Record;
+
+mod csv;
+mod gob;
+mod json;
+mod mime;
+pub mod rfc3339;
+
+/// One of the three ways to write a record down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Go's `encoding/gob`: binary, self-describing, the default of a pipe.
+    Gob,
+    /// One JSON object per line.
+    Json,
+    /// Twelve columns, no header line.
+    Csv,
+}
+
+impl Format {
+    /// The name that `-to` takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gob => "gob",
+            Self::Json => "json",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        [Self::Gob, Self::Json, Self::Csv]
+            .into_iter()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// A word that is not the name of a format.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown encoding {0:?}: expected gob, json or csv")]
+pub struct UnknownFormat(String);
+
+/// Why a record was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// The sink refused it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// JSON has no year before 0 or after 9999.
+    #[error("a timestamp outside the years 0 to 9999 cannot be written as JSON")]
+    Year,
+}
+
+/// Writes records, one `write` call each, so that a reader at the other end of a pipe never waits for a buffer.
+///
+/// Wrap the sink in a [`io::BufWriter`] where throughput matters more than immediacy. Once its line buffer has grown
+/// to the largest record, encoding allocates nothing.
+#[derive(Debug)]
+pub struct Encoder<W> {
+    format: Format,
+    out: W,
+    line: Vec<u8>,
+    scratch: Vec<u8>,
+    started: bool,
+}
+
+impl<W: Write> Encoder<W> {
+    /// An encoder that has written nothing yet.
+    pub fn new(format: Format, out: W) -> Self {
+        Self { format, out, line: Vec::new(), scratch: Vec::new(), started: false }
+    }
+
+    /// Writes one record.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; after [`EncodeError::Io`] the stream may end inside a record.
+    pub fn encode(&mut self, record: &Record) -> Result<(), EncodeError> {
+        self.line.clear();
+        match self.format {
+            Format::Gob => {
+                if !self.started {
+                    self.line.extend_from_slice(gob::DESCRIPTION);
+                }
+                gob::append(&mut self.line, &mut self.scratch, record);
+            }
+            Format::Json => json::append(&mut self.line, record)?,
+            Format::Csv => csv::append(&mut self.line, &mut self.scratch, record),
+        }
+        self.out.write_all(&self.line)?;
+        self.started = true;
+        Ok(())
+    }
+
+    /// Flushes the sink.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// The sink, unflushed.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
