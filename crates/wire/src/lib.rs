@@ -12,7 +12,7 @@ pub mod request;
 pub mod response;
 pub mod write;
 
-pub use body::{Body, BodyDecoder, Framing};
+pub use body::{Body, BodyDecoder, BodyError, Framing};
 pub use httparse::Header;
 pub use limits::Limits;
 pub use request::{RequestError, RequestHead, Slots, parse_request};

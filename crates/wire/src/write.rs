@@ -1,4 +1,38 @@
 //! Writes heads into a reused buffer: no formatting machinery, no allocation once the buffer has grown.
+//! Called by the agent for answers and by the load engine to build its requests once.
+//!
+//! Nothing here escapes: HTTP has no escape for a line end, so a CR or LF in a part would be a header of the
+//! peer's choosing. What comes from outside (a flag, a peer, a cloud) passes [`is_token`] or [`is_value`] where it
+//! is parsed; a debug build checks every part again.
+
+use crate::bytes;
+
+/// Whether this may be a method or a header name (RFC 9110 section 5.6.2).
+pub fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(bytes::is_token)
+}
+
+/// Whether this may be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character but tab.
+/// White space around it is legal to write and lost on reading.
+pub fn is_value(value: &[u8]) -> bool {
+    value.iter().copied().all(bytes::is_value)
+}
+
+/// Whether this may be a request target on the wire: visible ASCII, at least one character.
+pub fn is_target(target: &str) -> bool {
+    !target.is_empty() && target.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Appends a request line such as `GET / HTTP/1.1`, its line end included. The caller guarantees [`is_token`] and
+/// [`is_target`].
+pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
+    debug_assert!(is_token(method), "not a method: {method:?}");
+    debug_assert!(is_target(target), "not a target: {target:?}");
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
 
 /// Appends a decimal number.
 pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
@@ -24,8 +58,10 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one header line. The caller guarantees that neither part holds CR, LF or NUL.
+/// Appends one header line. The caller guarantees [`is_token`] and [`is_value`].
 pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    debug_assert!(is_token(name), "not a header name: {name:?}");
+    debug_assert!(is_value(value), "not a header value: {}", value.escape_ascii());
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -62,5 +98,48 @@ pub fn reason(status: u16) -> &'static str {
         504 => "Gateway Timeout",
         505 => "HTTP Version Not Supported",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in [0, 9, 10, 200, u64::MAX] {
+            assert_eq!(written(|out| decimal(out, number)), number.to_string());
+        }
+    }
+
+    #[test]
+    fn heads_are_written_line_by_line() {
+        assert_eq!(written(|out| status_line(out, 404)), "HTTP/1.1 404 Not Found\r\n");
+        assert_eq!(written(|out| status_line(out, 299)), "HTTP/1.1 299 \r\n");
+        assert_eq!(written(|out| request_line(out, "PUT", "/a?b")), "PUT /a?b HTTP/1.1\r\n");
+        assert_eq!(written(|out| header(out, "A", b"b c")), "A: b c\r\n");
+        assert_eq!(written(|out| length_and_end(out, 12)), "Content-Length: 12\r\n\r\n");
+    }
+
+    #[test]
+    fn parts_that_would_end_their_line_are_no_parts() {
+        assert!(
+            is_token("X-Aws-Ec2-Metadata-Token") && !is_token("") && !is_token("a:") && !is_token("a\r\nb")
+        );
+        assert!(is_value(b"") && is_value(b"a\tb\xe9") && !is_value(b"a\r\nb: c") && !is_value(b"\0"));
+        assert!(is_target("/a?b") && !is_target("") && !is_target("/a b") && !is_target("/a\r\n"));
+    }
+
+    #[test]
+    #[should_panic(expected = "not a header value")]
+    #[cfg(debug_assertions)]
+    fn a_debug_build_stops_an_injected_header() {
+        written(|out| header(out, "Location", b"/\r\nSet-Cookie: a"));
     }
 }
