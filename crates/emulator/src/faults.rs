@@ -1,8 +1,13 @@
-//! How a cloud misbehaves: plain values, and the decision for one request.
+//! How a cloud misbehaves: plain values, and the gate that carries them out for one request after the other.
 //!
-//! A decision is drawn from the values alone; carrying it out (waiting, refusing, hanging) is the server's part.
+//! The gate waits and decides; what a refusal looks like in bytes is the cloud's part. A rate limit stands before
+//! everything else, as in front of a real service; then a request hangs, is cut off, or is answered (well or badly)
+//! after the latency.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use seawall_core::{Clock, Gcra};
 
 /// What goes wrong, and how often. The default is: nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,4 +52,160 @@ pub enum Excess {
     Queue,
     /// Never answers.
     Hang,
+}
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is answered.
+    Answer,
+    /// It is answered, and the body is cut in half.
+    Garble,
+    /// It fails with this status, as HTML if told so.
+    Fail { status: u16, html: bool },
+    /// It is told to come back later.
+    Throttle(Duration),
+    /// Its connection is closed.
+    Close,
+}
+
+/// One endpoint's faults at work.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// A lock, because a test's thread changes what the server's reads; never held across an await.
+    now: Mutex<Arc<Weather>>,
+}
+
+#[derive(Debug, Default)]
+struct Weather {
+    faults: Faults,
+    limit: Option<Gcra>,
+    /// The line of [`Excess::Queue`]; this lock is fair, so requests leave in the order they came.
+    line: tokio::sync::Mutex<()>,
+}
+
+impl Gate {
+    pub(crate) fn new(faults: Faults) -> Self {
+        let gate = Self::default();
+        gate.set(faults);
+        gate
+    }
+
+    pub(crate) fn set(&self, faults: Faults) {
+        let limit = faults.throttle.map(|throttle| Gcra::new(throttle.per_second, throttle.burst));
+        *self.lock() = Arc::new(Weather { faults, limit, line: tokio::sync::Mutex::default() });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Weather>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits as long as the faults demand (for ever, for a request that hangs) and decides.
+    pub(crate) async fn pass(&self, clock: &Clock) -> Fate {
+        let weather = self.lock().clone();
+        if let Some(wait) = weather.limited(clock).await {
+            return Fate::Throttle(wait);
+        }
+        let faults = &weather.faults;
+        if happens(faults.hang_rate) {
+            std::future::pending::<()>().await;
+        }
+        if happens(faults.close_rate) {
+            return Fate::Close;
+        }
+        clock.sleep(faults.latency + faults.jitter.mul_f64(fastrand::f64())).await;
+        if happens(faults.error_rate) {
+            return Fate::Fail { status: faults.error_status.unwrap_or(500), html: faults.html_errors };
+        }
+        if happens(faults.garbage_rate) { Fate::Garble } else { Fate::Answer }
+    }
+}
+
+impl Weather {
+    /// The wait that a refusal names; nothing once a permit is had.
+    async fn limited(&self, clock: &Clock) -> Option<Duration> {
+        let (limit, throttle) = (self.limit.as_ref()?, self.faults.throttle?);
+        match throttle.excess {
+            Excess::Refuse => limit.take(clock.now()).err(),
+            Excess::Hang => {
+                if limit.take(clock.now()).is_err() {
+                    std::future::pending::<()>().await;
+                }
+                None
+            }
+            Excess::Queue => {
+                let _turn = self.line.lock().await;
+                while let Err(wait) = limit.take(clock.now()) {
+                    clock.sleep(wait).await;
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Whether an event of this probability happens now. Never for 0, always for 1.
+fn happens(rate: f64) -> bool {
+    rate > 0.0 && fastrand::f64() < rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttled(excess: Excess) -> Gate {
+        Gate::new(Faults {
+            throttle: Some(Throttle { per_second: 10, burst: 2, excess }),
+            ..Faults::default()
+        })
+    }
+
+    #[tokio::test]
+    async fn no_faults_answer_at_once() {
+        let (clock, _hand) = Clock::manual();
+        assert_eq!(Gate::default().pass(&clock).await, Fate::Answer);
+    }
+
+    #[tokio::test]
+    async fn a_refusing_limit_names_the_wait() {
+        let (clock, hand) = Clock::manual();
+        let gate = throttled(Excess::Refuse);
+        assert_eq!(gate.pass(&clock).await, Fate::Answer);
+        assert_eq!(gate.pass(&clock).await, Fate::Answer);
+        assert_eq!(gate.pass(&clock).await, Fate::Throttle(Duration::from_millis(100)));
+        hand.advance(Duration::from_millis(100));
+        assert_eq!(gate.pass(&clock).await, Fate::Answer);
+    }
+
+    #[tokio::test]
+    async fn a_queueing_limit_lets_everyone_through_at_its_rate() {
+        let (clock, hand) = Clock::manual();
+        let gate = Arc::new(throttled(Excess::Queue));
+        let mut line = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let (gate, clock) = (gate.clone(), clock.clone());
+            line.spawn(async move { (gate.pass(&clock).await, clock.now()) });
+        }
+        let mut answered = Vec::new();
+        while answered.len() < 5 {
+            match line.try_join_next() {
+                Some(done) => answered.push(done.unwrap().1.as_nanos() / 1_000_000),
+                None if hand.next_deadline().is_some() => hand.advance(Duration::from_millis(10)),
+                None => tokio::task::yield_now().await,
+            }
+        }
+        assert_eq!(answered, [0, 0, 100, 200, 300]);
+    }
+
+    #[tokio::test]
+    async fn a_sure_fault_always_happens_and_an_impossible_one_never() {
+        let (clock, _hand) = Clock::manual();
+        let broken = Gate::new(Faults { error_rate: 1.0, error_status: Some(503), ..Faults::default() });
+        let closed = Gate::new(Faults { close_rate: 1.0, ..Faults::default() });
+        for _ in 0..1000 {
+            assert_eq!(broken.pass(&clock).await, Fate::Fail { status: 503, html: false });
+            assert_eq!(closed.pass(&clock).await, Fate::Close);
+            assert_eq!(Gate::default().pass(&clock).await, Fate::Answer);
+        }
+    }
 }

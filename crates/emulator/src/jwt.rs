@@ -1,6 +1,6 @@
 //! JSON web tokens in compact form: signs any claims, verifies one against a key set.
 //!
-//! Knows no cloud: which issuer, audience and times are right is asked of it by the caller. Bytes in, values out.
+//! Knows no cloud: which issuer and audience are right is the caller's to say. Bytes in, values out.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +33,7 @@ pub(crate) enum Unverified {
 /// The claims that every decision needs, from a token whose signature verified.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
+    pub(crate) issuer: String,
     pub(crate) subject: String,
     pub(crate) audiences: Vec<String>,
     pub(crate) issued: u64,
@@ -55,12 +56,6 @@ impl Claims {
         }
         Ok(())
     }
-}
-
-/// `iss` of a token that nobody has verified: to choose the key set with, nothing else.
-pub(crate) fn unverified_issuer(token: &str) -> Result<String, Unverified> {
-    let (_, claims, _) = parts(token)?;
-    text(&json(claims)?, "iss")
 }
 
 /// Verifies the signature, then reads the claims. The key's own algorithm counts; the header must agree with it.
@@ -104,6 +99,7 @@ fn json(part: &str) -> Result<Value, Unverified> {
 fn claims(value: &Value) -> Result<Claims, Unverified> {
     let issued = time(value, "iat")?;
     Ok(Claims {
+        issuer: text(value, "iss")?,
         subject: text(value, "sub")?,
         audiences: audiences(&value["aud"]).ok_or(Unverified::Claim("aud"))?,
         issued,

@@ -3,7 +3,6 @@
 //! Its own timeouts run on the machine's clock, not on the caller's: they guard memory against silent peers, and a
 //! test that moves its clock by an hour must not lose its pooled connections by it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ async fn serve(stream: TcpStream, cloud: Arc<Cloud>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let cloud = cloud.clone();
-        async move { Ok::<_, io::Error>(cloud.answer(request).await) }
+        async move { cloud.answer(request).await }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_LIMIT);

@@ -1,1 +1,176 @@
-//! IAM Credentials: a service account's tokens for a federated one.
+//! IAM Credentials: a service account's tokens for a caller who may become that account.
+//!
+//! Format: cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts (generateAccessToken,
+//! generateIdToken); google-auth-library-python `google/auth/impersonated_credentials.py` and `google/auth/iam.py`.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Impersonation;
+use super::reply::{Reply, api_error};
+use super::token::{AccessToken, CLOUD_PLATFORM};
+
+/// The scopes of which a caller's token needs one.
+const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
+
+/// The longest life without the organisation policy, and with it.
+const HOUR: Duration = Duration::from_secs(3600);
+const TWELVE_HOURS: Duration = Duration::from_secs(12 * 3600);
+
+/// The issuer of Google's identity tokens.
+pub(super) const ISSUER: &str = "https://accounts.google.com";
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("the request has no valid access token: OAuth 2 access token expected")]
+    Unauthenticated,
+    #[error("the access token has none of the scopes that IAM Credentials asks for")]
+    Scope,
+    #[error("permission iam.serviceAccounts.{0} is denied on the service account, or it does not exist")]
+    Denied(&'static str),
+    #[error("the body is not the JSON object that this method reads: {0}")]
+    Body(String),
+    #[error("scope must name at least one scope")]
+    NoScope,
+    #[error("audience must not be empty")]
+    NoAudience,
+    #[error("lifetime must be a number of seconds such as 3600s, above 0 and at most {0}s")]
+    Lifetime(u64),
+    #[error("delegates must have the form projects/-/serviceAccounts/EMAIL")]
+    Delegates,
+}
+
+impl Refused {
+    pub(super) fn reply(&self) -> Reply {
+        let (status, name) = match self {
+            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, "UNAUTHENTICATED"),
+            Self::Scope | Self::Denied(_) => (StatusCode::FORBIDDEN, "PERMISSION_DENIED"),
+            _ => (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT"),
+        };
+        api_error(status, name, &self.to_string())
+    }
+}
+
+/// Body of generateAccessToken. Unknown members are passed over: newer libraries may send more.
+#[derive(Debug, Deserialize)]
+pub(super) struct AccessTokenRequest {
+    #[serde(default)]
+    scope: Vec<String>,
+    lifetime: Option<String>,
+    #[serde(default)]
+    delegates: Vec<String>,
+}
+
+/// Body of generateIdToken.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct IdTokenRequest {
+    #[serde(default)]
+    pub(super) audience: String,
+    #[serde(default)]
+    pub(super) include_email: bool,
+    #[serde(default)]
+    use_email_azp: bool,
+    #[serde(default)]
+    delegates: Vec<String>,
+}
+
+/// Reads a body.
+pub(super) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refused> {
+    // Only the place and kind of the mistake: serde_json's text can repeat a value.
+    serde_json::from_slice(body)
+        .map_err(|error| Refused::Body(format!("line {} column {}", error.line(), error.column())))
+}
+
+/// Whether the caller's token is good enough to be judged at all.
+pub(super) fn authenticate(token: Option<AccessToken>) -> Result<AccessToken, Refused> {
+    let token = token.ok_or(Refused::Unauthenticated)?;
+    if token.allows(CLOUD_PLATFORM) || token.allows(IAM_SCOPE) { Ok(token) } else { Err(Refused::Scope) }
+}
+
+impl AccessTokenRequest {
+    /// The scopes and the life of the token to issue.
+    pub(super) fn check(
+        self,
+        caller: &AccessToken,
+        account: &str,
+        policy: &Impersonation,
+        long_lifetimes: bool,
+    ) -> Result<(Vec<String>, Duration), Refused> {
+        let longest = if long_lifetimes { TWELVE_HOURS } else { HOUR };
+        let lifetime = self.lifetime.as_deref().map_or(Some(HOUR), seconds);
+        let lifetime = lifetime.filter(|life| !life.is_zero() && *life <= longest);
+        let lifetime = lifetime.ok_or(Refused::Lifetime(longest.as_secs()))?;
+        if self.scope.is_empty() {
+            return Err(Refused::NoScope);
+        }
+        allow(policy, caller, &self.delegates, account, "getAccessToken")?;
+        Ok((self.scope, lifetime))
+    }
+}
+
+impl IdTokenRequest {
+    /// Whether the token may be issued.
+    pub(super) fn check(
+        &self,
+        caller: &AccessToken,
+        account: &str,
+        policy: &Impersonation,
+    ) -> Result<(), Refused> {
+        if self.audience.is_empty() {
+            return Err(Refused::NoAudience);
+        }
+        allow(policy, caller, &self.delegates, account, "getOpenIdToken")
+    }
+
+    /// The claims of the token.
+    pub(super) fn claims(&self, account: &str, now: u64, lifetime: Duration) -> Value {
+        let id = unique_id(account);
+        let azp = if self.use_email_azp { account } else { &id };
+        let mut claims = json!({
+            "aud": self.audience, "azp": azp, "exp": now.saturating_add(lifetime.as_secs()), "iat": now,
+            "iss": ISSUER, "sub": id,
+        });
+        if self.include_email {
+            claims["email"] = account.into();
+            claims["email_verified"] = true.into();
+        }
+        claims
+    }
+}
+
+/// Every link of the chain from the caller through the delegates to the account must be allowed.
+fn allow(
+    policy: &Impersonation,
+    caller: &AccessToken,
+    delegates: &[String],
+    account: &str,
+    permission: &'static str,
+) -> Result<(), Refused> {
+    let mut from = caller.account.as_deref().unwrap_or(&caller.sub);
+    for delegate in delegates {
+        let to = delegate.strip_prefix("projects/-/serviceAccounts/").ok_or(Refused::Delegates)?;
+        if !policy.allows(from, to) {
+            return Err(Refused::Denied(permission));
+        }
+        from = to;
+    }
+    if policy.allows(from, account) { Ok(()) } else { Err(Refused::Denied(permission)) }
+}
+
+/// A duration as JSON carries it (protobuf's `google.protobuf.Duration`): seconds with an `s`.
+fn seconds(text: &str) -> Option<Duration> {
+    let number = text.strip_suffix('s').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+    number.parse().ok().map(Duration::from_secs)
+}
+
+/// The unique id of a service account: 21 digits, here a function of its e-mail.
+pub(super) fn unique_id(account: &str) -> String {
+    let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, account.as_bytes());
+    let digits: String = hash.as_ref().iter().take(20).map(|byte| char::from(b'0' + byte % 10)).collect();
+    format!("1{digits}")
+}

@@ -21,12 +21,13 @@ use crate::keys::KeySet;
 
 mod cloud;
 mod credentials;
+mod ledger;
 mod metadata;
 mod reply;
 mod sts;
 mod token;
 
-pub use cloud::Counts;
+pub use ledger::Counts;
 pub use metadata::{CONCEALED, Machine};
 pub use token::AccessToken;
 

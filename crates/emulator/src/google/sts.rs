@@ -1,1 +1,170 @@
-//! The exchange of a Kubernetes token at the security token service.
+//! The exchange of a Kubernetes token at the security token service: form in, decision out.
+//!
+//! Format: RFC 8693 section 2; google-auth-library-python `google/oauth2/sts.py`;
+//! cloud.google.com/iam/docs/reference/sts/rest/v1/TopLevel/token. Every check fails closed, and the token's claims
+//! are believed only after its signature.
+
+use http::StatusCode;
+
+use super::Provider;
+use super::reply::{Reply, oauth_error};
+use crate::jwt::{self, Unverified};
+
+const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+pub(super) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const SUBJECT_TYPES: [&str; 2] =
+    ["urn:ietf:params:oauth:token-type:jwt", "urn:ietf:params:oauth:token-type:id_token"];
+
+/// Longest `google.subject`, in bytes (the limit of Google's attribute mapping).
+const SUBJECT_LIMIT: usize = 127;
+
+/// Fields that an exchange may have.
+const FIELDS: [&str; 7] = [
+    "grant_type",
+    "audience",
+    "scope",
+    "requested_token_type",
+    "subject_token_type",
+    "subject_token",
+    "options",
+];
+
+/// An exchange that is granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    /// `sub` of the Kubernetes token.
+    pub(super) subject: String,
+    /// The identity that Google's policies name.
+    pub(super) principal: String,
+    pub(super) scopes: Vec<String>,
+}
+
+/// Why an exchange is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("the body is not application/x-www-form-urlencoded")]
+    NotForm,
+    #[error("the parameter {0} is missing")]
+    Missing(&'static str),
+    #[error("the parameter {0} is given more than once")]
+    Repeated(&'static str),
+    #[error("the parameter options is not a JSON object")]
+    Options,
+    #[error("grant_type must be {GRANT}")]
+    GrantType,
+    #[error("requested_token_type must be {ACCESS_TOKEN}")]
+    RequestedType,
+    #[error("subject_token_type must be that of a JWT or of an ID token")]
+    SubjectType,
+    #[error("audience names no workload identity provider known here")]
+    Target,
+    #[error("the token's issuer is not that of the provider")]
+    Issuer,
+    #[error("none of the token's audiences is allowed by the provider")]
+    Audience,
+    #[error("the token's subject is longer than {SUBJECT_LIMIT} bytes")]
+    SubjectLength,
+    #[error(transparent)]
+    Token(#[from] Unverified),
+}
+
+impl Refused {
+    /// The code of RFC 6749 section 5.2 and RFC 8693 section 2.2.2.
+    fn code(&self) -> &'static str {
+        match self {
+            Self::NotForm | Self::Missing(_) | Self::Repeated(_) | Self::Options => "invalid_request",
+            Self::RequestedType | Self::SubjectType => "invalid_request",
+            Self::GrantType => "unsupported_grant_type",
+            Self::Target => "invalid_target",
+            Self::Issuer | Self::Audience | Self::SubjectLength | Self::Token(_) => "invalid_grant",
+        }
+    }
+
+    pub(super) fn reply(&self) -> Reply {
+        oauth_error(StatusCode::BAD_REQUEST, self.code(), &self.to_string())
+    }
+}
+
+/// Decides about an exchange at `now`, in seconds since 1970.
+pub(super) fn exchange(form: &[u8], providers: &[Provider], now: u64) -> Result<Granted, Refused> {
+    let form = Form::parse(form)?;
+    form.expect("grant_type", &[GRANT], Refused::GrantType)?;
+    form.expect("requested_token_type", &[ACCESS_TOKEN], Refused::RequestedType)?;
+    form.expect("subject_token_type", &SUBJECT_TYPES, Refused::SubjectType)?;
+    form.check_options()?;
+    let audience = form.required("audience")?;
+    let provider = providers.iter().find(|each| each.name == audience).ok_or(Refused::Target)?;
+    let subject = provider.subject(form.required("subject_token")?, now)?;
+    let scopes: Vec<_> = form.required("scope")?.split_ascii_whitespace().map(str::to_owned).collect();
+    Ok(Granted { principal: provider.principal(&subject), subject, scopes })
+}
+
+impl Provider {
+    /// The subject of a token that this provider accepts.
+    fn subject(&self, token: &str, now: u64) -> Result<String, Refused> {
+        let claims = jwt::verify(token, &self.keys)?;
+        if claims.issuer != self.issuer {
+            return Err(Refused::Issuer);
+        }
+        claims.check_times(now)?;
+        if !claims.audiences.iter().any(|audience| self.accepts(audience)) {
+            return Err(Refused::Audience);
+        }
+        if claims.subject.len() > SUBJECT_LIMIT {
+            return Err(Refused::SubjectLength);
+        }
+        Ok(claims.subject)
+    }
+
+    fn accepts(&self, audience: &str) -> bool {
+        if self.audiences.is_empty() {
+            return audience.strip_prefix("https:").unwrap_or(audience) == self.name;
+        }
+        self.audiences.contains(audience)
+    }
+
+    /// `principal://…/POOL/subject/SUBJECT`, as policies and audit logs name a federated identity.
+    fn principal(&self, subject: &str) -> String {
+        let pool = self.name.split("/providers/").next().unwrap_or_default();
+        format!("principal:{pool}/subject/{subject}")
+    }
+}
+
+/// A form whose fields are there at most once. Fields of other names are passed over, as RFC 6749 section 3.2 asks.
+struct Form(Vec<(&'static str, String)>);
+
+impl Form {
+    fn parse(body: &[u8]) -> Result<Self, Refused> {
+        let mut fields: Vec<(&'static str, String)> = Vec::new();
+        for (name, value) in url::form_urlencoded::parse(body) {
+            let Some(known) = FIELDS.into_iter().find(|field| *field == name) else { continue };
+            if fields.iter().any(|(seen, _)| *seen == known) {
+                return Err(Refused::Repeated(known));
+            }
+            fields.push((known, value.into_owned()));
+        }
+        Ok(Self(fields))
+    }
+
+    /// A field that is there and not empty: an empty one counts as omitted (RFC 6749 section 3.2).
+    fn required(&self, name: &'static str) -> Result<&str, Refused> {
+        self.optional(name).ok_or(Refused::Missing(name))
+    }
+
+    fn optional(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, value)| *known == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
+    }
+
+    fn expect(&self, name: &'static str, allowed: &[&str], otherwise: Refused) -> Result<(), Refused> {
+        if allowed.contains(&self.required(name)?) { Ok(()) } else { Err(otherwise) }
+    }
+
+    fn check_options(&self) -> Result<(), Refused> {
+        let Some(options) = self.optional("options") else { return Ok(()) };
+        let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(options);
+        object.map(drop).map_err(|_| Refused::Options)
+    }
+}

@@ -1,0 +1,268 @@
+//! The tree of one virtual machine, a node of a Kubernetes cluster.
+//!
+//! Names and shapes: cloud.google.com/compute/docs/metadata/predefined-metadata-keys; salrashid123/gce_metadata_server
+//! `config.json`. Values are made up.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::tree::{Live, Node};
+
+/// Marks every secret value: an attribute `x` that a node must not show to its pods says `MARK:x`. No answer of a
+/// concealing proxy may contain it.
+///
+/// It stands in `kube-env` (in all three versions of the tree) and in the other attributes with which a node is
+/// bootstrapped or logged into. The machine's identity token is to be concealed, too; it is a signed token and carries no mark.
+pub const CONCEALED: &str = "SEAWALL-EMULATOR-CONCEALED";
+
+/// Attributes of the machine that only the node may see.
+const SECRET_ATTRIBUTES: [&str; 5] = ["configure-sh", "kube-env", "kubelet-config", "ssh-keys", "user-data"];
+
+/// The virtual machine and its project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Project id.
+    pub project: String,
+    /// Project number.
+    pub project_number: i64,
+    /// Zone, such as `europe-west1-b`.
+    pub zone: String,
+    /// Instance name.
+    pub name: String,
+    /// Instance id.
+    pub id: i64,
+    /// E-mail of the machine's own service account.
+    pub service_account: String,
+    /// Name of the Kubernetes cluster it is a node of.
+    pub cluster: String,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            project: "seawall-emulator".into(),
+            project_number: 123_456_789_012,
+            zone: "europe-west1-b".into(),
+            name: "node-1".into(),
+            id: 8_087_716_956_832_600_001,
+            service_account: "node@seawall-emulator.iam.gserviceaccount.com".into(),
+            cluster: "reef".into(),
+        }
+    }
+}
+
+/// The scopes of the machine's own token.
+pub(super) fn scopes() -> Vec<String> {
+    ["cloud-platform", "userinfo.email"]
+        .map(|name| format!("https://www.googleapis.com/auth/{name}"))
+        .to_vec()
+}
+
+/// Sets an attribute in every version of the tree.
+pub(super) fn set_attribute(root: &mut Node, name: &str, value: &str) {
+    for path in [
+        &["0.1", "meta-data"][..],
+        &["computeMetadata", "v1", "instance"],
+        &["computeMetadata", "v1beta1", "instance"],
+    ] {
+        let mut node = Some(&mut *root);
+        for step in path.iter().chain(&["attributes"]) {
+            node = node.and_then(|node| match node {
+                Node::Directory(children) => children.get_mut(*step),
+                _ => None,
+            });
+        }
+        if let Some(Node::Names(attributes)) = node {
+            attributes.insert(name.to_owned(), text(value));
+        }
+    }
+}
+
+fn directory<const N: usize>(children: [(&str, Node); N]) -> Node {
+    Node::Directory(named(children))
+}
+
+fn named<const N: usize>(children: [(&str, Node); N]) -> BTreeMap<String, Node> {
+    children.into_iter().map(|(name, child)| (name.to_owned(), child)).collect()
+}
+
+fn text(value: impl Into<String>) -> Node {
+    Node::Text(value.into())
+}
+
+fn empty() -> Node {
+    Node::Names(BTreeMap::new())
+}
+
+fn concealed(name: &str) -> Node {
+    text(format!("{CONCEALED}:{name}"))
+}
+
+impl Machine {
+    /// The whole tree, from the root.
+    pub(super) fn tree(&self) -> Node {
+        let current = [("instance", self.instance()), ("project", self.project())];
+        let mut v1 = named(current.clone());
+        v1.insert("oslogin".into(), directory([("authenticate", directory([("sessions", empty())]))]));
+        v1.insert("universe".into(), directory([("universe-domain", text("googleapis.com"))]));
+        directory([
+            ("0.1", directory([("meta-data", self.first_version())])),
+            ("computeMetadata", directory([("v1", Node::Directory(v1)), ("v1beta1", directory(current))])),
+        ])
+    }
+
+    fn project(&self) -> Node {
+        directory([
+            ("attributes", Node::Names(named([("ssh-keys", concealed("project-ssh-keys"))]))),
+            ("numeric-project-id", Node::Number(self.project_number)),
+            ("project-id", text(&self.project)),
+        ])
+    }
+
+    fn instance(&self) -> Node {
+        directory([
+            ("attributes", self.attributes()),
+            ("cpu-platform", text("AMD Rome")),
+            ("description", text("")),
+            ("disks", Node::Array(vec![self.disk()])),
+            ("guest-attributes", empty()),
+            ("hostname", text(self.hostname())),
+            ("id", Node::Number(self.id)),
+            ("image", text(Self::image())),
+            ("licenses", Node::Array(vec![directory([("id", text("1001010"))])])),
+            ("machine-type", text(self.machine_type())),
+            ("maintenance-event", text("NONE")),
+            ("name", text(&self.name)),
+            ("network-interfaces", Node::Array(vec![self.network_interface()])),
+            ("partner-attributes", empty()),
+            ("preempted", text("FALSE")),
+            ("remaining-cpu-time", Node::Number(-1)),
+            ("scheduling", Self::scheduling()),
+            ("service-accounts", self.service_accounts(Live::Token)),
+            ("tags", Self::tags()),
+            ("virtual-clock", directory([("drift-token", text("0"))])),
+            ("zone", text(self.zone_path())),
+        ])
+    }
+
+    /// The tree of the first version, flat.
+    fn first_version(&self) -> Node {
+        directory([
+            ("attributes", self.attributes()),
+            ("authorized-keys", concealed("authorized-keys")),
+            ("description", text("")),
+            ("domain", text(self.domain())),
+            ("hostname", text(self.hostname())),
+            ("image", text(Self::image())),
+            ("instance-id", text(self.id.to_string())),
+            ("machine-type", text(self.machine_type())),
+            ("numeric-project-id", text(self.project_number.to_string())),
+            ("project-id", text(&self.project)),
+            ("service-accounts", self.service_accounts(Live::Acquire)),
+            ("tags", Self::tags()),
+            ("zone", text(self.zone_path())),
+        ])
+    }
+
+    fn attributes(&self) -> Node {
+        let open = named([
+            ("cluster-location", text(self.region())),
+            ("cluster-name", text(&self.cluster)),
+            ("cluster-uid", text("3f6a5a1c9d2b4e7f8a0b1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f7a8b9c0d1e2f")),
+            ("disable-legacy-endpoints", text("false")),
+            ("enable-oslogin", text("false")),
+        ]);
+        let secret = SECRET_ATTRIBUTES.map(|name| (name.to_owned(), concealed(name)));
+        Node::Names(open.into_iter().chain(secret).collect())
+    }
+
+    fn disk(&self) -> Node {
+        directory([
+            ("device-name", text(&self.name)),
+            ("index", Node::Number(0)),
+            ("interface", text("SCSI")),
+            ("mode", text("READ_WRITE")),
+            ("type", text("PERSISTENT-BALANCED")),
+        ])
+    }
+
+    fn network_interface(&self) -> Node {
+        // Addresses from the documentation ranges (RFC 5737).
+        let access = directory([("external-ip", text("203.0.113.10")), ("type", text("ONE_TO_ONE_NAT"))]);
+        directory([
+            ("access-configs", Node::Array(vec![access])),
+            ("dns-servers", Node::Lines(vec!["169.254.169.254".into()])),
+            ("forwarded-ips", Node::Array(Vec::new())),
+            ("gateway", text("192.0.2.1")),
+            ("ip", text("192.0.2.10")),
+            ("ip-aliases", Node::Array(Vec::new())),
+            ("mac", text("42:01:c0:00:02:0a")),
+            ("mtu", Node::Number(1460)),
+            ("network", text(format!("projects/{}/networks/default", self.project_number))),
+            ("subnetmask", text("255.255.255.0")),
+            ("target-instance-ips", Node::Lines(Vec::new())),
+        ])
+    }
+
+    fn scheduling() -> Node {
+        directory([
+            ("automatic-restart", text("TRUE")),
+            ("on-host-maintenance", text("MIGRATE")),
+            ("preemptible", text("FALSE")),
+        ])
+    }
+
+    fn service_accounts(&self, token: Live) -> Node {
+        let name = if token == Live::Acquire { "acquire" } else { "token" };
+        let account = directory([
+            ("aliases", Node::Lines(vec!["default".into()])),
+            ("email", text(&self.service_account)),
+            ("identity", Node::Live(Live::Identity)),
+            ("scopes", Node::Lines(scopes())),
+            (name, Node::Live(token)),
+        ]);
+        Node::Names(named([("default", account.clone()), (&self.service_account, account)]))
+    }
+
+    fn tags() -> Node {
+        Node::JsonList(vec!["node".into()])
+    }
+
+    fn image() -> &'static str {
+        "projects/gke-node-images/global/images/gke-1340-cos"
+    }
+
+    fn hostname(&self) -> String {
+        format!("{}.{}", self.name, self.domain())
+    }
+
+    fn domain(&self) -> String {
+        format!("{}.c.{}.internal", self.zone, self.project)
+    }
+
+    fn machine_type(&self) -> String {
+        format!("projects/{}/machineTypes/e2-standard-4", self.project_number)
+    }
+
+    fn zone_path(&self) -> String {
+        format!("projects/{}/zones/{}", self.project_number, self.zone)
+    }
+
+    fn region(&self) -> &str {
+        self.zone.rsplit_once('-').map_or(&self.zone, |(region, _)| region)
+    }
+
+    /// What an identity token of `format=full` says about the machine
+    /// (cloud.google.com/compute/docs/instances/verifying-instance-identity).
+    pub(super) fn identity_claims(&self, now: u64) -> Value {
+        json!({
+            "instance_creation_timestamp": now.saturating_sub(86_400),
+            "instance_id": self.id.to_string(),
+            "instance_name": self.name,
+            "project_id": self.project,
+            "project_number": self.project_number,
+            "zone": self.zone,
+        })
+    }
+}

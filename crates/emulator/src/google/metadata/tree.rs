@@ -1,0 +1,149 @@
+//! The tree: finding, listing and writing its nodes. Knows no machine and no request.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::{Map, Value};
+
+/// A node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Node {
+    /// A directory, whose names JSON writes in camel case.
+    Directory(BTreeMap<String, Node>),
+    /// A directory whose names are the user's own and stay as they are.
+    Names(BTreeMap<String, Node>),
+    /// A directory of `0/`, `1/` and so on; an array in JSON.
+    Array(Vec<Node>),
+    /// Text.
+    Text(String),
+    /// A number.
+    Number(i64),
+    /// One word per line; an array in JSON.
+    Lines(Vec<String>),
+    /// A leaf that is an array of JSON in both writings.
+    JsonList(Vec<String>),
+    /// Made when asked for; never part of a recursion.
+    Live(Live),
+}
+
+/// What is made when asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Live {
+    /// An access token.
+    Token,
+    /// An access token under the names of the first version.
+    Acquire,
+    /// An identity token.
+    Identity,
+}
+
+impl Node {
+    /// The node at this path, whose segments are in lower case.
+    pub(super) fn find(&self, segments: &[String]) -> Option<&Self> {
+        let Some((first, rest)) = segments.split_first() else { return Some(self) };
+        self.child(first)?.find(rest)
+    }
+
+    fn child(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Directory(children) | Self::Names(children) => {
+                children.iter().find(|(own, _)| own.to_lowercase() == name).map(|(_, child)| child)
+            }
+            Self::Array(items) => items.get(name.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+
+    /// The children, one per line; `None` for a leaf. Lists that are leaves have no slash.
+    pub(super) fn listing(&self) -> Option<String> {
+        let line = |name: &str, child: &Self| {
+            let slash = if child.listing().is_some() { "/" } else { "" };
+            format!("{name}{slash}\n")
+        };
+        match self {
+            Self::Directory(children) | Self::Names(children) => {
+                Some(children.iter().map(|(name, child)| line(name, child)).collect())
+            }
+            Self::Array(items) => {
+                Some(items.iter().enumerate().map(|(i, item)| line(&i.to_string(), item)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// A leaf as text.
+    pub(super) fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(number) => number.to_string(),
+            Self::Lines(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+            Self::JsonList(_) => self.to_json().to_string(),
+            Self::Directory(_) | Self::Names(_) | Self::Array(_) | Self::Live(_) => String::new(),
+        }
+    }
+
+    pub(super) fn content_type(&self) -> &'static str {
+        if matches!(self, Self::JsonList(_)) { "application/json" } else { super::TEXT }
+    }
+
+    /// Everything below, as JSON.
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Self::Directory(children) => object(children, camel_case),
+            Self::Names(children) => object(children, str::to_owned),
+            Self::Array(items) => items.iter().map(Self::to_json).collect(),
+            Self::Text(text) => Value::String(text.clone()),
+            Self::Number(number) => (*number).into(),
+            Self::Lines(lines) | Self::JsonList(lines) => lines.iter().map(String::as_str).collect(),
+            Self::Live(_) => Value::Null,
+        }
+    }
+
+    /// Everything below, one `path value` per line.
+    pub(super) fn to_lines(&self) -> String {
+        let mut lines = String::new();
+        self.write_lines("", &mut lines);
+        lines
+    }
+
+    fn write_lines(&self, path: &str, lines: &mut String) {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+        match self {
+            Self::Directory(children) | Self::Names(children) => {
+                children.iter().for_each(|(name, child)| child.write_lines(&below(name), lines));
+            }
+            Self::Array(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, item)| item.write_lines(&below(&i.to_string()), lines));
+            }
+            Self::Lines(words) => words.iter().for_each(|word| *lines += &format!("{path} {word}\n")),
+            Self::Live(_) => {}
+            _ => *lines += &format!("{path} {}\n", self.to_text()),
+        }
+    }
+
+    /// Sixteen hexadecimal digits that change with anything below.
+    pub(super) fn etag(&self) -> String {
+        let hash = digest(&SHA256, self.to_json().to_string().as_bytes());
+        hash.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn object(children: &BTreeMap<String, Node>, spell: fn(&str) -> String) -> Value {
+    let written = children.iter().filter(|(_, child)| !matches!(child, Node::Live(_)));
+    Value::Object(written.map(|(name, child)| (spell(name), child.to_json())).collect::<Map<_, _>>())
+}
+
+/// `numeric-project-id` as JSON spells it: `numericProjectId`.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('-');
+    let mut spelled = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        spelled.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        spelled.push_str(letters.as_str());
+    }
+    spelled
+}
