@@ -275,11 +275,7 @@ pub(crate) fn is_token(byte: u8) -> bool {
 pub(crate) fn canonicalise(name: &mut [u8]) {
     let mut upper = true;
     for byte in name {
-        if upper {
-            byte.make_ascii_uppercase()
-        } else {
-            byte.make_ascii_lowercase()
-        }
+        *byte = if upper { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() };
         upper = *byte == b'-';
     }
 }

@@ -3,8 +3,10 @@
 //! `golden/results.*` come from `TZ=UTC vegeta encode` of `golden/source.json`; `tests/golden/make.sh` makes them anew.
 //! Records there have at most one header name, because Go writes maps in random order; `golden/headers.*` have several.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use seawall_load::record::{Headers, Record, Timestamp, Zone};
-use seawall_load::results::{Encoder, Format};
+use seawall_load::results::{Decoder, Encoder, Format};
 
 fn at(ns: i64, zone: Zone) -> Timestamp {
     Timestamp::from_unix_ns(ns, zone)
@@ -119,4 +121,124 @@ fn json_is_what_vegeta_writes() {
 fn csv_is_what_vegeta_writes() {
     let ours = String::from_utf8(encode(Format::Csv, &golden())).unwrap();
     assert_eq!(ours, include_str!("golden/results.csv"));
+}
+
+fn decode(bytes: &[u8]) -> (Format, Vec<Record>) {
+    let mut decoder = Decoder::detect(bytes).unwrap();
+    let (mut record, mut records) = (Record::default(), Vec::new());
+    while decoder.decode(&mut record).unwrap() {
+        records.push(record.clone());
+    }
+    (decoder.format(), records)
+}
+
+#[test]
+fn vegetas_gob_is_read() {
+    assert_eq!(decode(include_bytes!("golden/results.gob")), (Format::Gob, golden()));
+}
+
+#[test]
+fn vegetas_json_is_read() {
+    assert_eq!(decode(include_bytes!("golden/results.json")), (Format::Json, golden()));
+    assert_eq!(decode(include_bytes!("golden/source.json")), (Format::Json, golden()));
+}
+
+#[test]
+fn vegetas_csv_is_read_with_its_instants_in_utc() {
+    let mut expected = golden();
+    for record in &mut expected {
+        let wrapped = record.timestamp.unix_ns() as i64;
+        record.timestamp = Timestamp::from_unix_ns(wrapped, Zone::Utc);
+    }
+    assert_eq!(decode(include_bytes!("golden/results.csv")), (Format::Csv, expected));
+}
+
+#[test]
+fn several_header_names_are_read_in_whatever_order_go_wrote_them() {
+    let expected = Record {
+        attack: "h".into(),
+        code: 200,
+        timestamp: at(1_735_787_045_000_000_000, Zone::Utc),
+        headers: headers(&[
+            ("Content-Type", "text/plain"),
+            ("Date", "Thu, 02 Jan 2025 03:04:05 GMT"),
+            ("Set-Cookie", "b=2"),
+            ("Set-Cookie", "a=1"),
+            ("X-A", "1"),
+        ]),
+        ..Record::default()
+    };
+    let expected = vec![expected];
+    assert_eq!(decode(include_bytes!("golden/headers.results.gob")).1, expected);
+    assert_eq!(decode(include_bytes!("golden/headers.results.json")).1, expected);
+    assert_eq!(decode(include_bytes!("golden/headers.results.csv")).1, expected);
+    // CSV sorts names, so here our bytes are vegeta's too.
+    assert_eq!(encode(Format::Csv, &expected), include_bytes!("golden/headers.results.csv"));
+}
+
+/// Cut anywhere, the whole records in front of the cut come out, then the cut is told unless it fell between records.
+fn survives_every_cut(format: Format) {
+    let records = golden();
+    let whole = encode(format, &records);
+    let ends: Vec<usize> = (1..=records.len()).map(|n| encode(format, &records[..n]).len()).collect();
+    for cut in 1..whole.len() {
+        let mut decoder = Decoder::new(format, &whole[..cut]);
+        let (mut record, mut read) = (Record::default(), 0);
+        let broke = loop {
+            match decoder.decode(&mut record) {
+                Ok(true) => assert_eq!(record, records_in(format, &records)[read], "cut at {cut}"),
+                Ok(false) => break false,
+                Err(error) => {
+                    assert_eq!(error.records as usize, read);
+                    break true;
+                }
+            }
+            read += 1;
+        };
+        let kept = ends.iter().filter(|&&end| end <= cut).count();
+        // JSON's closing brace tells that a record is whole even if its line break is missing.
+        let brace = format == Format::Json && ends.contains(&(cut + 1));
+        assert_eq!(read, kept + usize::from(brace), "cut at {cut}");
+        let between = brace || ends.contains(&cut) || description_ends(format, cut);
+        assert_eq!(broke, !between, "cut at {cut}");
+    }
+}
+
+/// What remains of the records in a format that keeps less.
+fn records_in(format: Format, records: &[Record]) -> Vec<Record> {
+    let lose = |record: &Record| match format {
+        Format::Csv => Record {
+            timestamp: Timestamp::from_unix_ns(record.timestamp.unix_ns() as i64, Zone::Utc),
+            ..record.clone()
+        },
+        Format::Gob | Format::Json => record.clone(),
+    };
+    records.iter().map(lose).collect()
+}
+
+/// The ends of gob's four description messages, which stand in front of the first record.
+fn description_ends(format: Format, at: usize) -> bool {
+    format == Format::Gob && [152, 169, 193, 206].contains(&at)
+}
+
+#[test]
+fn a_gob_cut_at_any_byte_keeps_what_was_read() {
+    survives_every_cut(Format::Gob);
+}
+
+#[test]
+fn json_cut_at_any_byte_keeps_what_was_read() {
+    survives_every_cut(Format::Json);
+}
+
+#[test]
+fn csv_cut_at_any_byte_keeps_what_was_read() {
+    survives_every_cut(Format::Csv);
+}
+
+/// `cat a.gob b.gob`, which Go's reader refuses as "duplicate type received".
+#[test]
+fn two_gob_streams_behind_each_other_are_one_input() {
+    let twice = [include_bytes!("golden/results.gob"), &include_bytes!("golden/results.gob")[..]].concat();
+    assert_eq!(decode(&twice).1, [golden(), golden()].concat());
 }

@@ -1,9 +1,14 @@
 //! CSV as Go's `encoding/csv` writes it: twelve columns, quotes only where needed, `\n` after each row.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{BufRead, Write};
+use std::str::FromStr;
 
-use crate::record::Record;
+use base64::prelude::{BASE64_STANDARD, Engine};
 
+use crate::record::{Record, Timestamp, Zone};
+
+use super::decode::{Fault, Place, read_line};
 use super::{json::append_base64, mime};
 
 /// Appends one row; `scratch` is emptied and used.
@@ -58,4 +63,151 @@ fn field(out: &mut Vec<u8>, text: &str) {
 /// Go's `fieldNeedsQuotes`: separators, quotes, line breaks, leading white space, and PostgreSQL's end mark `\.`.
 fn needs_quotes(text: &str) -> bool {
     text == "\\." || text.starts_with(char::is_whitespace) || text.contains([',', '"', '\r', '\n'])
+}
+
+const COLUMNS: usize = 12;
+
+/// What is wrong with a row.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// More or fewer columns.
+    #[error("{0} columns instead of {COLUMNS}")]
+    Columns(usize),
+    /// A quote inside a field that does not start with one, or text behind a closing quote.
+    #[error("a stray quote in column {0}")]
+    Quote(usize),
+    /// Not a number, or out of range.
+    #[error("column {0} is not a number in range")]
+    Number(usize),
+    /// Not base64.
+    #[error("column {0} is not base64")]
+    Base64(usize),
+    /// Not a block of headers.
+    #[error("column {COLUMNS} holds no whole block of headers")]
+    Headers,
+}
+
+/// State between rows.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    row: Vec<u8>,
+    block: Vec<u8>,
+    lines: u64,
+    start: u64,
+}
+
+impl Reader {
+    pub(super) fn place(&self) -> Place {
+        Place::Line(self.start)
+    }
+
+    pub(super) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+        if !self.row(input)? {
+            return Ok(false);
+        }
+        let columns = split(&self.row)?;
+        fill(&columns, &mut self.block, record)?;
+        Ok(true)
+    }
+
+    /// One row without its line break, in `self.row`; line breaks inside quotes belong to it.
+    fn row(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+        self.row.clear();
+        while self.row.trim_ascii().is_empty() {
+            self.row.clear();
+            self.start = self.lines + 1;
+            if !self.line(input)? {
+                return Ok(false);
+            }
+        }
+        let mut quotes = quotes(&self.row);
+        while quotes % 2 == 1 {
+            let seen = self.row.len();
+            if !self.line(input)? {
+                return Err(Fault::Cut);
+            }
+            quotes += self::quotes(&self.row[seen..]);
+        }
+        // A row without a line break may have lost the end of its headers, and would not show it.
+        let whole = self.row.pop_if(|last| *last == b'\n').ok_or(Fault::Cut);
+        self.row.pop_if(|last| *last == b'\r');
+        whole.map(|_| true)
+    }
+
+    fn line(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+        self.lines += 1;
+        read_line(input, &mut self.row)
+    }
+}
+
+fn quotes(text: &[u8]) -> usize {
+    memchr::memchr_iter(b'"', text).count()
+}
+
+type Column<'a> = Cow<'a, [u8]>;
+type Columns<'a> = [Column<'a>; COLUMNS];
+
+/// Go's reader with `TrimLeadingSpace` and twelve fields per record.
+fn split(row: &[u8]) -> Result<Columns<'_>, Damage> {
+    let mut columns = Columns::default();
+    let (mut count, mut rest) = (0, Some(row));
+    while let Some(text) = rest {
+        let (column, after) = column(text.trim_ascii_start()).ok_or(Damage::Quote(count + 1))?;
+        if let Some(place) = columns.get_mut(count) {
+            *place = column;
+        }
+        (count, rest) = (count + 1, after);
+    }
+    if count == COLUMNS { Ok(columns) } else { Err(Damage::Columns(count)) }
+}
+
+/// The first column and what stands behind its comma; `None` for a stray quote.
+fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let end = memchr::memchr(b',', text).unwrap_or(text.len());
+        let plain = !text[..end].contains(&b'"');
+        return plain.then(|| (Cow::Borrowed(&text[..end]), text.get(end + 1..)));
+    };
+    let mut value = Vec::new();
+    let mut rest = quoted;
+    loop {
+        let end = memchr::memchr(b'"', rest)?;
+        value.extend_from_slice(&rest[..end]);
+        match rest[end + 1..] {
+            [b'"', ref more @ ..] => {
+                value.push(b'"');
+                rest = more;
+            }
+            [b',', ref more @ ..] => return Some((Cow::Owned(value), Some(more))),
+            [] => return Some((Cow::Owned(value), None)),
+            _ => return None,
+        }
+    }
+}
+
+/// Puts the columns into the record. The format holds no zone: instants are UTC here, where vegeta takes the reader's.
+fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), Damage> {
+    record.timestamp = Timestamp::from_unix_ns(number(columns, 0)?, Zone::Utc);
+    record.code = number(columns, 1)?;
+    record.latency_ns = number(columns, 2)?;
+    record.bytes_out = number(columns, 3)?;
+    record.bytes_in = number(columns, 4)?;
+    let text = |column: usize| String::from_utf8_lossy(&columns[column]);
+    record.error.push_str(&text(5));
+    BASE64_STANDARD.decode_vec(&columns[6], &mut record.body).map_err(|_| Damage::Base64(7))?;
+    record.attack.push_str(&text(7));
+    record.seq = number(columns, 8)?;
+    record.method.push_str(&text(9));
+    record.url.push_str(&text(10));
+    if !columns[11].is_empty() {
+        block.clear();
+        BASE64_STANDARD.decode_vec(&columns[11], block).map_err(|_| Damage::Base64(12))?;
+        mime::parse(block, &mut record.headers).ok_or(Damage::Headers)?;
+    }
+    Ok(())
+}
+
+fn number<N: FromStr>(columns: &Columns<'_>, column: usize) -> Result<N, Damage> {
+    let digits = str::from_utf8(&columns[column]).ok();
+    digits.and_then(|digits| digits.parse().ok()).ok_or(Damage::Number(column + 1))
 }

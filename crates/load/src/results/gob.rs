@@ -5,6 +5,9 @@
 //! previous field's number. Source: Go `encoding/gob/doc.go`; the description is what vegeta 12.13 built with Go's
 //! standard library sends.
 
+pub(super) mod read;
+mod types;
+
 use crate::record::{Record, Timestamp, YEAR_ONE_TO_UNIX, Zone};
 
 /// The messages that describe `Result`, `Time`, `Header` and its list of strings (type numbers 64 to 67).

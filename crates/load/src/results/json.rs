@@ -2,12 +2,16 @@
 //!
 //! An empty body is `null`: that is what vegeta prints for every result that came through a gob pipe.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use serde::Deserialize;
 
 use crate::record::{Headers, Record};
 
+use super::decode::{Fault, Place, read_line};
 use super::{EncodeError, rfc3339};
 
 /// Appends one line.
@@ -95,4 +99,102 @@ fn escape(out: &mut Vec<u8>, letter: char) {
         }
         _ => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
     }
+}
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// Not an object with the fields' types.
+    #[error(transparent)]
+    Syntax(#[from] serde_json::Error),
+    /// Not RFC 3339.
+    #[error("timestamp {0:?} does not parse")]
+    Timestamp(String),
+    /// Not base64.
+    #[error("body: {0}")]
+    Body(#[from] base64::DecodeError),
+}
+
+/// State between lines.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Reader {
+    pub(super) fn place(&self) -> Place {
+        Place::Line(self.number)
+    }
+
+    pub(super) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            if !read_line(input, &mut self.line)? {
+                return Ok(false);
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return self.fill(record).map(|()| true);
+            }
+        }
+    }
+
+    fn fill(&self, record: &mut Record) -> Result<(), Fault> {
+        // Only the last line can lack its newline: if it then makes no sense, it is cut, not damaged.
+        let whole = self.line.ends_with(b"\n");
+        parse(&self.line, record).map_err(|damage| if whole { Fault::Json(damage) } else { Fault::Cut })
+    }
+}
+
+/// vegeta's keys; unknown ones are ignored, `null` means zero, as in easyjson.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    attack: Option<Cow<'a, str>>,
+    seq: Option<u64>,
+    code: Option<u16>,
+    #[serde(borrow)]
+    timestamp: Option<Cow<'a, str>>,
+    latency: Option<i64>,
+    bytes_out: Option<u64>,
+    bytes_in: Option<u64>,
+    #[serde(borrow)]
+    error: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    body: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    url: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    headers: Option<BTreeMap<Cow<'a, str>, Values<'a>>>,
+}
+
+type Values<'a> = Option<Vec<Cow<'a, str>>>;
+
+fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
+    let line: Line<'_> = serde_json::from_slice(line)?;
+    let push =
+        |field: &mut String, text: &Option<Cow<'_, str>>| field.push_str(text.as_deref().unwrap_or(""));
+    push(&mut record.attack, &line.attack);
+    push(&mut record.error, &line.error);
+    push(&mut record.method, &line.method);
+    push(&mut record.url, &line.url);
+    record.seq = line.seq.unwrap_or(0);
+    record.code = line.code.unwrap_or(0);
+    record.latency_ns = line.latency.unwrap_or(0);
+    record.bytes_out = line.bytes_out.unwrap_or(0);
+    record.bytes_in = line.bytes_in.unwrap_or(0);
+    if let Some(text) = line.timestamp {
+        record.timestamp = rfc3339::parse(&text).ok_or_else(|| Damage::Timestamp(text.into_owned()))?;
+    }
+    BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.body)?;
+    for (name, values) in line.headers.iter().flatten() {
+        values.iter().flatten().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));
+    }
+    if line.headers.is_some() {
+        record.headers.mark_present();
+    }
+    Ok(())
 }

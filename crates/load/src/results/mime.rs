@@ -14,7 +14,7 @@ pub(super) fn append(out: &mut Vec<u8>, headers: &Headers) {
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         let breaks_to_spaces = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
-        out.extend(value.trim_ascii().iter().map(breaks_to_spaces));
+        out.extend(trim(value).iter().map(breaks_to_spaces));
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -22,4 +22,33 @@ pub(super) fn append(out: &mut Vec<u8>, headers: &Headers) {
 
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| is_token(byte))
+}
+
+/// Reads such a block; `None` when it is not whole or not headers.
+pub(super) fn parse(block: &[u8], headers: &mut Headers) -> Option<()> {
+    headers.mark_present();
+    let mut lines = block.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
+    lines.try_for_each(|line| {
+        let line = line.strip_suffix(b"\r\n")?;
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let (name, value) = (&line[..colon], trim(&line[colon + 1..]));
+        let sound = is_name(name) && !value.contains(&b'\r');
+        sound.then(|| headers.push_canonical(name, value))
+    })
+}
+
+/// Go's `textproto.TrimBytes`: space, tab and line breaks, unlike Rust's, which takes form feeds too.
+fn trim(mut value: &[u8]) -> &[u8] {
+    let space = |byte: &u8| b" \t\r\n".contains(byte);
+    while let [first, rest @ ..] = value
+        && space(first)
+    {
+        value = rest;
+    }
+    while let [rest @ .., last] = value
+        && space(last)
+    {
+        value = rest;
+    }
+    value
 }

@@ -11,10 +11,19 @@ use std::io::{self, Write};
 use crate::record::Record;
 
 mod csv;
+mod decode;
 mod gob;
 mod json;
+pub mod law;
+mod merge;
 mod mime;
 pub mod rfc3339;
+
+pub use csv::Damage as CsvDamage;
+pub use decode::{DecodeError, Decoder, Fault, MAX_RECORD, Place};
+pub use gob::read::Damage as GobDamage;
+pub use json::Damage as JsonDamage;
+pub use merge::{Broken, Merge};
 
 /// One of the three ways to write a record down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

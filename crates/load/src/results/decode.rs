@@ -1,0 +1,188 @@
+//! Bytes back to records: which format it is, where it broke, what had been read by then.
+//!
+//! A run that was killed leaves a file cut inside its last record; a copy may be damaged. Neither is fatal: every record
+//! in front of the break is handed out first, then the error says what broke and where. vegeta stops silently there.
+
+use std::io::{self, BufRead, Read};
+
+use crate::record::Record;
+
+use super::{Format, csv, gob, json};
+
+/// The largest single record that is read. vegeta keeps whole response bodies, so this is generous; it is there so
+/// that a damaged length cannot make us reserve the machine's memory (memory follows what has really arrived).
+pub const MAX_RECORD: u64 = 1 << 30;
+
+/// Reads records of one input, in the format it turns out to have.
+#[derive(Debug)]
+pub struct Decoder<R> {
+    input: R,
+    state: State,
+    read: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Gob(gob::read::Reader),
+    Json(json::Reader),
+    Csv(csv::Reader),
+}
+
+/// Where an input broke, and after how many good records.
+#[derive(Debug, thiserror::Error)]
+#[error("{fault} ({place}, after {records} records)")]
+pub struct DecodeError {
+    /// Records read before it.
+    pub records: u64,
+    /// Where the record that broke starts.
+    pub place: Place,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// A position in an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Bytes from the start.
+    Byte(u64),
+    /// Lines, from 1.
+    Line(u64),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Byte(byte) => write!(f, "at byte {byte}"),
+            Self::Line(line) => write!(f, "at line {line}"),
+        }
+    }
+}
+
+/// What can be wrong with an input.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The operating system refused to read on.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Not one byte.
+    #[error("the input is empty")]
+    Empty,
+    /// The first record makes sense in none of the formats.
+    #[error("not results in gob, JSON or CSV: {0}")]
+    Unrecognised(Box<Fault>),
+    /// It ends inside a record.
+    #[error("the input is cut: it ends inside a record")]
+    Cut,
+    /// A record longer than [`MAX_RECORD`].
+    #[error("a record is longer than {MAX_RECORD} bytes")]
+    TooLong,
+    /// A gob message that Go would not have written.
+    #[error("damaged gob: {0}")]
+    Gob(#[from] gob::read::Damage),
+    /// A line that is not a record in JSON.
+    #[error("damaged JSON: {0}")]
+    Json(#[from] json::Damage),
+    /// A row that is not a record in CSV.
+    #[error("damaged CSV: {0}")]
+    Csv(#[from] csv::Damage),
+}
+
+impl<R: BufRead> Decoder<R> {
+    /// Looks at the first bytes, consumes none, and chooses the format.
+    ///
+    /// # Errors
+    /// [`Fault::Empty`] and [`Fault::Io`]. What is no format at all shows with the first record.
+    pub fn detect(mut input: R) -> Result<Self, DecodeError> {
+        let start = |fault| DecodeError { records: 0, place: Place::Byte(0), fault };
+        let head = input.fill_buf().map_err(|error| start(error.into()))?;
+        if head.is_empty() {
+            return Err(start(Fault::Empty));
+        }
+        let format = sniff(head);
+        Ok(Self::new(format, input))
+    }
+
+    /// A decoder for a known format.
+    pub fn new(format: Format, input: R) -> Self {
+        let state = match format {
+            Format::Gob => State::Gob(gob::read::Reader::default()),
+            Format::Json => State::Json(json::Reader::default()),
+            Format::Csv => State::Csv(csv::Reader::default()),
+        };
+        Self { input, state, read: 0 }
+    }
+
+    /// The format of this input.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self.state {
+            State::Gob(_) => Format::Gob,
+            State::Json(_) => Format::Json,
+            State::Csv(_) => Format::Csv,
+        }
+    }
+
+    /// Fills `record` with the next one; `false` at the end of the input.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; the input is of no use afterwards.
+    pub fn decode(&mut self, record: &mut Record) -> Result<bool, DecodeError> {
+        record.clear();
+        let (outcome, place) = match &mut self.state {
+            State::Gob(reader) => (reader.next(&mut self.input, record), reader.place()),
+            State::Json(reader) => (reader.next(&mut self.input, record), reader.place()),
+            State::Csv(reader) => (reader.next(&mut self.input, record), reader.place()),
+        };
+        let more = outcome.map_err(|fault| self.describe(place, fault))?;
+        self.read += u64::from(more);
+        Ok(more)
+    }
+
+    fn describe(&self, place: Place, fault: Fault) -> DecodeError {
+        let known = self.read > 0 || matches!(fault, Fault::Io(_) | Fault::Empty);
+        let fault = if known { fault } else { Fault::Unrecognised(Box::new(fault)) };
+        DecodeError { records: self.read, place, fault }
+    }
+}
+
+/// A gob stream starts with a message length and the number of a type, which is a byte that text does not have there
+/// (Go numbers its first type 64, and describes it under -64: 0x7f or above).
+fn sniff(head: &[u8]) -> Format {
+    let text = head.trim_ascii_start();
+    match *text {
+        [b'{', ref rest @ ..] if matches!(rest.trim_ascii_start().first(), None | Some(b'"' | b'}')) => {
+            Format::Json
+        }
+        [b'0'..=b'9' | b'-' | b'"', b'0'..=b'9' | b',' | b'"', ..] => Format::Csv,
+        _ => Format::Gob,
+    }
+}
+
+/// Appends up to and including the next newline to `line`; `false` when there was nothing left at all.
+pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, Fault> {
+    let room = MAX_RECORD.saturating_sub(line.len() as u64);
+    let read = input.take(room).read_until(b'\n', line)? as u64;
+    if read == room && line.last() != Some(&b'\n') {
+        return Err(Fault::TooLong);
+    }
+    Ok(read > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell_the_format() {
+        assert_eq!(sniff(b"{\"attack\""), Format::Json);
+        assert_eq!(sniff(b"\n { }"), Format::Json);
+        assert_eq!(sniff(b"{"), Format::Json);
+        assert_eq!(sniff(b"17357,200"), Format::Csv);
+        assert_eq!(sniff(b"-67,0"), Format::Csv);
+        assert_eq!(sniff(b"\"17\",0"), Format::Csv);
+        assert_eq!(sniff(b"\xff\x96\x7f"), Format::Gob);
+        // A short description whose length happens to be the code of a brace or a digit.
+        assert_eq!(sniff(b"{\x7f\x03"), Format::Gob);
+        assert_eq!(sniff(b"1\xff\x81\x03"), Format::Gob);
+    }
+}

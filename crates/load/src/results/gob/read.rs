@@ -1,0 +1,283 @@
+//! Reads gob streams of vegeta's `Result`, whatever numbers the writer's Go gave to its types.
+//!
+//! Fields are found by name in the type the stream describes, so older results (without method, URL or headers) and
+//! newer ones (with fields we do not know) are read too. Two streams behind each other, which Go refuses, are read: the
+//! second one's descriptions replace the first one's. Nothing a stream says can make the work or the memory exceed
+//! the bytes that arrived.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+
+use crate::record::{Headers, Record, Timestamp, YEAR_ONE_TO_UNIX, Zone};
+use crate::results::decode::{Fault, MAX_RECORD, Place};
+
+use super::types::{Builtin, Field, Kind, Plan, Types};
+
+/// State between messages.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    types: Types,
+    plans: HashMap<i64, Plan>,
+    message: Vec<u8>,
+    offset: u64,
+    start: u64,
+}
+
+/// What is wrong with a gob message.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// A value runs past the end of its message.
+    #[error("a value is longer than its message")]
+    Short,
+    /// Bytes are left behind the value.
+    #[error("a message is longer than its value")]
+    Long,
+    /// A number with more than eight bytes.
+    #[error("a number is too wide")]
+    Wide,
+    /// A value whose type was never described, or whose description does not parse.
+    #[error("a type is not described")]
+    Type,
+    /// More or deeper types than results have any use for.
+    #[error("too many types")]
+    Types,
+    /// The values are not structs.
+    #[error("the values are not results")]
+    NotResults,
+    /// A known field with a type that it cannot have.
+    #[error("field {0} has the wrong type")]
+    Field(&'static str),
+    /// A number outside the range of its field.
+    #[error("field {0} is out of range")]
+    Range(&'static str),
+    /// Not an instant.
+    #[error("a timestamp does not parse")]
+    Time,
+}
+
+impl Reader {
+    pub(crate) fn place(&self) -> Place {
+        Place::Byte(self.start)
+    }
+
+    pub(crate) fn next(&mut self, input: &mut impl BufRead, record: &mut Record) -> Result<bool, Fault> {
+        loop {
+            if !self.message(input)? {
+                return Ok(false);
+            }
+            let mut cursor = Cursor { rest: &self.message };
+            match cursor.int()? {
+                described if described < 0 => {
+                    self.types.describe(described.checked_neg().ok_or(Damage::Type)?, &mut cursor)?;
+                    self.plans.clear();
+                    cursor.end()?;
+                }
+                described => {
+                    let plan = match self.plans.entry(described) {
+                        std::collections::hash_map::Entry::Occupied(plan) => plan.into_mut(),
+                        std::collections::hash_map::Entry::Vacant(free) => {
+                            free.insert(self.types.plan(described)?)
+                        }
+                    };
+                    plan.fill(&self.types, &mut cursor, record)?;
+                    cursor.end()?;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// The next message without its length, in `self.message`; `false` at the end of the stream.
+    fn message(&mut self, input: &mut impl BufRead) -> Result<bool, Fault> {
+        self.start = self.offset;
+        let Some(length) = self.length(input)? else { return Ok(false) };
+        if length > MAX_RECORD {
+            return Err(Fault::TooLong);
+        }
+        self.take(input, length)?;
+        Ok(true)
+    }
+
+    fn length(&mut self, input: &mut impl BufRead) -> Result<Option<u64>, Fault> {
+        if input.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        self.take(input, 1)?;
+        let digits = self.message[0].wrapping_neg();
+        match digits {
+            129.. => return Ok(Some(u64::from(self.message[0]))),
+            0 => return Ok(Some(0)),
+            9.. => return Err(Damage::Wide.into()),
+            _ => self.take(input, u64::from(digits))?,
+        }
+        Ok(Some(big_endian(&self.message)))
+    }
+
+    fn take(&mut self, input: &mut impl BufRead, length: u64) -> Result<(), Fault> {
+        self.message.clear();
+        let read = input.take(length).read_to_end(&mut self.message)? as u64;
+        self.offset += read;
+        if read == length { Ok(()) } else { Err(Fault::Cut) }
+    }
+}
+
+fn big_endian(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |sum, &digit| sum << 8 | u64::from(digit))
+}
+
+/// The unread part of one message.
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], Damage> {
+        let length = usize::try_from(length).map_err(|_| Damage::Short)?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Damage::Short)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(super) fn uint(&mut self) -> Result<u64, Damage> {
+        let first = self.take(1)?[0];
+        match first.wrapping_neg() {
+            digits @ 1..=8 => Ok(big_endian(self.take(u64::from(digits))?)),
+            9..=128 => Err(Damage::Wide),
+            _ => Ok(u64::from(first)),
+        }
+    }
+
+    pub(super) fn int(&mut self) -> Result<i64, Damage> {
+        let folded = self.uint()?;
+        Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Damage> {
+        let length = self.uint()?;
+        self.take(length)
+    }
+
+    pub(super) fn text(&mut self) -> Result<std::borrow::Cow<'a, str>, Damage> {
+        self.bytes().map(String::from_utf8_lossy)
+    }
+
+    /// The number of the next field of a struct, given the one before; `None` behind the last.
+    pub(super) fn field(&mut self, last: Option<u64>) -> Result<Option<u64>, Damage> {
+        match self.uint()? {
+            0 => Ok(None),
+            delta => {
+                last.map_or(Some(delta - 1), |last| last.checked_add(delta)).map(Some).ok_or(Damage::Type)
+            }
+        }
+    }
+
+    fn end(&self) -> Result<(), Damage> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Damage::Long) }
+    }
+}
+
+impl Plan {
+    /// Reads one struct into the record.
+    fn fill(&self, types: &Types, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Damage> {
+        let mut last = None;
+        while let Some(number) = cursor.field(last)? {
+            let index = usize::try_from(number).map_err(|_| Damage::Type)?;
+            match self.fields.get(index).ok_or(Damage::Type)? {
+                Field::Known(name) => fill_field(name, cursor, record)?,
+                Field::Unknown(kind) => types.skip(*kind, cursor, 0)?,
+            }
+            last = Some(number);
+        }
+        Ok(())
+    }
+}
+
+fn fill_field(name: &'static str, cursor: &mut Cursor<'_>, record: &mut Record) -> Result<(), Damage> {
+    match name {
+        "Attack" => record.attack.push_str(&cursor.text()?),
+        "Seq" => record.seq = cursor.uint()?,
+        "Code" => record.code = u16::try_from(cursor.uint()?).map_err(|_| Damage::Range("Code"))?,
+        "Timestamp" => record.timestamp = time(cursor.bytes()?).ok_or(Damage::Time)?,
+        "Latency" => record.latency_ns = cursor.int()?,
+        "BytesOut" => record.bytes_out = cursor.uint()?,
+        "BytesIn" => record.bytes_in = cursor.uint()?,
+        "Error" => record.error.push_str(&cursor.text()?),
+        "Body" => record.body.extend_from_slice(cursor.bytes()?),
+        "Method" => record.method.push_str(&cursor.text()?),
+        "URL" => record.url.push_str(&cursor.text()?),
+        _ => headers(cursor, &mut record.headers)?,
+    }
+    Ok(())
+}
+
+fn headers(cursor: &mut Cursor<'_>, headers: &mut Headers) -> Result<(), Damage> {
+    headers.mark_present();
+    for _ in 0..cursor.uint()? {
+        let name = cursor.bytes()?;
+        for _ in 0..cursor.uint()? {
+            headers.push(name, cursor.bytes()?);
+        }
+    }
+    Ok(())
+}
+
+/// Go's `Time.UnmarshalBinary`, except that the odd seconds of a western offset keep their sign.
+fn time(bytes: &[u8]) -> Option<Timestamp> {
+    let (version, rest) = bytes.split_first()?;
+    let (seconds, rest) = rest.split_first_chunk::<8>()?;
+    let (nanos, rest) = rest.split_first_chunk::<4>()?;
+    let (minutes, odd) = rest.split_first_chunk::<2>()?;
+    let odd = match (version, odd) {
+        (1, []) => 0,
+        (2, [odd]) => i32::from(odd.cast_signed()),
+        _ => return None,
+    };
+    let zone = match (i16::from_be_bytes(*minutes), odd) {
+        (-1, 0) => Zone::Utc,
+        (minutes, odd) => Zone::Offset(i32::from(minutes) * 60 + odd),
+    };
+    let seconds = i64::from_be_bytes(*seconds).checked_sub(YEAR_ONE_TO_UNIX)?;
+    Timestamp::from_unix(seconds, u32::from_be_bytes(*nanos), zone)
+}
+
+/// How deep types may be nested in fields that are skipped.
+const MAX_DEPTH: u8 = 32;
+
+impl Types {
+    /// Steps over a value of a field that records do not have. Every element takes a byte or more, so the message's
+    /// length bounds the loops.
+    fn skip(&self, kind: i64, cursor: &mut Cursor<'_>, depth: u8) -> Result<(), Damage> {
+        if depth > MAX_DEPTH {
+            return Err(Damage::Types);
+        }
+        match self.kind(kind)? {
+            Kind::Builtin(Builtin::Number) => cursor.uint().map(drop),
+            Kind::Builtin(Builtin::Complex) => cursor.uint().and_then(|_| cursor.uint()).map(drop),
+            Kind::Builtin(Builtin::Bytes) | Kind::Opaque => cursor.bytes().map(drop),
+            Kind::List(element) => {
+                (0..cursor.uint()?).try_for_each(|_| self.skip(*element, cursor, depth + 1))
+            }
+            Kind::Map(key, element) => (0..cursor.uint()?).try_for_each(|_| {
+                self.skip(*key, cursor, depth + 1)?;
+                self.skip(*element, cursor, depth + 1)
+            }),
+            Kind::Struct(fields) => self.skip_struct(fields, cursor, depth),
+        }
+    }
+
+    fn skip_struct(
+        &self,
+        fields: &[(String, i64)],
+        cursor: &mut Cursor<'_>,
+        depth: u8,
+    ) -> Result<(), Damage> {
+        let mut last = None;
+        while let Some(number) = cursor.field(last)? {
+            let index = usize::try_from(number).map_err(|_| Damage::Type)?;
+            self.skip(fields.get(index).ok_or(Damage::Type)?.1, cursor, depth + 1)?;
+            last = Some(number);
+        }
+        Ok(())
+    }
+}

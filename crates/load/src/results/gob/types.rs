@@ -1,0 +1,206 @@
+//! The types a gob stream describes, and which of their fields a record has.
+//!
+//! Numbers and layouts are Go's (`encoding/gob/type.go`, `wireType` and the built-in types there).
+
+use std::collections::HashMap;
+
+use super::read::{Cursor, Damage};
+
+/// Types by their number in this stream.
+#[derive(Debug, Default)]
+pub(super) struct Types {
+    described: HashMap<i64, Kind>,
+}
+
+/// How a value is laid out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One of Go's own.
+    Builtin(Builtin),
+    /// An array or a slice of this type.
+    List(i64),
+    /// A map from one type to another.
+    Map(i64, i64),
+    /// Named fields.
+    Struct(Vec<(String, i64)>),
+    /// Bytes that the type's own methods wrote, such as a time.
+    Opaque,
+}
+
+/// Layouts of Go's own types.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Builtin {
+    /// bool, int, uint, float.
+    Number,
+    /// Two numbers.
+    Complex,
+    /// Bytes and string.
+    Bytes,
+}
+
+const UINT: i64 = 3;
+const INT: i64 = 2;
+const BYTES: i64 = 5;
+const STRING: i64 = 6;
+
+/// Results need four types; a stream that describes thousands is no results file.
+const MAX_TYPES: usize = 1024;
+
+/// What to do with each field of a struct, by position.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// In the order of the description.
+    pub(super) fields: Vec<Field>,
+}
+
+/// One field of the stream's struct.
+#[derive(Debug)]
+pub(super) enum Field {
+    /// A field of vegeta's `Result`, with the type it must have.
+    Known(&'static str),
+    /// Anything else, by type, to be stepped over.
+    Unknown(i64),
+}
+
+impl Types {
+    /// Reads a `wireType` and remembers it under `number`.
+    pub(super) fn describe(&mut self, number: i64, cursor: &mut Cursor<'_>) -> Result<(), Damage> {
+        let mut kind = None;
+        let mut last = None;
+        while let Some(field) = cursor.field(last)? {
+            kind = Some(match field {
+                0 => list(cursor, 3)?,
+                1 => list(cursor, 2)?,
+                2 => Kind::Struct(structure(cursor)?),
+                3 => map(cursor)?,
+                4..=6 => opaque(cursor)?,
+                _ => return Err(Damage::Type),
+            });
+            last = Some(field);
+        }
+        if self.described.len() >= MAX_TYPES {
+            return Err(Damage::Types);
+        }
+        self.described.insert(number, kind.ok_or(Damage::Type)?);
+        Ok(())
+    }
+
+    /// The layout of a type. Interfaces (8) carry types inside values; results have none, so they count as unknown.
+    pub(super) fn kind(&self, number: i64) -> Result<&Kind, Damage> {
+        match number {
+            1..=4 => Ok(&Kind::Builtin(Builtin::Number)),
+            BYTES | STRING => Ok(&Kind::Builtin(Builtin::Bytes)),
+            7 => Ok(&Kind::Builtin(Builtin::Complex)),
+            _ => self.described.get(&number).ok_or(Damage::Type),
+        }
+    }
+
+    /// How to read structs of this type as records.
+    pub(super) fn plan(&self, number: i64) -> Result<Plan, Damage> {
+        let Kind::Struct(fields) = self.kind(number)? else { return Err(Damage::NotResults) };
+        let fields =
+            fields.iter().map(|(name, kind)| self.field(name, *kind)).collect::<Result<Vec<_>, _>>()?;
+        // A struct that shares no field with a result is something else.
+        let known = fields.iter().any(|field| matches!(field, Field::Known(_)));
+        known.then_some(Plan { fields }).ok_or(Damage::NotResults)
+    }
+
+    fn field(&self, name: &str, kind: i64) -> Result<Field, Damage> {
+        let (known, fits) = match name {
+            "Attack" => ("Attack", kind == STRING),
+            "Seq" => ("Seq", kind == UINT),
+            "Code" => ("Code", kind == UINT),
+            "Timestamp" => ("Timestamp", *self.kind(kind)? == Kind::Opaque),
+            "Latency" => ("Latency", kind == INT),
+            "BytesOut" => ("BytesOut", kind == UINT),
+            "BytesIn" => ("BytesIn", kind == UINT),
+            "Error" => ("Error", kind == STRING),
+            "Body" => ("Body", kind == BYTES),
+            "Method" => ("Method", kind == STRING),
+            "URL" => ("URL", kind == STRING),
+            "Headers" => ("Headers", self.is_header(kind)?),
+            _ => return Ok(Field::Unknown(kind)),
+        };
+        if fits { Ok(Field::Known(known)) } else { Err(Damage::Field(known)) }
+    }
+
+    fn is_header(&self, kind: i64) -> Result<bool, Damage> {
+        let Kind::Map(STRING, values) = self.kind(kind)? else { return Ok(false) };
+        Ok(*self.kind(*values)? == Kind::List(STRING))
+    }
+}
+
+/// Calls `each` with the number of every field of a struct; field 0 of a type is its name and number.
+fn fields(
+    cursor: &mut Cursor<'_>,
+    mut each: impl FnMut(u64, &mut Cursor<'_>) -> Result<(), Damage>,
+) -> Result<(), Damage> {
+    let mut last = None;
+    while let Some(field) = cursor.field(last)? {
+        each(field, cursor)?;
+        last = Some(field);
+    }
+    Ok(())
+}
+
+/// `CommonType`: a name and the type's number, both known by other means.
+fn common(cursor: &mut Cursor<'_>) -> Result<(), Damage> {
+    fields(cursor, |field, cursor| match field {
+        0 => cursor.bytes().map(drop),
+        1 => cursor.int().map(drop),
+        _ => Err(Damage::Type),
+    })
+}
+
+/// `arrayType` (three fields, the last is the length) or `sliceType` (two).
+fn list(cursor: &mut Cursor<'_>, count: u64) -> Result<Kind, Damage> {
+    let mut element = None;
+    fields(cursor, |field, cursor| match field {
+        0 => common(cursor),
+        1 => cursor.int().map(|number| element = Some(number)),
+        _ if field < count => cursor.int().map(drop),
+        _ => Err(Damage::Type),
+    })?;
+    element.map(Kind::List).ok_or(Damage::Type)
+}
+
+fn map(cursor: &mut Cursor<'_>) -> Result<Kind, Damage> {
+    let (mut key, mut element) = (None, None);
+    fields(cursor, |field, cursor| match field {
+        0 => common(cursor),
+        1 => cursor.int().map(|number| key = Some(number)),
+        2 => cursor.int().map(|number| element = Some(number)),
+        _ => Err(Damage::Type),
+    })?;
+    key.zip(element).map(|(key, element)| Kind::Map(key, element)).ok_or(Damage::Type)
+}
+
+fn structure(cursor: &mut Cursor<'_>) -> Result<Vec<(String, i64)>, Damage> {
+    let mut named = Vec::new();
+    fields(cursor, |field, cursor| match field {
+        0 => common(cursor),
+        1 => {
+            for _ in 0..cursor.uint()? {
+                named.push(field_type(cursor)?);
+            }
+            Ok(())
+        }
+        _ => Err(Damage::Type),
+    })?;
+    Ok(named)
+}
+
+fn field_type(cursor: &mut Cursor<'_>) -> Result<(String, i64), Damage> {
+    let (mut name, mut kind) = (String::new(), None);
+    fields(cursor, |field, cursor| match field {
+        0 => cursor.text().map(|text| name = text.into_owned()),
+        1 => cursor.int().map(|number| kind = Some(number)),
+        _ => Err(Damage::Type),
+    })?;
+    kind.map(|kind| (name, kind)).ok_or(Damage::Type)
+}
+
+fn opaque(cursor: &mut Cursor<'_>) -> Result<Kind, Damage> {
+    fields(cursor, |field, cursor| if field == 0 { common(cursor) } else { Err(Damage::Type) })?;
+    Ok(Kind::Opaque)
+}

@@ -1,0 +1,100 @@
+//! Writing and reading is identity in all three formats, and bytes from anywhere do no harm.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use seawall_load::record::{Headers, Record, Timestamp, Zone};
+use seawall_load::results::{Decoder, Encoder, Format, law};
+
+/// Zones that every format can express: whole minutes, less than a day.
+fn zone() -> impl Strategy<Value = Zone> {
+    prop_oneof![
+        Just(Zone::Utc),
+        (-1439..1440_i32).prop_filter_map("has no form in gob", |minutes| {
+            (minutes != 0 && minutes != -1).then_some(Zone::Offset(minutes * 60))
+        })
+    ]
+}
+
+/// Canonical names and trimmed values, as a response brings them.
+fn headers() -> impl Strategy<Value = Headers> {
+    let pair = ("[A-Z][a-z0-9]{0,6}(-[A-Z][a-z]{1,3})?", "([!-~é漢]([ -~é]{0,12}[!-~])?)?");
+    let filled = vec(pair, 0..5).prop_map(|pairs| {
+        let mut headers = Headers::present();
+        pairs.iter().for_each(|(name, value)| headers.push(name.as_bytes(), value.as_bytes()));
+        headers
+    });
+    prop_oneof![Just(Headers::default()), filled]
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let texts = (any::<String>(), any::<String>(), "[A-Z]{0,7}", any::<String>(), vec(any::<u8>(), 0..40));
+    let numbers = (any::<u64>(), any::<u16>(), any::<i64>(), any::<u64>(), any::<u64>());
+    // Nanoseconds that CSV can hold in any zone's year.
+    (texts, numbers, any::<i64>(), zone(), headers()).prop_map(|(texts, numbers, ns, zone, headers)| Record {
+        attack: texts.0,
+        seq: numbers.0,
+        code: numbers.1,
+        timestamp: Timestamp::from_unix_ns(ns, zone),
+        latency_ns: numbers.2,
+        bytes_out: numbers.3,
+        bytes_in: numbers.4,
+        error: texts.1,
+        body: texts.4,
+        method: texts.2,
+        url: texts.3,
+        headers,
+    })
+}
+
+fn there_and_back(format: Format, records: &[Record]) -> Vec<Record> {
+    let mut encoder = Encoder::new(format, Vec::new());
+    records.iter().for_each(|record| encoder.encode(record).unwrap());
+    let bytes = encoder.into_inner();
+    let mut decoder = Decoder::detect(&bytes[..]).unwrap();
+    assert_eq!(decoder.format(), format);
+    let (mut record, mut read) = (Record::default(), Vec::new());
+    while decoder.decode(&mut record).unwrap() {
+        read.push(record.clone());
+    }
+    read
+}
+
+proptest! {
+    #[test]
+    fn gob_returns_every_record(records in vec(record(), 1..4)) {
+        prop_assert_eq!(there_and_back(Format::Gob, &records), records);
+    }
+
+    #[test]
+    fn json_returns_every_record(records in vec(record(), 1..4)) {
+        prop_assert_eq!(there_and_back(Format::Json, &records), records);
+    }
+
+    #[test]
+    fn csv_returns_every_record_with_its_instant_in_utc(records in vec(record(), 1..4)) {
+        let utc = |record: &Record| Record {
+            timestamp: Timestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Utc),
+            ..record.clone()
+        };
+        let expected: Vec<Record> = records.iter().map(utc).collect();
+        prop_assert_eq!(there_and_back(Format::Csv, &records), expected);
+    }
+
+    #[test]
+    fn a_flipped_byte_is_read_or_refused(at in 0..849_usize, byte: u8) {
+        let mut bytes = include_bytes!("golden/results.gob").to_vec();
+        bytes[at] = byte;
+        let (read, reread) = law::reread(Format::Gob, &bytes);
+        prop_assert_eq!(read, reread);
+    }
+
+    #[test]
+    fn text_from_anywhere_is_read_or_refused(bytes in "[0-9,\"{}:a-z\n\r =]{0,80}") {
+        for format in [Format::Gob, Format::Json, Format::Csv] {
+            let (read, reread) = law::reread(format, bytes.as_bytes());
+            prop_assert_eq!(read, reread);
+        }
+    }
+}
