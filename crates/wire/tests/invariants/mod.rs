@@ -20,7 +20,7 @@ pub(crate) enum Seen<T> {
 /// "more" again, because a line that has not ended is not looked at.
 fn check_prefixes<'b, T: PartialEq + std::fmt::Debug>(input: &'b [u8], see: impl Fn(&'b [u8]) -> Seen<T>) {
     let (mut before, mut refused) = (Seen::More, false);
-    for end in (0..=input.len()).step_by(1 + input.len() / 1024).chain([input.len()]) {
+    for end in (0..=input.len()).step_by(1 + input.len() / 512).chain([input.len()]) {
         let now = see(&input[..end]);
         match (&before, &now) {
             (Seen::Whole(..), _) => assert_eq!(before, now, "a whole head changed at byte {end}"),
