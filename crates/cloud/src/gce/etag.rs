@@ -1,7 +1,5 @@
 //! Entity tags as Google's server spells them: sixteen hexadecimal digits, no quotes.
 
-use std::fmt;
-
 /// The tag of some content. Equal content has an equal tag, also after a restart and on another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag(u64);
@@ -17,12 +15,7 @@ impl ETag {
 
     /// The sixteen digits.
     pub fn digits(self) -> [u8; 16] {
-        let mut digits = [0; 16];
-        for (place, digit) in digits.iter_mut().enumerate() {
-            let nibble = (self.0 >> (60 - 4 * place)) & 0xf;
-            *digit = b"0123456789abcdef"[nibble as usize];
-        }
-        digits
+        hex(self.0)
     }
 
     /// Whether a client's `last_etag` names this content.
@@ -31,8 +24,31 @@ impl ETag {
     }
 }
 
-impl fmt::Display for ETag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+/// A number as sixteen hexadecimal digits.
+pub(super) fn hex(number: u64) -> [u8; 16] {
+    std::array::from_fn(|place| {
+        let nibble = (number >> (60 - 4 * place)) & 0xf;
+        b"0123456789abcdef"[nibble as usize]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_sixteen_digits_and_the_same_everywhere() {
+        // Test vectors of the hash's authors: the empty string and "foobar".
+        assert_eq!(ETag::of(b"").digits(), *b"cbf29ce484222325");
+        assert_eq!(ETag::of(b"foobar").digits(), *b"85944171f73967e8");
+    }
+
+    #[test]
+    fn a_tag_matches_its_own_digits_only() {
+        let etag = ETag::of(b"foobar");
+        assert!(etag.matches("85944171f73967e8"));
+        for other in ["", "NONE", "85944171F73967E8", "cbf29ce484222325", "85944171f73967e"] {
+            assert!(!etag.matches(other), "{other}");
+        }
     }
 }

@@ -6,14 +6,16 @@
 pub mod conceal;
 pub mod etag;
 pub mod federate;
+pub mod head;
 pub mod path;
 pub mod query;
 pub mod respond;
 pub mod scopes;
+pub mod tree;
 
 pub use conceal::{Forward, admit};
 pub use etag::ETag;
-pub use federate::{Account, Node, Query, Tree, What};
-pub use query::Hold;
-pub use respond::{Frame, Server};
+pub use federate::{Account, Known, Node, Query, Redirect, Tree, What};
+pub use query::{Alt, Hold};
+pub use respond::{AccessToken, Frame, Server};
 pub use scopes::Scopes;

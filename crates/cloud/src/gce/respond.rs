@@ -1,9 +1,14 @@
-//! Whole responses, appended to a buffer that the caller reuses.
+//! Whole responses, head and body, appended to a buffer that the caller reuses. Called last for every request.
+//!
+//! Every response carries what clients check in *responses*: `Metadata-Flavor: Google` (the probes and Node refuse an
+//! answer without it, so errors carry it, too) and a content type (Python refuses an answer without). Nothing of the
+//! request is written back except a redirect's query, which was checked to be visible ASCII.
 
-use seawall_wire::{RequestHead, Version};
+use seawall_wire::{RequestHead, Version, write};
 
-use super::etag::ETag;
+use super::etag::{ETag, hex};
 use super::federate::{Known, Redirect};
+use super::query::Alt;
 use crate::Refusal;
 
 /// Which server the response claims to be.
@@ -15,6 +20,22 @@ pub enum Server {
     Gke,
 }
 
+impl Server {
+    /// The headers that every response has, as the server of this name writes them (SDK study, section 5.6).
+    const fn headers(self) -> &'static [u8] {
+        match self {
+            Self::Vm => {
+                b"Metadata-Flavor: Google\r\nServer: Metadata Server for VM\r\n\
+                  X-XSS-Protection: 0\r\nX-Frame-Options: SAMEORIGIN\r\n"
+            }
+            Self::Gke => {
+                b"Metadata-Flavor: Google\r\nServer: GKE Metadata Server\r\n\
+                  X-XSS-Protection: 0\r\nX-Frame-Options: SAMEORIGIN\r\n"
+            }
+        }
+    }
+}
+
 /// What a response needs to know about its request and its moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -22,7 +43,7 @@ pub struct Frame<'a> {
     pub date: &'a [u8; 29],
     /// Which server speaks.
     pub server: Server,
-    /// The request's version; HTTP/1.0 must be told that its connection is kept.
+    /// The request's version; an HTTP/1.0 client must be told that its connection is kept.
     pub version: Version,
     /// Whether the connection is kept.
     pub keep_alive: bool,
@@ -33,48 +54,149 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// The frame that answers this request, the connection kept if the client wants it.
     pub fn of(head: &RequestHead<'_, '_>, server: Server, date: &'a [u8; 29]) -> Self {
-        Self {
-            date,
-            server,
-            version: head.version,
-            keep_alive: head.keep_alive,
-            head_only: head.method == "HEAD",
+        let head_only = head.method == "HEAD";
+        Self { date, server, version: head.version, keep_alive: head.keep_alive, head_only }
+    }
+
+    /// The frame that answers bytes which are no request: the connection closes.
+    pub fn closing(server: Server, date: &'a [u8; 29]) -> Self {
+        Self { date, server, version: Version::Http11, keep_alive: false, head_only: false }
+    }
+
+    fn begin(&self, out: &mut Vec<u8>, status: u16) {
+        write::status_line(out, status);
+        out.extend_from_slice(self.server.headers());
+        write::header(out, "Date", self.date);
+        match (self.version, self.keep_alive) {
+            (Version::Http11, true) => {}
+            (Version::Http10, true) => write::header(out, "Connection", b"keep-alive"),
+            (_, false) => write::header(out, "Connection", b"close"),
+        }
+    }
+
+    /// Ends the head. The length is the body's even when the body is left out (RFC 9110 section 9.3.2).
+    fn end(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
+        write::length_and_end(out, body.iter().map(|part| part.len()).sum());
+        if !self.head_only {
+            body.iter().for_each(|part| out.extend_from_slice(part));
         }
     }
 }
 
-/// An access token. `text` holds no character that JSON escapes; the broker saw to that.
-pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, text: &str, expires_in: u64, etag: Option<ETag>) {
-    let _ = (out, frame, text, expires_in, etag);
+/// An access token about to be written.
+#[derive(Clone, Copy)]
+pub struct AccessToken<'a> {
+    /// The token. It holds no character that JSON escapes and no line end; the broker saw to that when it got it.
+    pub text: &'a str,
+    /// Whole seconds it still lives; truly so, and above zero, which Go requires.
+    pub expires_in: u64,
+    /// The form asked for.
+    pub alt: Alt,
+    /// The tag of the lease: `ETag::of` its token, computed once per lease. `None` writes no tag, which is
+    /// honest; a tag that does not change with the token would make a watcher sleep through a renewal.
+    pub etag: Option<ETag>,
 }
 
-/// An identity token.
+/// Writes an access token. No cache may keep it.
+pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, token: &AccessToken<'_>) {
+    let [content_type, before, between, after] = match token.alt {
+        Alt::Json => JSON_TOKEN,
+        Alt::Text => TEXT_TOKEN,
+    };
+    frame.begin(out, 200);
+    write_etag(out, token.etag);
+    out.extend_from_slice(NO_STORE);
+    write::header(out, "Content-Type", content_type.as_bytes());
+    let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
+    write::length_and_end(out, before.len() + token.text.len() + between.len() + digits + after.len());
+    if !frame.head_only {
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(token.text.as_bytes());
+        out.extend_from_slice(between.as_bytes());
+        write::decimal(out, token.expires_in);
+        out.extend_from_slice(after.as_bytes());
+    }
+}
+
+/// Content type and what stands before, between and after the two values.
+const JSON_TOKEN: [&str; 4] =
+    ["application/json", r#"{"access_token":""#, r#"","expires_in":"#, r#","token_type":"Bearer"}"#];
+const TEXT_TOKEN: [&str; 4] = ["application/text", "access_token ", "\nexpires_in ", "\ntoken_type Bearer\n"];
+
+/// Writes an identity token: the JWT alone, without a line end. No cache may keep it.
 pub fn id_token(out: &mut Vec<u8>, frame: &Frame<'_>, jwt: &str) {
-    let _ = (out, frame, jwt);
+    frame.begin(out, 200);
+    out.extend_from_slice(NO_STORE);
+    out.extend_from_slice(b"Content-Type: text/html\r\n");
+    frame.end(out, &[jwt.as_bytes()]);
 }
 
-/// A body that needs no broker.
+/// Writes a body that needs no broker.
 pub fn known(out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
-    let _ = (out, frame, known);
+    frame.begin(out, 200);
+    write_etag(out, known.etag);
+    write::header(out, "Content-Type", known.content_type.as_bytes());
+    frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// 301 to a directory's slash.
-pub fn redirect(out: &mut Vec<u8>, frame: &Frame<'_>, redirect: &Redirect<'_, '_>) {
-    let _ = (out, frame, redirect);
+/// Writes 301 to a directory's slash. The location is a path, not a URL: it stays on the host that the client
+/// named, whatever that was, and repeats nothing of the Host header.
+pub fn redirect(out: &mut Vec<u8>, frame: &Frame<'_>, redirect: &Redirect<'_>) {
+    frame.begin(out, 301);
+    out.extend_from_slice(b"Location: ");
+    out.extend_from_slice(redirect.path.as_bytes());
+    if let Some(query) = redirect.query {
+        out.push(b'?');
+        out.extend_from_slice(query.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(HTML);
+    frame.end(out, &[redirect.path.as_bytes()]);
 }
 
-/// A refusal. `request` is the id under which the agent logged it.
+/// Writes a refusal: one line that names who refuses, why, by which code, under which id the agent logged it, and
+/// whether trying again can help. SDKs put this line into their own error.
 pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
-    let _ = (out, frame, refusal, request);
+    frame.begin(out, refusal.status);
+    match refusal.status {
+        405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
+        _ if refusal.is_retryable() => out.extend_from_slice(b"Retry-After: 1\r\n"),
+        _ => {}
+    }
+    out.extend_from_slice(HTML);
+    let retry: &[u8] = if refusal.is_retryable() { b"; retry: yes)\n" } else { b"; retry: no)\n" };
+    let request = hex(request);
+    let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
+    frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
 }
 
-/// What the real server answered (conceal mode): its status, the headers that clients of metadata need, its body.
+/// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
+/// Everything else, such as hop-by-hop headers, stays behind.
 pub fn forwarded<'h>(
     out: &mut Vec<u8>,
     frame: &Frame<'_>,
     status: u16,
-    headers: impl Iterator<Item = (&'h str, &'h [u8])>,
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     body: &[u8],
 ) {
-    let _ = (out, frame, status, headers.count(), body);
+    frame.begin(out, status);
+    let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
+    for (name, value) in headers {
+        if is_passed(name) && write::is_value(value) {
+            write::header(out, name, value);
+        }
+    }
+    frame.end(out, &[body]);
+}
+
+/// The real server's headers that go on to the client.
+const PASSED: [&str; 5] = ["Content-Type", "ETag", "Location", "Cache-Control", "Retry-After"];
+
+const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
+const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";
+
+fn write_etag(out: &mut Vec<u8>, etag: Option<ETag>) {
+    if let Some(etag) = etag {
+        write::header(out, "ETag", &etag.digits());
+    }
 }

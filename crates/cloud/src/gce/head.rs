@@ -1,0 +1,88 @@
+//! The rules on a request head that both modes share: method, body, the mark of a relay, the flavour header.
+
+use seawall_wire::{Framing, RequestHead};
+
+use crate::Refusal;
+
+/// The refusal of a request that announces a body. Its bytes are still in the connection: close it.
+pub const BODY: Refusal =
+    Refusal::new(400, "body", "Metadata requests have no body, so this one is not read further.");
+/// The refusal of a relayed request.
+pub const RELAYED: Refusal = Refusal::new(
+    403,
+    "relayed",
+    "The request carries a header that proxies add (X-Forwarded-For or Forwarded), and metadata is for direct callers only.",
+);
+/// The refusal of a request without the flavour header.
+pub const NO_FLAVOR: Refusal =
+    Refusal::new(403, "no_flavor", "The request lacks the required header Metadata-Flavor: Google.");
+
+/// What the rules need of a head, gathered in one pass over its headers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marks {
+    relayed: bool,
+    flavored: bool,
+}
+
+impl Marks {
+    pub(super) fn of(head: &RequestHead<'_, '_>) -> Self {
+        let mut marks = Self { relayed: false, flavored: false };
+        for header in head.headers {
+            marks.relayed |= is_relay_mark(header.name);
+            marks.flavored |= is_flavor(header.name, header.value);
+        }
+        marks
+    }
+
+    /// # Errors
+    /// [`RELAYED`].
+    pub(super) fn direct(self) -> Result<(), Refusal> {
+        if self.relayed { Err(RELAYED) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// [`NO_FLAVOR`].
+    pub(super) fn flavored(self) -> Result<(), Refusal> {
+        if self.flavored { Ok(()) } else { Err(NO_FLAVOR) }
+    }
+}
+
+/// A proxy that an attacker steers announces itself so. The real server refuses `X-Forwarded-For`; `Forwarded` is the
+/// same statement in its standard form (RFC 7239), and no SDK sends either. Other marks are let be: `Via` and
+/// `X-Forwarded-Proto` come from sidecars that carry honest traffic. Names match in any case; the wire refuses a
+/// name with a space, and no header of the client's is ever sent upstream, so a variant such as `X_Forwarded_For`
+/// reaches nobody who could take it for this one.
+fn is_relay_mark(name: &str) -> bool {
+    name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
+}
+
+/// `Metadata-Flavor: Google`, or the older `X-Google-Metadata-Request: True` that the real server still takes.
+///
+/// What protects is that a cross-site form or a naive URL fetcher cannot add a header of this *name*. The value
+/// is compared exactly for the first, as the real server does, and in any case for the second, whose clients
+/// disagreed on it.
+fn is_flavor(name: &str, value: &[u8]) -> bool {
+    (name.eq_ignore_ascii_case("Metadata-Flavor") && value == b"Google")
+        || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))
+}
+
+/// Whether the method is HEAD (`true`) or GET (`false`); `None` is any other. Methods are case-sensitive
+/// (RFC 9110 section 9.1).
+pub(super) fn is_head(head: &RequestHead<'_, '_>) -> Option<bool> {
+    match head.method {
+        "GET" => Some(false),
+        "HEAD" => Some(true),
+        _ => None,
+    }
+}
+
+/// A length of zero is no body: some HTTP libraries send it with every request.
+///
+/// # Errors
+/// [`BODY`].
+pub(super) fn without_body(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
+    match head.framing {
+        Framing::None | Framing::Length(0) => Ok(()),
+        _ => Err(BODY),
+    }
+}
