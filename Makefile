@@ -1,0 +1,36 @@
+# The only entry. `make demo` shows the product, `make test` proves it, `make check` is the reviewer.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: toolchain ## Both programs, optimised
+	cargo build --release --locked --bins
+
+demo: build ## An emulated cloud, three pods, their credentials, and the load that proves it (under a minute)
+	demo/run
+
+test: toolchain test-parts ## Every test, real client libraries included
+	cargo test --workspace --locked --no-fail-fast
+
+check: toolchain deny-tool ## Formatting, lints, dependency rules, docs, each crate alone
+	scripts/check
+
+bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
+	benches/run
+
+fuzz: ## A minute for each fuzz target (needs nightly and cargo-fuzz)
+	fuzz/run
+
+toolchain:
+	@scripts/setup toolchain
+
+test-parts:
+	@scripts/setup test-parts
+
+deny-tool:
+	@scripts/setup deny
+
+.PHONY: help build demo test check bench fuzz toolchain test-parts deny-tool
