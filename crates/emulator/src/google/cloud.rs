@@ -4,7 +4,7 @@
 //! that its path names. Only this file holds the clock, the keys and the policy; the services are functions.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::ledger::{Counts, End, Ledger};
 use super::metadata::Metadata;
@@ -37,7 +38,8 @@ pub(crate) struct Closed;
 #[derive(Debug)]
 pub(crate) struct Cloud {
     pub(super) clock: Clock,
-    key: SigningKey,
+    /// Made by the first who needs it; everyone else waits for that one.
+    key: OnceCell<Arc<SigningKey>>,
     mint: Mint,
     providers: Vec<Provider>,
     long_lifetimes: bool,
@@ -63,7 +65,7 @@ impl Cloud {
         });
         Ok(Self {
             clock,
-            key: SigningKey::generate(Algorithm::Rs256)?,
+            key: OnceCell::new_with(options.identity_key),
             mint: Mint::new()?,
             gates: gates.collect(),
             ledger: Ledger::default(),
@@ -103,7 +105,7 @@ impl Cloud {
             Route::Exchange => self.exchange(request).await,
             Route::AccessToken(account) => self.access_token_for(&account, request).await,
             Route::IdToken(account) => self.id_token_for(&account, request).await,
-            Route::Keys => reply::json(StatusCode::OK, &self.key.jwks()),
+            Route::Keys => self.published_keys().await,
             Route::TokenInfo => self.token_info(request.uri().query().unwrap_or_default()),
             Route::Metadata => self.metadata.answer(self, &request).await,
         }
@@ -174,24 +176,35 @@ impl Cloud {
             Ok(body) => body,
             Err(refusal) => return refusal,
         };
-        self.identify(account, caller, &body).unwrap_or_else(|refused| refused.reply())
+        match self.identify(account, caller, &body) {
+            Ok(claims) => match self.signed(&claims).await {
+                Ok(token) => reply::json(StatusCode::OK, &json!({ "token": token })),
+                Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+            },
+            Err(refused) => refused.reply(),
+        }
     }
 
+    /// The claims of the identity token that the caller may have.
     fn identify(
         &self,
         account: &str,
         caller: Option<AccessToken>,
         body: &[u8],
-    ) -> Result<Reply, credentials::Refused> {
+    ) -> Result<Value, credentials::Refused> {
         let caller = credentials::authenticate(caller)?;
         let policy = self.policy();
         let wanted: credentials::IdTokenRequest = credentials::read(body)?;
         wanted.check(&caller, account, &policy.impersonation)?;
         self.ledger.impersonated(&caller.sub, account);
-        let claims = wanted.claims(account, self.seconds(), policy.token_lifetime);
-        Ok(self
-            .signed(&claims)
-            .map_or_else(failed, |token| reply::json(StatusCode::OK, &json!({"token": token}))))
+        Ok(wanted.claims(account, self.seconds(), policy.token_lifetime))
+    }
+
+    async fn published_keys(&self) -> Reply {
+        match self.key().await {
+            Ok(key) => reply::json(StatusCode::OK, &key.jwks()),
+            Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+        }
     }
 
     /// What `oauth2.googleapis.com/tokeninfo` says of an access token, plus whose it is.
@@ -249,8 +262,17 @@ impl Cloud {
     }
 
     /// An identity token, signed with the published key.
-    pub(super) fn signed(&self, claims: &Value) -> Result<String, KeyError> {
-        jwt::sign(&self.key, &json!({"alg": "RS256", "kid": self.key.id(), "typ": "JWT"}), claims)
+    pub(super) async fn signed(&self, claims: &Value) -> Result<String, KeyError> {
+        let key = self.key().await?;
+        jwt::sign(key, &json!({"alg": key.algorithm().name(), "kid": key.id(), "typ": "JWT"}), claims)
+    }
+
+    async fn key(&self) -> Result<&SigningKey, KeyError> {
+        let made = self.key.get_or_try_init(async || {
+            let making = tokio::task::spawn_blocking(|| SigningKey::generate(Algorithm::Rs256));
+            making.await.map_err(|_| KeyError::Library)?.map(Arc::new)
+        });
+        made.await.map(|key| &**key)
     }
 
     pub(super) fn seconds(&self) -> u64 {
@@ -408,8 +430,4 @@ async fn garbled(reply: Reply) -> Reply {
     let whole = body.collect().await.map_or_else(|never| match never {}, |body| body.to_bytes());
     let half = whole.slice(..whole.len() / 2);
     Response::from_parts(head, Full::new(half))
-}
-
-fn failed(_error: KeyError) -> Reply {
-    reply::failure(StatusCode::INTERNAL_SERVER_ERROR)
 }

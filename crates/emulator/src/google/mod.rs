@@ -17,7 +17,7 @@ use std::time::Duration;
 use seawall_core::Clock;
 
 use crate::faults::Faults;
-use crate::keys::KeySet;
+use crate::keys::{KeySet, SigningKey};
 
 mod cloud;
 mod credentials;
@@ -51,6 +51,9 @@ pub struct Options {
     /// Whether an access token may be asked for above one hour, up to twelve
     /// (the organisation policy `iam.allowServiceAccountCredentialLifetimeExtension`).
     pub long_lifetimes: bool,
+    /// The RSA key that signs identity tokens. `None`: one is made when the first is asked for, which takes some tenths
+    /// of a second; tests that want none do not pay for it.
+    pub identity_key: Option<Arc<SigningKey>>,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             faults: Faults::default(),
             token_lifetime: Duration::from_secs(3600),
             long_lifetimes: false,
+            identity_key: None,
         }
     }
 }
@@ -151,13 +155,11 @@ pub struct Running {
 /// Binds and serves on the current runtime.
 ///
 /// # Errors
-/// The address cannot be bound, or no key can be made.
+/// The address cannot be bound, or there is no randomness for a key.
 pub async fn start(options: Options, clock: Clock) -> io::Result<Running> {
     let listener = tokio::net::TcpListener::bind(options.listen).await?;
     let address = listener.local_addr()?;
-    // An RSA key takes some tenths of a second: not on the runtime's own thread.
-    let cloud = tokio::task::spawn_blocking(|| Cloud::new(options, clock)).await.map_err(io::Error::other)?;
-    let cloud = Arc::new(cloud.map_err(io::Error::other)?);
+    let cloud = Arc::new(Cloud::new(options, clock).map_err(io::Error::other)?);
     let server = crate::server::Server::start(listener, cloud.clone());
     Ok(Running { address, cloud, server })
 }

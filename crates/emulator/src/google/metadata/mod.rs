@@ -75,7 +75,11 @@ impl Metadata {
             let tree = changes.borrow_and_update().clone();
             let Some(node) = tree.find(&path.segments) else { return not_found() };
             if let Node::Live(live) = node {
-                return if path.directory { not_found() } else { self.live(cloud, *live, &path, &query) };
+                return if path.directory {
+                    not_found()
+                } else {
+                    self.live(cloud, *live, &path, &query).await
+                };
             }
             let etag = node.etag();
             if !query.wait || known.as_ref().is_some_and(|known| *known != etag) {
@@ -97,7 +101,7 @@ impl Metadata {
     }
 
     /// A token of the machine itself: made anew, never part of a recursion.
-    fn live(&self, cloud: &Cloud, live: Live, path: &query::Path, query: &Query) -> Reply {
+    async fn live(&self, cloud: &Cloud, live: Live, path: &query::Path, query: &Query) -> Reply {
         let account = path.segments.iter().rev().nth(1).map(String::as_str);
         if !account
             .is_some_and(|name| name == "default" || name == self.machine.service_account.to_lowercase())
@@ -105,7 +109,7 @@ impl Metadata {
             return not_found();
         }
         match live {
-            Live::Identity => self.identity(cloud, query),
+            Live::Identity => self.identity(cloud, query).await,
             Live::Token | Live::Acquire => self.token(cloud, live, query),
         }
     }
@@ -126,7 +130,7 @@ impl Metadata {
         reply::reply(StatusCode::OK, "application/json", body.to_string())
     }
 
-    fn identity(&self, cloud: &Cloud, query: &Query) -> Reply {
+    async fn identity(&self, cloud: &Cloud, query: &Query) -> Reply {
         let Some(audience) = query.audience.as_deref().filter(|audience| !audience.is_empty()) else {
             return html(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
         };
@@ -140,7 +144,7 @@ impl Metadata {
             claims["email_verified"] = true.into();
             claims["google"] = json!({"compute_engine": self.machine.identity_claims(now)});
         }
-        match cloud.signed(&claims) {
+        match cloud.signed(&claims).await {
             Ok(token) => reply::reply(StatusCode::OK, "text/html", token),
             Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "No token could be signed."),
         }
