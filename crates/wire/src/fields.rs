@@ -27,10 +27,10 @@ impl<'b> Fields<'b> {
         let mut fields = Self::default();
         for Header { name, value } in headers {
             match name.len() {
-                4 if name.eq_ignore_ascii_case("Host") => fields.host(value),
-                10 if name.eq_ignore_ascii_case("Connection") => fields.connection(value),
-                14 if name.eq_ignore_ascii_case("Content-Length") => fields.content_length(value)?,
-                17 if name.eq_ignore_ascii_case("Transfer-Encoding") => fields.transfer_encoding(value)?,
+                4 if is(name.as_bytes(), b"Host") => fields.host(value),
+                10 if is(name.as_bytes(), b"Connection") => fields.connection(value),
+                14 if is(name.as_bytes(), b"Content-Length") => fields.content_length(value)?,
+                17 if is(name.as_bytes(), b"Transfer-Encoding") => fields.transfer_encoding(value)?,
                 _ => {}
             }
         }
@@ -61,8 +61,8 @@ impl<'b> Fields<'b> {
 
     fn connection(&mut self, value: &[u8]) {
         for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.close |= is(option, b"close");
+            self.keep_alive |= is(option, b"keep-alive");
         }
     }
 
@@ -79,12 +79,18 @@ impl<'b> Fields<'b> {
     /// Only `chunked`, once. No client of a metadata server and no server under load compresses by transfer
     /// coding, and lists of codings are where readers differ.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Ambiguous> {
-        if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+        if self.chunked || !is(value, b"chunked") {
             return Err(Ambiguous);
         }
         self.chunked = true;
         Ok(())
     }
+}
+
+/// Whether two words are equal, case aside. Nearly every server writes the usual case; comparing that first saves
+/// a tenth of the instructions of a response.
+fn is(word: &[u8], usual: &[u8]) -> bool {
+    word == usual || word.eq_ignore_ascii_case(usual)
 }
 
 /// `str::parse` would let a leading `+` pass.

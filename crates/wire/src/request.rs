@@ -369,6 +369,17 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_not_parsed_before_it_ends() {
+        assert_eq!(
+            parse(b"GET / HTTP/1.1\r\nX : a"),
+            Ok(None),
+            "or a head byte by byte costs a parse per byte"
+        );
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nX : a\r\n")));
+        assert!(is_malformed(&parse(b"GET / HTTP/1.1\r\nX : a\r\n\r\nbody")));
+    }
+
+    #[test]
     fn cr_without_lf_is_refused() {
         assert!(is_malformed(&with("X: a\rb\r\n")));
         assert!(is_malformed(&with("X: a\r\r\n")));
