@@ -3,3 +3,5 @@
 pub mod record;
 
 pub mod results;
+
+pub mod timeline;

@@ -1,0 +1,360 @@
+//! A run over time in constant memory: the model behind the charts.
+//!
+//! A [`Timeline`] is a row per interval. It starts with fine intervals and doubles their width whenever the run has
+//! outgrown [`MAX_ROWS`], adding neighbours up; histograms add exactly, so nothing is lost but time resolution. It is fed
+//! with records (`report`, `plot`) or filled row by row by the engine, which knows more: what was really sent, how late
+//! and how much was in flight. It refuses to know how anything is drawn.
+//!
+//! [`Spread`] is a latency distribution with a stated error. Quantiles are never averaged, rows never dropped.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::record::Record;
+
+/// Widest run in rows; 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
+pub const MAX_ROWS: usize = 900;
+
+/// The first width of a row, in nanoseconds. Doubling it meets the whole second.
+pub const FINEST_NS: i128 = 125_000_000;
+
+/// A run, interval by interval.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    width_ns: i128,
+    rows: BTreeMap<i128, Row>,
+}
+
+/// What happened in one interval.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// Requests that were due in it.
+    pub offered: u64,
+    /// Requests that were really sent in it; only the engine knows, 0 otherwise.
+    pub sent: u64,
+    /// Requests that were due in it and never sent, because too many were in flight.
+    pub dropped: u64,
+    /// Good answers that ended in it.
+    pub good: u64,
+    /// Bad answers and failures that ended in it.
+    pub errors: u64,
+    /// The most requests in flight at a time, if somebody watched.
+    pub in_flight: Option<u64>,
+    /// Response times of the requests *due* in it, good and bad.
+    pub response: Spread,
+    /// The same from the real send; empty unless the engine filled it.
+    pub service: Spread,
+    /// Real send minus due instant; empty unless the engine filled it.
+    pub lag: Spread,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { width_ns: FINEST_NS, rows: BTreeMap::new() }
+    }
+}
+
+impl Timeline {
+    /// Adds one answered request: offered when it was due, good or bad when it ended.
+    pub fn add(&mut self, record: &Record) {
+        let due = self.row_mut(record.timestamp.unix_ns());
+        due.offered += 1;
+        due.response.record(record.latency_ns);
+        let ended = self.row_mut(record.end_unix_ns());
+        let outcome = if record.is_success() { &mut ended.good } else { &mut ended.errors };
+        *outcome += 1;
+    }
+
+    /// The row that covers an instant, made if need be.
+    pub fn row_mut(&mut self, unix_ns: i128) -> &mut Row {
+        while !self.fits(unix_ns) {
+            self.double();
+        }
+        self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default()
+    }
+
+    fn fits(&self, unix_ns: i128) -> bool {
+        let at = unix_ns.div_euclid(self.width_ns);
+        let first = self.rows.first_key_value().map_or(at, |(first, _)| at.min(*first));
+        let last = self.rows.last_key_value().map_or(at, |(last, _)| at.max(*last));
+        last - first < MAX_ROWS as i128
+    }
+
+    /// Adds each odd row to the even one in front of it.
+    pub fn double(&mut self) {
+        self.width_ns *= 2;
+        for (at, row) in std::mem::take(&mut self.rows) {
+            self.rows.entry(at.div_euclid(2)).or_default().merge(&row);
+        }
+    }
+
+    /// Adds another run's rows, each at its own instant.
+    pub fn merge(&mut self, other: &Self) {
+        while self.width_ns < other.width_ns {
+            self.double();
+        }
+        for (at, row) in &other.rows {
+            self.row_mut(at * other.width_ns).merge(row);
+        }
+    }
+
+    /// Width of a row in seconds.
+    #[must_use]
+    pub fn width_seconds(&self) -> f64 {
+        self.width_ns as f64 / 1e9
+    }
+
+    /// When the first row starts, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn start_unix_ns(&self) -> Option<i128> {
+        self.rows.first_key_value().map(|(first, _)| first * self.width_ns)
+    }
+
+    /// How many rows the run spans, those in which nothing happened included.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        let ends = self.rows.first_key_value().zip(self.rows.last_key_value());
+        ends.map_or(0, |((first, _), (last, _))| usize::try_from(last - first + 1).unwrap_or(usize::MAX))
+    }
+
+    /// Every row of the span in order, `None` where nothing happened.
+    pub fn rows(&self) -> impl Iterator<Item = Option<&Row>> {
+        let first = self.rows.first_key_value().map_or(0, |(first, _)| *first);
+        (first..first + self.span() as i128).map(|at| self.rows.get(&at))
+    }
+
+    /// Requests in flight at the end of each row: all offered so far less all ended so far.
+    pub fn in_flight(&self) -> impl Iterator<Item = u64> {
+        self.rows().scan(0_u64, |open, row| {
+            if let Some(row) = row {
+                *open = (*open + row.offered).saturating_sub(row.dropped + row.good + row.errors);
+            }
+            Some(*open)
+        })
+    }
+}
+
+impl Row {
+    /// Adds another row's counts and distributions.
+    pub fn merge(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.dropped += other.dropped;
+        self.good += other.good;
+        self.errors += other.errors;
+        self.in_flight = self.in_flight.max(other.in_flight);
+        self.response.merge(&other.response);
+        self.service.merge(&other.service);
+        self.lag.merge(&other.lag);
+    }
+}
+
+/// How finely a [`Spread`] tells values apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Two significant digits: a quantile is at most 1 % above the true value. For rows, of which there are many.
+    #[default]
+    Two,
+    /// Three significant digits: at most 0.1 % above. For whole runs.
+    Three,
+}
+
+impl Precision {
+    fn digits(self) -> u8 {
+        match self {
+            Self::Two => 2,
+            Self::Three => 3,
+        }
+    }
+}
+
+/// A distribution of nanoseconds: an HDR histogram, with count, sum, smallest and largest kept exactly.
+///
+/// Takes no memory until the first value; then a few kilobytes to some hundred, by the largest value and the precision,
+/// never by the count. Adding two spreads loses nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Spread {
+    precision: Precision,
+    buckets: Option<Histogram<u64>>,
+    count: u64,
+    sum: i128,
+    min: i64,
+    max: i64,
+}
+
+impl Spread {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(precision: Precision) -> Self {
+        Self { precision, ..Self::default() }
+    }
+
+    /// Adds a value. A negative one (a clock that was set back) counts as zero among the quantiles.
+    pub fn record(&mut self, ns: i64) {
+        self.min = if self.count == 0 { ns } else { self.min.min(ns) };
+        self.max = if self.count == 0 { ns } else { self.max.max(ns) };
+        self.count += 1;
+        self.sum += i128::from(ns);
+        let precision = self.precision;
+        let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
+        buckets.saturating_record(u64::try_from(ns).unwrap_or(0));
+    }
+
+    /// Adds all values of another one. If that is the less precise one, its error is kept.
+    pub fn merge(&mut self, other: &Self) {
+        let Some(theirs) = &other.buckets else { return };
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = if self.count == 0 { other.max } else { self.max.max(other.max) };
+        self.count += other.count;
+        self.sum += other.sum;
+        let precision = self.precision;
+        let ours = self.buckets.get_or_insert_with(|| histogram(precision));
+        let added = ours.add(theirs);
+        debug_assert!(added.is_ok(), "a histogram that resizes itself takes every value");
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum.
+    #[must_use]
+    pub fn sum(&self) -> i128 {
+        self.sum
+    }
+
+    /// The smallest; 0 without any.
+    #[must_use]
+    pub fn min(&self) -> i64 {
+        self.min
+    }
+
+    /// The largest; 0 without any.
+    #[must_use]
+    pub fn max(&self) -> i64 {
+        self.max
+    }
+
+    /// The mean, cut to whole nanoseconds; 0 without any.
+    #[must_use]
+    pub fn mean(&self) -> i64 {
+        let mean = self.sum.checked_div(i128::from(self.count)).unwrap_or(0);
+        i64::try_from(mean).unwrap_or(i64::MAX)
+    }
+
+    /// The value that the share `q` of all values does not exceed: of `n` sorted values the one at rank `ceil(q n)`,
+    /// overstated by the precision at most, never understated. The ends (0 and 1) are exact.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> i64 {
+        let Some(buckets) = &self.buckets else { return 0 };
+        if q <= 0.0 {
+            return self.min;
+        }
+        let value = buckets.value_at_quantile(q.min(1.0));
+        i64::try_from(value).unwrap_or(i64::MAX).clamp(self.min, self.max)
+    }
+
+    /// How many values lie in each bucket that has any: the bucket's largest value, and the count.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let recorded = self.buckets.iter().flat_map(Histogram::iter_recorded);
+        recorded.map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the number of digits is one of two constants, both valid")]
+fn histogram(precision: Precision) -> Histogram<u64> {
+    Histogram::new(precision.digits()).expect("0 to 5 digits are valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Timestamp, Zone};
+
+    fn answered(at_ms: i64, latency_ms: i64, code: u16) -> Record {
+        Record {
+            timestamp: Timestamp::from_unix_ns(at_ms * 1_000_000, Zone::Utc),
+            latency_ns: latency_ms * 1_000_000,
+            code,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_request_is_offered_when_due_and_counted_when_it_ends() {
+        let mut timeline = Timeline::default();
+        timeline.add(&answered(0, 10, 200));
+        timeline.add(&answered(100, 200, 500));
+        timeline.add(&answered(200, 1, 304));
+        let rows: Vec<_> =
+            timeline.rows().map(|row| row.map(|row| (row.offered, row.good, row.errors))).collect();
+        assert_eq!(rows, [Some((2, 1, 0)), Some((1, 1, 0)), Some((0, 0, 1))]);
+        assert_eq!(timeline.in_flight().collect::<Vec<_>>(), [1, 1, 0]);
+    }
+
+    #[test]
+    fn a_long_run_gets_wider_rows_and_loses_no_request() {
+        let mut timeline = Timeline::default();
+        // Backwards, as slow answers come: rows are also added in front.
+        (0..100_000).rev().for_each(|second| timeline.add(&answered(second * 1000, 1, 200)));
+        assert!(timeline.span() <= MAX_ROWS, "{}", timeline.span());
+        assert_eq!(timeline.rows().flatten().map(|row| row.offered).sum::<u64>(), 100_000);
+        assert_eq!(timeline.rows().flatten().map(|row| row.response.count()).sum::<u64>(), 100_000);
+        assert!((timeline.width_seconds() - 128.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_lost_clock_widens_the_rows_and_does_no_harm() {
+        let mut timeline = Timeline::default();
+        timeline.add(&Record::default());
+        timeline.add(&answered(1_700_000_000_000, i64::MAX / 1_000_000, 200));
+        assert!(timeline.span() <= MAX_ROWS);
+    }
+
+    #[test]
+    fn merged_runs_are_one_run() {
+        let (mut even, mut odd, mut all) = (Timeline::default(), Timeline::default(), Timeline::default());
+        for second in 0..2000 {
+            let record = answered(second * 1000, second, 200);
+            (if second % 2 == 0 { &mut even } else { &mut odd }).add(&record);
+            all.add(&record);
+        }
+        even.merge(&odd);
+        let counts = |timeline: &Timeline| {
+            timeline.rows().map(|row| row.map_or(0, |row| row.response.count())).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(&even), counts(&all));
+    }
+
+    /// Quantiles against sorting, with the error that the precision states, on a long-tailed set.
+    #[test]
+    fn quantiles_keep_their_stated_error() {
+        for (precision, error) in [(Precision::Two, 0.01), (Precision::Three, 0.001)] {
+            let mut random = 0x2545_f491_4f6c_dd1d_u64;
+            let mut values: Vec<i64> = (0..20_000).map(|_| long_tailed(&mut random)).collect();
+            let mut spread = Spread::new(precision);
+            values.iter().for_each(|value| spread.record(*value));
+            values.sort_unstable();
+            for q in [0.0, 0.001, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0] {
+                // 0.001 x 20,000 is a hair above 20 in floating point, and is 20.
+                let rank = (q * values.len() as f64 - 1e-9).ceil().max(1.0) as usize;
+                let (exact, got) = (values[rank - 1], spread.quantile(q));
+                assert!(got >= exact, "p{q}: {got} below {exact}");
+                assert!(got as f64 <= exact as f64 * (1.0 + error), "p{q}: {got} too far above {exact}");
+            }
+            assert_eq!((spread.min(), spread.max()), (values[0], values[19_999]));
+            assert_eq!(spread.sum(), values.iter().map(|value| i128::from(*value)).sum());
+        }
+    }
+
+    fn long_tailed(random: &mut u64) -> i64 {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        let unit = (*random >> 11) as f64 / (1_u64 << 53) as f64;
+        (50_000.0 / (1.0 - unit).powf(1.3)) as i64
+    }
+}
