@@ -198,7 +198,9 @@ impl Spread {
         self.sum += i128::from(ns);
         let precision = self.precision;
         let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
-        buckets.saturating_record(u64::try_from(ns).unwrap_or(0));
+        // Not saturating_record, which cuts at the present range instead of growing it.
+        let recorded = buckets.record(u64::try_from(ns).unwrap_or(0));
+        debug_assert!(recorded.is_ok(), "a histogram that resizes itself takes every value");
     }
 
     /// Adds all values of another one. If that is the less precise one, its error is kept.
