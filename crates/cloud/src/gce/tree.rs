@@ -128,8 +128,12 @@ impl Directory {
         Some(found)
     }
 
+    /// The real server reads `universe_domain` as `universe-domain` (gcloud and older Go clients ask for the first, newer
+    /// ones for the second), so an underscore in a key of ours stands for a dash.
     fn child(&self, name: &str) -> Option<Found<'_>> {
-        self.children.iter().find(|(child, _)| child == name).map(|(_, entry)| match entry {
+        let dashed = |byte| if byte == b'_' && self.keys == Keys::Camel { b'-' } else { byte };
+        let is_meant = |child: &str| child == name || child.bytes().eq(name.bytes().map(dashed));
+        self.children.iter().find(|(child, _)| is_meant(child)).map(|(_, entry)| match entry {
             Entry::Directory(directory) => Found::Directory(directory),
             Entry::Leaf(leaf) => Found::Leaf(leaf),
             Entry::Token => Found::Token,
