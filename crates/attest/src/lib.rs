@@ -1,1 +1,26 @@
-//! placeholder
+//! Which pod is at the other end of a connection.
+//!
+//! One strategy per configuration, named in it, and no fallback from one to another: a strategy that does not know an
+//! address says so, and the caller is refused. Called by the agent once per connection.
+
+mod static_identity;
+mod token_file;
+
+use std::sync::Arc;
+
+use seawall_core::Pod;
+use seawall_core::pod::SubjectTokens;
+
+pub use static_identity::{IdentityError, StaticIdentity};
+pub use token_file::TokenFile;
+
+/// A pod whose identity is established, and what it may prove it with.
+#[derive(Debug)]
+pub struct Attested {
+    /// The pod.
+    pub pod: Pod,
+    /// The Google service account it is to act as; `None`: its own federated identity.
+    pub google_account: Option<Arc<str>>,
+    /// Gives this pod's Kubernetes token and no other's.
+    pub subject: Arc<dyn SubjectTokens>,
+}

@@ -18,5 +18,5 @@ pub use document::{Document, Mistake, Mistakes};
 pub use lease::{Floor, Lease};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};
-pub use principal::{Cloud, Principal, Want};
+pub use principal::{Cloud, Principal, Want, WantRef};
 pub use secret::Secret;

@@ -46,6 +46,47 @@ pub enum Want {
     },
 }
 
+/// A [`Want`] that borrows from a request, so that looking one up copies nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantRef<'a> {
+    /// As [`Want::AccessToken`].
+    AccessToken {
+        /// Canonical scopes.
+        scopes: &'a str,
+    },
+    /// As [`Want::IdToken`].
+    IdToken {
+        /// The audience.
+        audience: &'a str,
+        /// Whether the e-mail is to be in it.
+        include_email: bool,
+    },
+}
+
+impl WantRef<'_> {
+    /// The same, owned.
+    pub fn to_want(self) -> Want {
+        match self {
+            Self::AccessToken { scopes } => Want::AccessToken { scopes: scopes.into() },
+            Self::IdToken { audience, include_email } => {
+                Want::IdToken { audience: audience.into(), include_email }
+            }
+        }
+    }
+}
+
+impl Want {
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> WantRef<'_> {
+        match self {
+            Self::AccessToken { scopes } => WantRef::AccessToken { scopes },
+            Self::IdToken { audience, include_email } => {
+                WantRef::IdToken { audience, include_email: *include_email }
+            }
+        }
+    }
+}
+
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} as {}", self.workload, self.account.as_deref().unwrap_or("itself"))?;

@@ -1,0 +1,153 @@
+//! A pod's Kubernetes token in a file, as the kubelet projects it.
+//!
+//! The kubelet replaces the file when it renews the token, so it is read anew at each exchange, which happens about once
+//! an hour. Only a regular file is read, and only its first bytes: a FIFO or a device in its place must not hold up
+//! the thread that serves everybody.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use seawall_core::Secret;
+use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+
+/// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
+const LARGEST: usize = 64 * 1024;
+
+/// Reads one pod's token.
+#[derive(Clone, Debug)]
+pub struct TokenFile {
+    path: PathBuf,
+}
+
+impl TokenFile {
+    /// Will read this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the token now.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it; never a byte of its content. All are retryable: the kubelet may write the
+    /// file at any moment.
+    pub fn read(&self) -> Result<Secret<String>, SubjectError> {
+        self.contents().and_then(jwt).map_err(|what| SubjectError {
+            reason: format!("the token file {}: {what}", self.path.display()),
+            retryable: true,
+        })
+    }
+
+    fn contents(&self) -> Result<Secret<String>, String> {
+        // O_NONBLOCK: opening a FIFO without a writer would block for ever.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file: File =
+            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| error.to_string())?.into();
+        if !file.metadata().map_err(|error| error.to_string())?.is_file() {
+            return Err("is not a regular file".into());
+        }
+        let mut text = Secret::new(Vec::with_capacity(4096));
+        file.take(LARGEST as u64 + 1).read_to_end(text.expose_mut()).map_err(|error| error.to_string())?;
+        if text.expose().len() > LARGEST {
+            return Err(format!("is larger than {LARGEST} bytes"));
+        }
+        let text = std::str::from_utf8(text.expose()).map_err(|_| "is not text")?;
+        Ok(Secret::new(text.trim_end_matches(['\n', '\r']).to_owned()))
+    }
+}
+
+/// A compact JWS: three base64url parts (RFC 7515 section 7.1). Whether it is genuine is the cloud's to judge.
+fn jwt(text: Secret<String>) -> Result<Secret<String>, String> {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let parts = text.expose().split('.');
+    if text.expose().is_empty() {
+        return Err("is empty".into());
+    }
+    if parts.clone().count() != 3 || !parts.clone().all(is_part) {
+        return Err("does not hold a JSON Web Token (three base64url parts)".into());
+    }
+    Ok(text)
+}
+
+impl SubjectTokens for TokenFile {
+    /// The file's token, whatever the audience: whoever projected the file chose it.
+    fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
+        // A small read from the kubelet's memory-backed volume; a thread for it would cost more.
+        Box::pin(std::future::ready(self.read()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("seawall-token-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn file(&self, content: &[u8]) -> TokenFile {
+            let path = self.0.join("token");
+            std::fs::write(&path, content).unwrap();
+            TokenFile::new(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_renewed_file_is_read_anew() {
+        let scratch = Scratch::new("renewed");
+        let file = scratch.file(b"e30.e30.c2ln\n");
+        assert_eq!(file.read().unwrap().expose(), "e30.e30.c2ln");
+        scratch.file(b"e30.e30.bmV3");
+        assert_eq!(file.read().unwrap().expose(), "e30.e30.bmV3");
+    }
+
+    #[test]
+    fn what_is_no_token_is_named_and_never_shown() {
+        let scratch = Scratch::new("wrong");
+        for (content, what) in [
+            (&b""[..], "empty"),
+            (b"hunter2", "JSON Web Token"),
+            (b"a.b.c.d", "JSON Web Token"),
+            (b"a.hunter2 .c", "JSON Web Token"),
+            (b"a.b.", "JSON Web Token"),
+            (b"\xff\xfe", "not text"),
+            (&[b'a'; LARGEST + 1], "larger"),
+        ] {
+            let error = scratch.file(content).read().unwrap_err();
+            assert!(error.reason.contains(what), "{error}");
+            assert!(!error.reason.contains("hunter2"), "{error}");
+            assert!(error.retryable);
+        }
+    }
+
+    #[test]
+    fn a_missing_file_a_folder_and_a_fifo_are_states_and_do_not_block() {
+        let scratch = Scratch::new("odd");
+        let missing = TokenFile::new(scratch.0.join("none"));
+        assert!(missing.read().unwrap_err().reason.contains("No such file"));
+        assert!(TokenFile::new(&scratch.0).read().unwrap_err().reason.contains("regular"));
+        let fifo = scratch.0.join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert!(TokenFile::new(fifo).read().unwrap_err().reason.contains("regular"));
+    }
+}
