@@ -1,16 +1,122 @@
-//! `seawall encode`.
+//! `seawall encode`: results from any of the three formats to any other, record by record.
+//!
+//! Nothing is added up and nothing kept: memory does not depend on the number of results.
 
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, bail};
+use seawall_load::results::{EncodeError, Encoder, Format};
+
+use crate::report::input::{self, Inputs};
+use crate::report::output::Output;
 
 /// Flags of `seawall encode`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// gob, json or csv
+    #[arg(long, value_name = "FORMAT", default_value = "json")]
+    to: Format,
+    /// Where to write
+    #[arg(long, value_name = "FILE", default_value = "stdout")]
+    output: String,
+    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+const HELP: &str = "\
+The formats are vegeta's, byte for byte:
+  gob   Go's binary encoding, what `attack` writes into a pipe
+  json  one object per line: attack, seq, code, timestamp, latency (ns), bytes_out, bytes_in,
+        error, body (base64), method, url, headers
+  csv   no header line; 1 timestamp (ns since 1970), 2 code, 3 latency (ns), 4 bytes out,
+        5 bytes in, 6 error, 7 body (base64), 8 attack, 9 seq, 10 method, 11 url,
+        12 response headers (base64 of a MIME block)
+
+timestamp is the instant at which a request was due; latency runs from there to the last byte
+of the answer. CSV holds no time zone: its instants come back in UTC.
+
+Several inputs become one, always continuing with the input whose next result is the earliest.
+An input that is cut or damaged is named on standard error, what stood in front of the break is
+kept, and the exit status is 1. The first Ctrl-C lets a pipe run dry, the second ends at once.
+
+Examples:
+  echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s > results.gob
+  seawall encode results.gob | jq -r 'select(.code != 200) | .error'
+  seawall encode -to=csv monday.gob tuesday.json > both.csv";
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, named.
+/// Inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut inputs = input::open(&args.files)?;
+    let live = input::reads_stdin(&args.files);
+    let mut encoder = Encoder::new(args.to, sink(Output::open(&args.output)?, live)?);
+    let interrupted = interrupted()?;
+    let written = copy(&mut inputs, &mut encoder, &interrupted, live);
+    let (Ok(count) | Err(Stop { count, .. })) = &written;
+    let problems: Vec<String> = inputs.broken().iter().map(ToString::to_string).collect();
+    if *count == 0 && !problems.is_empty() {
+        bail!(problems.join("; "));
+    }
+    match written {
+        Ok(_) => encoder.flush().context("cannot write the results")?,
+        // The reader at the other end (head, say) has seen enough.
+        Err(Stop { error: EncodeError::Io(error), .. }) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(Stop { error, .. }) => return Err(error).context("cannot write the results"),
+    }
+    Ok(crate::report::complain(&problems))
+}
+
+struct Stop {
+    count: u64,
+    error: EncodeError,
+}
+
+fn copy(
+    inputs: &mut Inputs,
+    encoder: &mut Encoder<impl Write>,
+    interrupted: &AtomicBool,
+    live: bool,
+) -> Result<u64, Stop> {
+    let mut count = 0;
+    while let Some((_, record)) = inputs.next_record() {
+        encoder.encode(record).map_err(|error| Stop { count, error })?;
+        count += 1;
+        // What feeds a pipe got the same signal and ends it; a file would go on.
+        if !live && interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Unbuffered when results arrive as they happen, so that the next program sees each at once.
+fn sink(output: Output, live: bool) -> anyhow::Result<Box<dyn Write>> {
+    Ok(match output {
+        Output::Stdout => {
+            let stdout = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            if live { Box::new(stdout) } else { Box::new(buffered(stdout)) }
+        }
+        Output::File(file, _) => Box::new(buffered(file)),
+    })
+}
+
+fn buffered<W: Write>(sink: W) -> io::BufWriter<W> {
+    io::BufWriter::with_capacity(256 << 10, sink)
+}
+
+/// Set by the first Ctrl-C; the second one ends the program.
+fn interrupted() -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, Arc::clone(&flag))?;
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&flag))?;
+    Ok(flag)
 }

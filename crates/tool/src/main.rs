@@ -4,6 +4,7 @@ mod attack;
 mod emulate;
 mod encode;
 mod flags;
+mod go;
 mod plot;
 mod report;
 

@@ -1,16 +1,150 @@
-//! `seawall report`.
+//! `seawall report`: what a set of results says, as text, JSON, histograms or one HTML page.
+//!
+//! This file reads the flags and chooses; [`input`] reads results, [`totals`] and [`runs`] add them up, and each kind of
+//! report has its own module that turns sums into text.
+
+pub(crate) mod hdrplot;
+pub(crate) mod hist;
+pub(crate) mod input;
+pub(crate) mod json;
+pub(crate) mod output;
+pub(crate) mod text;
+pub(crate) mod totals;
 
 use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::bail;
+use seawall_load::record::Record;
+
+use self::hist::{Buckets, Histogram};
+use self::input::{Reading, Sink, Wake};
+use self::output::Output;
+use self::totals::Totals;
+use crate::go::Duration;
 
 /// Flags of `seawall report`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// text, json, hist[0,1ms,10ms] or hdrplot
+    #[arg(long = "type", value_name = "TYPE", default_value = "text")]
+    kind: String,
+    /// Lower bounds of latency buckets for hist and json, such as [0,1ms,10ms]
+    #[arg(long, value_name = "BOUNDS")]
+    buckets: Option<Buckets>,
+    /// Write the report again at this interval while results come in
+    #[arg(long, value_name = "DURATION", default_value = "0")]
+    every: Duration,
+    /// Where to write it
+    #[arg(long, value_name = "FILE", default_value = "stdout")]
+    output: String,
+    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+const HELP: &str = "later";
+
+/// A kind of report, with what it alone needs.
+#[derive(Debug, Clone)]
+enum Kind {
+    Text,
+    Json,
+    Hist(Buckets),
+    HdrPlot,
+}
+
+impl Args {
+    fn kind(&self) -> anyhow::Result<Kind> {
+        Ok(match self.kind.as_str() {
+            "text" => Kind::Text,
+            "json" => Kind::Json,
+            "hdrplot" => Kind::HdrPlot,
+            "plot" => bail!("for plots see `seawall plot`, or -type=html"),
+            other => match (other.strip_prefix("hist"), &self.buckets) {
+                (Some(_), Some(buckets)) => Kind::Hist(buckets.clone()),
+                (Some(bounds), None) => Kind::Hist(Buckets::from_str(bounds)?),
+                (None, _) => {
+                    bail!("unknown report type {other:?}: expected text, json, hist[...] or hdrplot")
+                }
+            },
+        })
+    }
+}
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, named.
+/// Bad flags, inputs that cannot be opened, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let kind = args.kind()?;
+    let inputs = input::open(&args.files)?;
+    let mut output = Output::open(&args.output)?;
+    let sum = Sum::new(&kind, args.buckets.clone());
+    let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
+    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&args.files))?;
+    let mut again = false;
+    let problems = loop {
+        match reading.wait(every) {
+            Wake::Tick => {
+                again = true;
+                let report = reading.sum().render(&kind);
+                output.write(&report, again)?;
+            }
+            Wake::Interrupted => break Vec::new(),
+            Wake::Finished(problems) => break problems,
+        }
+    };
+    let sum = reading.sum();
+    if sum.totals.requests == 0 && !problems.is_empty() {
+        bail!(problems.join("; "));
+    }
+    output.write(&sum.render(&kind), again)?;
+    Ok(complain(&problems))
+}
+
+/// Says which inputs were not read to their end. The report in front of it holds what was read.
+pub(crate) fn complain(problems: &[String]) -> ExitCode {
+    #[expect(clippy::print_stderr, reason = "a report must not be mistaken for the whole")]
+    for problem in problems {
+        eprintln!("seawall: {problem}; what came before it is kept");
+    }
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::BAD_INPUT) }
+}
+
+/// What any report needs.
+#[derive(Debug)]
+struct Sum {
+    totals: Totals,
+    histogram: Option<Histogram>,
+}
+
+impl Sum {
+    fn new(kind: &Kind, buckets: Option<Buckets>) -> Self {
+        let buckets = match kind {
+            Kind::Hist(buckets) => Some(buckets.clone()),
+            _ => buckets,
+        };
+        Self { totals: Totals::default(), histogram: buckets.map(Histogram::new) }
+    }
+
+    fn render(&self, kind: &Kind) -> String {
+        match kind {
+            Kind::Text => text::render(&self.totals),
+            Kind::Json => json::render(&self.totals, self.histogram.as_ref()),
+            Kind::Hist(_) => self.histogram.as_ref().map_or_else(String::new, Histogram::render),
+            Kind::HdrPlot => hdrplot::render(&self.totals),
+        }
+    }
+}
+
+impl Sink for Sum {
+    fn add(&mut self, _source: usize, record: &Record) {
+        self.totals.add(record);
+        if let Some(histogram) = &mut self.histogram {
+            histogram.add(record.latency_ns);
+        }
+    }
 }

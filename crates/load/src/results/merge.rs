@@ -17,10 +17,12 @@ pub struct Merge<R> {
     sources: Vec<Source<R>>,
     broken: Vec<Broken>,
     current: Record,
+    added: usize,
 }
 
 #[derive(Debug)]
 struct Source<R> {
+    index: usize,
     name: String,
     decoder: Decoder<R>,
     head: Record,
@@ -43,26 +45,29 @@ impl<R: BufRead> Merge<R> {
     /// No input yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { sources: Vec::new(), broken: Vec::new(), current: Record::default() }
+        Self { sources: Vec::new(), broken: Vec::new(), current: Record::default(), added: 0 }
     }
 
     /// Adds an input whose format is still to be found out; one that is empty counts as broken.
     pub fn add(&mut self, name: &str, input: R) {
-        let name = name.to_owned();
+        let (name, index) = (name.to_owned(), self.added);
+        self.added += 1;
         match Decoder::detect(input) {
-            Ok(decoder) => self.sources.push(Source { name, decoder, head: Record::default(), taken: true }),
+            Ok(decoder) => {
+                self.sources.push(Source { index, name, decoder, head: Record::default(), taken: true });
+            }
             Err(error) => self.broken.push(Broken { name, error }),
         }
     }
 
-    /// The next record of all, `None` behind the last.
-    pub fn next_record(&mut self) -> Option<&Record> {
+    /// The next record of all and the number of its input (from 0, as added); `None` behind the last.
+    pub fn next_record(&mut self) -> Option<(usize, &Record)> {
         let broken = &mut self.broken;
         self.sources.retain_mut(|source| source.refill(broken));
         let earliest = self.sources.iter_mut().min_by_key(|source| source.head.timestamp.unix_ns())?;
         mem::swap(&mut self.current, &mut earliest.head);
         earliest.taken = true;
-        Some(&self.current)
+        Some((earliest.index, &self.current))
     }
 
     /// The inputs that broke so far.

@@ -1,0 +1,153 @@
+//! Reading results while the report can be asked for at any time.
+//!
+//! A thread reads and adds up; the command's own thread waits for the end, for `-every` and for Ctrl-C. The sum stands
+//! behind a lock that is taken once per record: nobody else wants it but a report, so it is free when it is taken.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_load::record::Record;
+use seawall_load::results::Merge;
+
+/// Something that results are added to.
+pub(crate) trait Sink: Send + 'static {
+    /// Adds one result of the input with this index.
+    fn add(&mut self, source: usize, record: &Record);
+}
+
+/// Any number of inputs, opened.
+pub(crate) type Inputs = Merge<Box<dyn BufRead + Send>>;
+
+/// Opens files, or standard input if there are none. `stdin` and `-` stand for standard input, as in vegeta.
+pub(crate) fn open(files: &[String]) -> anyhow::Result<Inputs> {
+    let mut inputs = Merge::new();
+    if files.is_empty() {
+        inputs.add("stdin", stdin());
+    }
+    for file in files {
+        if is_stdin(file) {
+            inputs.add("stdin", stdin());
+            continue;
+        }
+        let opened = File::open(file).with_context(|| format!("cannot read {file}"))?;
+        inputs.add(file, buffered(opened));
+    }
+    Ok(inputs)
+}
+
+/// True if any of these names is standard input.
+pub(crate) fn reads_stdin(files: &[String]) -> bool {
+    files.is_empty() || files.iter().any(|file| is_stdin(file))
+}
+
+fn is_stdin(file: &str) -> bool {
+    matches!(file, "stdin" | "-")
+}
+
+fn stdin() -> Box<dyn BufRead + Send> {
+    buffered(io::stdin())
+}
+
+fn buffered(input: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(256 << 10, input))
+}
+
+/// A reader at work.
+#[derive(Debug)]
+pub(crate) struct Reading<S> {
+    sum: Arc<Mutex<S>>,
+    events: Receiver<Event>,
+    patient: bool,
+}
+
+/// What the waiting thread is told.
+#[derive(Debug)]
+enum Event {
+    /// All inputs ended; what was wrong with them.
+    Finished(Vec<String>),
+    Interrupt,
+}
+
+/// Why waiting ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// All has been read; what was wrong with the inputs.
+    Finished(Vec<String>),
+    /// The user wants to see what there is.
+    Interrupted,
+    /// The interval has passed.
+    Tick,
+}
+
+impl<S: Sink> Reading<S> {
+    /// Starts reading. `patient`: the first Ctrl-C waits for the end of the input, because the program at the other end
+    /// of the pipe got it too and still has answers to come.
+    pub(crate) fn start(inputs: Inputs, sum: S, patient: bool) -> io::Result<Self> {
+        let (sender, events) = channel();
+        let sum = Arc::new(Mutex::new(sum));
+        forward_interrupts(sender.clone())?;
+        let shared = Arc::clone(&sum);
+        std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let mut last_word = LastWord { sender, problems: vec!["the reader failed".to_owned()] };
+            last_word.problems = read_all(inputs, &shared);
+        })?;
+        Ok(Self { sum, events, patient })
+    }
+
+    /// Waits for the end, for Ctrl-C, or for the interval if there is one.
+    pub(crate) fn wait(&mut self, every: Option<Duration>) -> Wake {
+        let event = match every {
+            Some(interval) => self.events.recv_timeout(interval),
+            None => self.events.recv().map_err(RecvTimeoutError::from),
+        };
+        match event {
+            Ok(Event::Finished(problems)) => Wake::Finished(problems),
+            Ok(Event::Interrupt) if self.patient => {
+                self.patient = false;
+                self.wait(every)
+            }
+            Ok(Event::Interrupt) | Err(RecvTimeoutError::Disconnected) => Wake::Interrupted,
+            Err(RecvTimeoutError::Timeout) => Wake::Tick,
+        }
+    }
+
+    /// The sum so far.
+    pub(crate) fn sum(&self) -> MutexGuard<'_, S> {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_all(mut inputs: Inputs, sum: &Mutex<impl Sink>) -> Vec<String> {
+    while let Some((source, record)) = inputs.next_record() {
+        sum.lock().unwrap_or_else(PoisonError::into_inner).add(source, record);
+    }
+    inputs.broken().iter().map(ToString::to_string).collect()
+}
+
+/// Tells the waiting thread that reading is over, even if it ended in a panic.
+struct LastWord {
+    sender: Sender<Event>,
+    problems: Vec<String>,
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        // Nobody waits any more once the report is out.
+        let _ = self.sender.send(Event::Finished(std::mem::take(&mut self.problems)));
+    }
+}
+
+fn forward_interrupts(sender: Sender<Event>) -> io::Result<()> {
+    let (mut woken, waker) = UnixStream::pair()?;
+    signal_hook::low_level::pipe::register(signal_hook::consts::SIGINT, waker)?;
+    std::thread::Builder::new().name("interrupts".to_owned()).spawn(move || {
+        let mut byte = [0];
+        while woken.read_exact(&mut byte).is_ok() && sender.send(Event::Interrupt).is_ok() {}
+    })?;
+    Ok(())
+}
