@@ -1,4 +1,5 @@
 //! The whole way from a Kubernetes token to a service account's tokens, and everything that is refused on it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at once")]
 
 mod common;
 

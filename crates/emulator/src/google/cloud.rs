@@ -30,6 +30,9 @@ const BODY_LIMIT: usize = 256 * 1024;
 /// How long a body may take, on the machine's clock: it guards memory, see [`crate::server`].
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The emulator's own page, for checkers outside of the process: what [`super::Running`] tells those within.
+const COUNTS: &str = "/emulator/counts";
+
 /// The connection is closed without an answer, because a fault says so.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("closed without an answer, as told")]
@@ -81,6 +84,9 @@ impl Cloud {
 
     /// The way of one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Result<Reply, Closed> {
+        if request.uri().path() == COUNTS {
+            return Ok(self.all_counts());
+        }
         let route = Route::of(request.method(), request.uri().path());
         let endpoint = route.endpoint();
         let mut visit = self.ledger.arrive(endpoint);
@@ -98,6 +104,22 @@ impl Cloud {
         }
         visit.ends(if reply.status().as_u16() < 400 { End::Answered } else { End::Refused });
         Ok(reply)
+    }
+
+    fn all_counts(&self) -> Reply {
+        let endpoints = Endpoint::ALL.into_iter().map(|endpoint| {
+            let counts = self.ledger.counts(endpoint);
+            let told = json!({"calls": counts.calls, "answered": counts.answered, "refused": counts.refused,
+                              "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
+            (endpoint.name().to_owned(), told)
+        });
+        let impersonations = self.ledger.impersonations().into_iter().map(
+            |((subject, account), tokens)| json!({"subject": subject, "account": account, "tokens": tokens}),
+        );
+        let told = json!({"endpoints": endpoints.collect::<serde_json::Map<_, _>>(),
+                          "exchanges": self.ledger.exchanges(),
+                          "impersonations": impersonations.collect::<Vec<_>>()});
+        reply::json(StatusCode::OK, &told)
     }
 
     async fn serve(&self, route: Route, request: Request<Incoming>) -> Reply {

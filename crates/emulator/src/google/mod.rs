@@ -3,7 +3,8 @@
 //! [`start`] binds and serves; the [`Running`] it hands back is the only handle: what was asked, what to break next,
 //! and the end. Paths choose the service, as the real hosts would: `/v1/token` (sts.googleapis.com),
 //! `/v1/projects/-/serviceAccounts/…` (iamcredentials.googleapis.com), `/oauth2/v3/certs` (www.googleapis.com),
-//! `/tokeninfo` (oauth2.googleapis.com) and everything else a virtual machine's metadata server.
+//! `/tokeninfo` (oauth2.googleapis.com) and everything else a virtual machine's metadata server. One path is the
+//! emulator's own: `/emulator/counts` says what was asked so far.
 //!
 //! Formats: google-auth-library-python `google/oauth2/sts.py`, `google/auth/iam.py`,
 //! `google/auth/impersonated_credentials.py`; cloud.google.com/iam/docs/reference/sts/rest.
@@ -142,6 +143,18 @@ impl Endpoint {
 
     /// Those that [`Running::set_faults`] breaks. Not the two at which a checker asks for the truth.
     pub const FAULTY: [Self; 4] = [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
+
+    /// Its name in flags and in `/emulator/counts`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exchange => "exchange",
+            Self::AccessToken => "access-token",
+            Self::IdToken => "id-token",
+            Self::Keys => "keys",
+            Self::TokenInfo => "tokeninfo",
+            Self::Metadata => "metadata",
+        }
+    }
 }
 
 /// A running emulator. Dropping it closes the listener and every connection.
