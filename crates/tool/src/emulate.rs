@@ -1,16 +1,54 @@
-//! `seawall emulate`.
+//! `seawall emulate`: a cloud on loopback, an issuer of Kubernetes tokens, a token.
+//!
+//! Reads flags, writes files and lines, waits for the end; what a cloud answers is the emulator crate's business.
 
+mod files;
+mod google;
+mod issuer;
+mod parse;
+mod token;
+
+use std::io::Write as _;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Subcommand;
 
 /// Flags of `seawall emulate`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run Google's STS, IAM Credentials and metadata server on one loopback port
+    Google(Box<google::Args>),
+    /// Make the key and the published key set of a ServiceAccount token issuer
+    Issuer(issuer::Args),
+    /// Make a ServiceAccount token as the Kubernetes API server would
+    Token(Box<token::Args>),
+}
+
+/// The issuer of a cluster that was given no other name: kubeadm's default.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, named.
-#[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not yet")
+/// Bad input, an unusable file or address, named.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Google(args) => google::run(*args),
+        What::Issuer(args) => issuer::run(&args),
+        What::Token(args) => token::run(&args),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+/// One line on standard output. A closed pipe is an error, not a panic.
+fn say(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -1,0 +1,99 @@
+//! Values of the emulators' flags.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use seawall_emulator::faults::{Excess, Throttle};
+use seawall_emulator::kubernetes::Workload;
+
+/// `500ms`, `2s`, `1h30m`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
+    parsed.ok_or_else(|| "expected a duration such as 500ms, 2s or 1h30m".to_owned())
+}
+
+/// As [`duration`], in whole seconds and at least one: what a token can carry.
+pub(super) fn lifetime(text: &str) -> Result<Duration, String> {
+    let whole = duration(text).ok().filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0);
+    whole.ok_or_else(|| "expected whole seconds, at least one, such as 60s or 1h".to_owned())
+}
+
+/// A share of requests.
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    parsed.ok_or_else(|| "expected a share from 0 to 1, such as 0.05".to_owned())
+}
+
+/// `RATE` or `RATE:BURST`, per second; what becomes of the excess is another flag.
+pub(super) fn throttle(text: &str) -> Result<Throttle, String> {
+    let (rate, burst) = text.split_once(':').unwrap_or((text, text));
+    let positive = |number: &str| number.parse().ok().filter(|number: &u32| *number > 0);
+    positive(rate)
+        .zip(positive(burst))
+        .map(|(per_second, burst)| Throttle { per_second, burst, excess: Excess::Refuse })
+        .ok_or_else(|| "expected requests per second, RATE or RATE:BURST, such as 100 or 100:20".to_owned())
+}
+
+/// Who may become whom: `NAMESPACE/SERVICEACCOUNT=EMAIL`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) workload: Workload,
+    pub(super) email: String,
+}
+
+pub(super) fn grant(text: &str) -> Result<Grant, String> {
+    let expected = || "expected NAMESPACE/SERVICEACCOUNT=EMAIL".to_owned();
+    let (who, email) = text.split_once('=').ok_or_else(expected)?;
+    let email = email.contains('@').then(|| email.to_owned()).ok_or_else(expected)?;
+    Ok(Grant { workload: workload(who).ok_or_else(expected)?, email })
+}
+
+/// A pod of the demo: `NAMESPACE/SERVICEACCOUNT`, and `=EMAIL` if not `SERVICEACCOUNT@PROJECT…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DemoPod {
+    pub(super) workload: Workload,
+    pub(super) email: Option<String>,
+}
+
+pub(super) fn demo_pod(text: &str) -> Result<DemoPod, String> {
+    if text.contains('=') {
+        return grant(text).map(|grant| DemoPod { workload: grant.workload, email: Some(grant.email) });
+    }
+    let workload = workload(text).ok_or_else(|| "expected NAMESPACE/SERVICEACCOUNT[=EMAIL]".to_owned())?;
+    Ok(DemoPod { workload, email: None })
+}
+
+fn workload(text: &str) -> Option<Workload> {
+    let (namespace, name) = text.split_once('/')?;
+    // A namespace has no dot (RFC 1123 label), a ServiceAccount may have (RFC 1123 subdomain).
+    let is_label =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    (is_label(namespace) && name.split('.').all(is_label)).then(|| Workload::service_account(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_are_two_dns_names() {
+        for good in ["reef/coral", "kube-system/a.b-c"] {
+            assert!(workload(good).is_some(), "{good}");
+        }
+        for wrong in ["", "coral", "reef/", "/coral", "a.b/c", "a/b/c", "../x/y", "reef/..", "reef/a b"] {
+            assert!(workload(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_with_units_are_read() {
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert!(duration("-1s").is_err() && duration("5").is_err() && lifetime("1500ms").is_err());
+        assert!(share("1.01").is_err() && share("NaN").is_err() && share("0.5") == Ok(0.5));
+        assert_eq!(throttle("100:20").map(|t| (t.per_second, t.burst)), Ok((100, 20)));
+        assert!(throttle("0").is_err() && throttle("5:").is_err());
+        assert_eq!(grant("a/b=c@d").unwrap().email, "c@d");
+        assert!(grant("a/b").is_err() && grant("a/b=c").is_err());
+    }
+}

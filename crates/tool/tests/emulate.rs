@@ -1,0 +1,205 @@
+//! `seawall emulate` as a script uses it: start, wait without sleeping, ask, end.
+#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn seawall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.arg("emulate").args(args);
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    seawall(args).output().unwrap()
+}
+
+/// A folder of this test alone, empty.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A running emulator; killed when dropped, so that a failing test leaves nothing behind.
+struct Google {
+    child: Child,
+    ready: Value,
+}
+
+impl Google {
+    fn start(args: &[&str]) -> Self {
+        let args = [&["google", "--listen", "127.0.0.1:0", "--json"], args].concat();
+        let mut child = seawall(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, ready: serde_json::from_str(&line).unwrap() }
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.ready[key].as_str().unwrap()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.text("address")).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: m\r\nmetadata-flavor: Google\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn end_by(mut self, signal: &str) -> Option<i32> {
+        let sent = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Google {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn mode(file: &Path) -> u32 {
+    std::fs::metadata(file).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn an_emulated_google_says_where_it_is_and_ends_with_zero() {
+    for signal in ["TERM", "INT"] {
+        let folder = folder(&format!("google-{signal}"));
+        let (pods, ready) = (folder.join("pods"), folder.join("ready.json"));
+        std::fs::write(&ready, "an earlier run's").unwrap();
+        let google = Google::start(&[
+            "--demo-pods",
+            pods.to_str().unwrap(),
+            "reef/coral",
+            "deep/squid=ink@p.iam.gserviceaccount.com",
+            "-ready-file",
+            ready.to_str().unwrap(),
+            "-node",
+            "node-7",
+        ]);
+        let told: Value = serde_json::from_str(&std::fs::read_to_string(&ready).unwrap()).unwrap();
+        assert_eq!(told, google.ready);
+        assert!(google.get("/computeMetadata/v1/instance/name").ends_with("\r\n\r\nnode-7"));
+        assert!(google.get("/emulator/counts").contains("\"exchanges\":{}"));
+        let tokens = google.ready["pods"].as_array().unwrap();
+        assert_eq!(tokens[1]["account"], "ink@p.iam.gserviceaccount.com");
+        for token in tokens {
+            let file = Path::new(token["token_file"].as_str().unwrap());
+            assert_eq!((mode(file), std::fs::read_to_string(file).unwrap().matches('.').count()), (0o600, 2));
+        }
+        assert_eq!(google.end_by(signal), Some(0));
+        assert!(!ready.exists());
+    }
+}
+
+#[test]
+fn a_port_in_use_is_a_clear_error_and_leaves_the_others_tokens_alone() {
+    let folder = folder("port-in-use");
+    let pods = folder.join("pods");
+    let google = Google::start(&["--demo-pods", pods.to_str().unwrap(), "reef/coral"]);
+    let token = std::fs::read_to_string(pods.join("reef.coral.token")).unwrap();
+    let address = google.text("address");
+    let second = run(&["google", "--listen", address, "--demo-pods", pods.to_str().unwrap(), "reef/coral"]);
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains(address) && said.contains("in use"), "{said}");
+    assert_eq!(std::fs::read_to_string(pods.join("reef.coral.token")).unwrap(), token);
+}
+
+#[test]
+fn an_issuer_and_its_token_fit_an_emulated_google() {
+    let folder = folder("issuer");
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for algorithm in ["rs256", "es256"] {
+        let issuer = file(algorithm);
+        assert!(run(&["issuer", "--directory", &issuer, "--algorithm", algorithm]).status.success());
+        let (key, jwks) = (format!("{issuer}/key.pem"), format!("{issuer}/jwks.json"));
+        assert_eq!((mode(key.as_ref()), mode(jwks.as_ref())), (0o600, 0o644));
+        let again = run(&["issuer", "--directory", &issuer]);
+        assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("not replaced"));
+
+        let token = file("token");
+        let minted = run(&[
+            "token",
+            "--key",
+            &key,
+            "--namespace",
+            "reef",
+            "--service-account",
+            "coral",
+            "--pod",
+            "coral-0",
+            "--pod-uid",
+            "11111111-2222-4333-8444-555555555555",
+            "--audience",
+            "reef.svc.id.goog",
+            "-lifetime",
+            "10m",
+            "--output",
+            &token,
+        ]);
+        assert!(minted.status.success(), "{minted:?}");
+        assert_eq!(mode(token.as_ref()), 0o600);
+        let google = Google::start(&["--jwks", &jwks, "--audience", "reef.svc.id.goog", "--allow-all"]);
+        let answer = exchange(&google, &std::fs::read_to_string(&token).unwrap());
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("ya29.emu."), "{answer}");
+    }
+}
+
+fn exchange(google: &Google, token: &str) -> String {
+    // Every character of these values may stand in a form as it is.
+    let body = format!(
+        "grant_type=urn:ietf:params:oauth:grant-type:token-exchange&audience={}&scope=s\
+         &requested_token_type=urn:ietf:params:oauth:token-type:access_token\
+         &subject_token_type=urn:ietf:params:oauth:token-type:jwt&subject_token={token}",
+        google.text("provider")
+    );
+    let mut stream = TcpStream::connect(google.text("address")).unwrap();
+    write!(
+        stream,
+        "POST /v1/token HTTP/1.1\r\nhost: sts\r\nconnection: close\r\ncontent-length: {}\r\n\
+         content-type: application/x-www-form-urlencoded\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn bad_flags_and_files_are_named() {
+    let folder = folder("bad");
+    let broken = folder.join("jwks.json");
+    std::fs::write(&broken, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#).unwrap();
+    let broken = broken.to_str().unwrap();
+    for (args, part) in [
+        (&["google"][..], "--jwks"),
+        (&["google", "--jwks", "/nonexistent/jwks.json"], "/nonexistent/jwks.json"),
+        (&["google", "--jwks", broken], "no RSA and no P-256 key"),
+        (&["google", "--jwks", broken, "--throttle", "0"], "RATE:BURST"),
+        (&["google", "--jwks", broken, "--error-rate", "2"], "share from 0 to 1"),
+        (&["google", "--jwks", broken, "--allow", "reef"], "NAMESPACE/SERVICEACCOUNT=EMAIL"),
+        (&["google", "--jwks", broken, "reef/coral"], "--demo-pods"),
+        (&["token", "--key", broken, "--namespace", "a", "--service-account", "b", "--audience", "c"], "PEM"),
+    ] {
+        let output = run(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(part), "{args:?} said {said}");
+    }
+}
