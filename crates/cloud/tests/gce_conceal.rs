@@ -217,7 +217,7 @@ fn unknown_apis_are_refused() {
         assert_eq!(refused(path), Some(UNKNOWN_PATH), "{path}");
     }
     for target in ["https://metadata/computeMetadata/v1/", "http://a@b/computeMetadata/v1/"] {
-        let refusal = support::with_head_unchecked(target);
+        let refusal = support::refusal_of_target(target);
         assert_eq!(refusal, Some(BAD_TARGET), "{target}");
     }
 }

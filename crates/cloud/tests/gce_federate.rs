@@ -1,5 +1,7 @@
 //! Federate mode: rules as tables, bodies and whole responses as golden files.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests stop like tests")]
+
 mod support;
 
 use std::borrow::Cow;

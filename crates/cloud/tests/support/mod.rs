@@ -25,7 +25,7 @@ pub(crate) fn with_head<T>(raw: &str, look: impl FnOnce(&RequestHead<'_, '_>) ->
 }
 
 /// What conceal mode makes of a target that the wire would not let through.
-pub(crate) fn with_head_unchecked(target: &str) -> Option<Refusal> {
+pub(crate) fn refusal_of_target(target: &str) -> Option<Refusal> {
     let headers = [seawall_wire::Header { name: "Metadata-Flavor", value: b"Google" }];
     let head = RequestHead {
         method: "GET",

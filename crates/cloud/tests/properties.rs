@@ -1,0 +1,197 @@
+//! The invariants over the fuzzer's corpus, over scrambled requests, and over every spelling of concealed paths that
+//! an attacker's toolbox holds.
+
+mod invariants;
+mod support;
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use seawall_cloud::gce::conceal::CONCEALED;
+use support::get;
+
+#[test]
+fn the_corpus_keeps_every_invariant() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/gce");
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(&corpus).expect("the corpus is committed") {
+        let path = entry.expect("a readable folder").path();
+        let input = std::fs::read(&path).expect("a readable file");
+        let result = std::panic::catch_unwind(|| invariants::check(&input));
+        assert!(result.is_ok(), "{} breaks an invariant; the reason is above", path.display());
+        seen.extend(result);
+    }
+    let count = |is: fn(&invariants::Seen) -> bool| seen.iter().filter(|seen| is(seen)).count();
+    assert!(count(|seen| seen.request) > 20 && count(|seen| !seen.request) > 0, "{seen:?}");
+    assert!(count(|seen| seen.admitted) > 5 && count(|seen| seen.answered) > 5, "{seen:?}");
+    assert!(count(|seen| seen.request && !seen.admitted) > 5, "{seen:?}");
+}
+
+/// Paths that must never be read through the filter, in the words of the real server.
+fn concealed() -> impl Strategy<Value = String> {
+    let instance =
+        select(vec!["0.1/meta-data", "computeMetadata/v1beta1/instance", "computeMetadata/v1/instance"]);
+    let name = select(vec![
+        "attributes/kube-env",
+        "service-accounts/default/identity",
+        "service-accounts/me@p.iam.gserviceaccount.com/identity",
+    ]);
+    (instance, name).prop_map(|(instance, name)| format!("{instance}/{name}"))
+}
+
+/// How one character of a name may be written. Dishonest ways are rare: one of them in a path is enough for a refusal,
+/// and a path with none is the one that must be *understood* as concealed.
+fn letter(letter: char) -> BoxedStrategy<String> {
+    let code = u32::from(letter);
+    prop_oneof![
+        150 => Just(letter.to_string()),
+        40 => Just(format!("%{code:02x}")),
+        40 => Just(format!("%{code:02X}")),
+        1 => Just(format!("%25{code:02x}")),
+        1 => Just(format!("%2525{code:02x}")),
+        20 => Just(letter.to_ascii_uppercase().to_string()),
+        1 => Just(format!("{letter}%00")),
+    ]
+    .boxed()
+}
+
+/// How the slash between two names may be written.
+fn slash() -> BoxedStrategy<String> {
+    let honest = vec!["/", "//", "/./", "///", "/x/../", "/%2e/", "/x/%2E%2e/", "/x/.%2e/", "/.//"];
+    let dishonest =
+        vec!["%2f", "%2F", "%252f", "\\", "%5c", ";a=b/", "/%2e%2f", "/;/", "/\u{2215}/", "/..;/x/"];
+    prop_oneof![60 => select(honest), 1 => select(dishonest)].prop_map(str::to_owned).boxed()
+}
+
+fn spelled(path: &str) -> BoxedStrategy<String> {
+    let parts: Vec<_> = path.chars().map(|c| if c == '/' { slash() } else { letter(c) }).collect();
+    (slash(), parts).prop_map(|(root, parts)| root + &parts.concat()).boxed()
+}
+
+fn spelling() -> impl Strategy<Value = String> {
+    let ends = vec!["", "/", "//", "/.", "/x", "/%2e", "?", "?alt=text", "?recursive=true", "?audience=a"];
+    let starts = vec!["", "", "", "http://metadata", "http://169.254.169.254"];
+    (select(starts), concealed().prop_flat_map(|path| spelled(&path)), select(ends))
+        .prop_map(|(start, path, end)| format!("{start}{path}{end}"))
+}
+
+/// Honest spellings only: each is the path itself after one decoding.
+fn honest(path: &'static str) -> impl Strategy<Value = String> {
+    let parts: Vec<_> = path
+        .chars()
+        .map(|c| match c {
+            '/' => select(vec!["/", "//", "/./", "/x/../", "/%2e/"]).prop_map(str::to_owned).boxed(),
+            c => select(vec![
+                c.to_string(),
+                format!("%{:02x}", u32::from(c)),
+                format!("%{:02X}", u32::from(c)),
+            ])
+            .boxed(),
+        })
+        .collect();
+    parts.prop_map(|parts| parts.concat())
+}
+
+/// Pieces of requests in an order nobody meant.
+fn scrambled() -> impl Strategy<Value = String> {
+    let pieces = vec![
+        "/",
+        "//",
+        "..",
+        ".",
+        "%2e",
+        "%2f",
+        "%25",
+        ";",
+        "0.1",
+        "meta-data",
+        "computeMetadata",
+        "v1",
+        "v1beta1",
+        "instance",
+        "attributes",
+        "kube-env",
+        "service-accounts",
+        "default",
+        "identity",
+        "token",
+        "project",
+        "universe",
+        "universe-domain",
+        "email",
+        "scopes",
+        "/computeMetadata/v1/",
+        "/computeMetadata/v1/instance/service-accounts/",
+        "?",
+        "&",
+        "=",
+        "recursive",
+        "true",
+        "false",
+        "%72ecursive",
+        "alt=json",
+        "alt=text",
+        "wait_for_change=true",
+        "last_etag=",
+        "timeout_sec=5",
+        "scopes=a,b",
+        "audience=https://a",
+        "format=full",
+        "transport=mtls",
+        "http://m",
+        "?recursive=true",
+        "&recursive=1",
+        "\\",
+        "@",
+        ":",
+        "%",
+        "%00",
+        "é",
+        "\r\n",
+        " ",
+        "A",
+        "me@p.iam.gserviceaccount.com",
+    ];
+    proptest::collection::vec(select(pieces), 0..12).prop_map(|pieces| format!("/{}", pieces.concat()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_spelling_of_a_concealed_path_is_admitted(target in spelling()) {
+        let refusal = support::refusal_of_target(&target);
+        prop_assert!(refusal.is_some(), "{} was admitted", target);
+    }
+
+    #[test]
+    fn an_honest_spelling_of_a_concealed_path_is_concealed(
+        target in honest("/computeMetadata/v1/instance/attributes/kube-env"),
+    ) {
+        prop_assert_eq!(support::refusal_of_target(&target), Some(CONCEALED));
+    }
+
+    #[test]
+    fn an_honest_spelling_of_a_token_is_served(
+        target in honest("/computeMetadata/v1/instance/service-accounts/default/token"),
+    ) {
+        let canonical = "/computeMetadata/v1/instance/service-accounts/default/token";
+        prop_assert_eq!(support::admit(&get(&target)), Ok(canonical.to_owned()));
+        let response = support::exchange(&support::direct(), &get(&target));
+        prop_assert_eq!(support::status(&response), "200");
+    }
+
+    #[test]
+    fn scrambled_requests_keep_every_invariant(target in scrambled(), flavored in any::<bool>()) {
+        invariants::check(target.as_bytes());
+        let raw = if flavored { get(&target) } else { support::with(&target, "") };
+        invariants::check(raw.as_bytes());
+        invariants::check(raw.replacen("GET", "HEAD", 1).replace("1.1", "1.0").as_bytes());
+    }
+
+    #[test]
+    fn random_bytes_keep_every_invariant(input in proptest::collection::vec(any::<u8>(), 0..200)) {
+        invariants::check(&input);
+    }
+}
