@@ -62,6 +62,9 @@ impl Claims {
 pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<Claims, Unverified> {
     let (header, payload, signature) = parts(token)?;
     let stated: Header = serde_json::from_value(json(header)?).map_err(|_| Unverified::Malformed)?;
+    if stated.crit.is_some() {
+        return Err(Unverified::Malformed);
+    }
     let signature = BASE64URL.decode(signature).map_err(|_| Unverified::Malformed)?;
     let message = token.get(..header.len() + 1 + payload.len()).unwrap_or_default().as_bytes();
     let mut refusal = Unverified::UnknownKey;
@@ -81,6 +84,8 @@ pub(crate) fn verify(token: &str, keys: &KeySet) -> Result<Claims, Unverified> {
 struct Header {
     alg: String,
     kid: Option<String>,
+    /// Extensions that a verifier must know (RFC 7515 section 4.1.11); none is known here.
+    crit: Option<Value>,
 }
 
 fn parts(token: &str) -> Result<(&str, &str, &str), Unverified> {

@@ -5,6 +5,8 @@ mod common;
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::{
     AUDIENCE, CLOUD_PLATFORM, EMAIL, Google, ISSUER, PROVIDER, exchange_request, form, get, start, start_with,
 };
@@ -193,6 +195,7 @@ async fn a_forged_token_is_refused() {
         (format!("{header}.{admin}.{signature}"), "signature"),
         (format!("{header}.{claims}."), "signature"),
         (format!("{header}.{claims}.AAAA"), "signature"),
+        (critical_extension(&google), "not a JSON web token"),
         (format!("{none}.{claims}."), "algorithm"),
         (format!("{none_with_kid}.{claims}.{signature}"), "algorithm"),
         (format!("{rs256}.{claims}.{signature}"), "algorithm"),
@@ -205,6 +208,14 @@ async fn a_forged_token_is_refused() {
     ] {
         assert_refused(&google, &forged, "invalid_grant", part).await;
     }
+}
+
+/// A header that demands an extension, which nobody here knows, under a good signature (RFC 7515 section 4.1.11).
+fn critical_extension(google: &Google) -> String {
+    let header = json!({"alg": "ES256", "kid": google.issuer.key().id(), "crit": ["exp"]});
+    let message = format!("{}.{}", base64(&header), base64(&google.claims("coral")));
+    let signature = google.issuer.key().sign(message.as_bytes()).unwrap();
+    format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
 /// The confusion of RFC 8725 section 2.1: the published key as the secret of a symmetric signature.
@@ -221,8 +232,7 @@ fn parts(token: &str) -> (&str, &str, &str) {
 }
 
 fn base64(value: &Value) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value.to_string())
+    URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
 #[tokio::test]
@@ -403,6 +413,17 @@ async fn a_wrong_body_of_iam_credentials_is_an_invalid_argument() {
     let encoded =
         google.call(&bearer, &EMAIL.replace('@', "%40"), "generateIdToken", &json!({"audience": "a"})).await;
     assert_eq!(encoded.status, 200);
+}
+
+/// google-auth writes the members it has no value for as null.
+#[tokio::test]
+async fn members_that_are_null_count_as_omitted() {
+    let google = start().await;
+    let bearer = google.federated("coral").await;
+    let body = json!({"delegates": null, "scope": [CLOUD_PLATFORM], "lifetime": null});
+    assert_eq!(google.call(&bearer, EMAIL, "generateAccessToken", &body).await.status, 200);
+    let body = json!({"audience": "a", "delegates": null, "includeEmail": null, "useEmailAzp": null});
+    assert_eq!(google.call(&bearer, EMAIL, "generateIdToken", &body).await.status, 200);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::Impersonation;
@@ -58,10 +58,10 @@ impl Refused {
 /// Body of generateAccessToken. Unknown members are passed over: newer libraries may send more.
 #[derive(Debug, Deserialize)]
 pub(super) struct AccessTokenRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     scope: Vec<String>,
     lifetime: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     delegates: Vec<String>,
 }
 
@@ -69,14 +69,19 @@ pub(super) struct AccessTokenRequest {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IdTokenRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) audience: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     pub(super) include_email: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     use_email_azp: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_default")]
     delegates: Vec<String>,
+}
+
+/// In protobuf's JSON `null` is the default value; google-auth sends `"delegates": null`.
+fn null_is_default<'b, D: Deserializer<'b>, T: Deserialize<'b> + Default>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// Reads a body.
