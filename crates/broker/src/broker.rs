@@ -1,0 +1,386 @@
+//! Flights and renewals: everything that happens on the control thread's runtime.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use seawall_core::{Clock, Lease, Moment, Pod, Principal};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::credential::Credential;
+use crate::exchange::{Exchange, ExchangeError, Fault, Issued};
+use crate::holder::{Holder, HolderSpec};
+use crate::limiter::{Lane, Limiter};
+use crate::settings::Settings;
+use crate::slot::{Boarding, Slot};
+use crate::unavailable::Unavailable;
+
+/// The broker; cheap to clone. Its renewals end with its last clone and last [`Holder`].
+#[derive(Clone, Debug)]
+pub struct Broker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    clock: Clock,
+    exchange: Arc<dyn Exchange>,
+    runtime: Handle,
+    limiter: Limiter,
+    counters: Counters,
+    schedule: mpsc::UnboundedSender<Due>,
+    /// Every principal that some holder uses. Weak: holders own the slots.
+    slots: Mutex<HashMap<Principal, Weak<Slot>>>,
+}
+
+/// When to look at a slot. One per slot is valid at a time, so the schedule is as long as there are slots.
+#[derive(Debug)]
+struct Due {
+    at: Moment,
+    slot: Weak<Slot>,
+}
+
+impl Broker {
+    /// A broker whose calls and renewals run on `runtime`.
+    pub fn start(settings: Settings, clock: Clock, exchange: Arc<dyn Exchange>, runtime: Handle) -> Self {
+        let (schedule, due) = mpsc::unbounded_channel();
+        let limiter = Limiter::new(clock.clone(), settings.calls_per_second, settings.calls_at_once);
+        let inner = Inner {
+            settings,
+            clock: clock.clone(),
+            exchange,
+            runtime: runtime.clone(),
+            limiter,
+            counters: Counters::default(),
+            schedule,
+            slots: Mutex::default(),
+        };
+        let inner = Arc::new(inner);
+        runtime.spawn(renewals(Arc::downgrade(&inner), clock, due));
+        Self(inner)
+    }
+
+    /// One pod's way to its credentials.
+    pub fn holder(&self, spec: HolderSpec) -> Arc<Holder> {
+        Arc::new(Holder::new(self.clone(), spec))
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// Chains of upstream calls that may start per second right now.
+    pub fn upstream_rate(&self) -> f64 {
+        self.0.limiter.per_second()
+    }
+
+    /// Every principal in use.
+    pub fn principals(&self) -> Vec<PrincipalView> {
+        let slots: Vec<_> = self.slots().values().filter_map(Weak::upgrade).collect();
+        slots.iter().map(|slot| PrincipalView::of(slot)).collect()
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    /// The slot of a principal, shared by everybody who is equal in every field.
+    pub(crate) fn slot(&self, principal: Principal) -> Arc<Slot> {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
+            return slot;
+        }
+        slots.retain(|_, slot| slot.strong_count() > 0);
+        let slot = Arc::new(Slot::new(principal.clone(), &self.0.settings, self.0.clock.now()));
+        slots.insert(principal, Arc::downgrade(&slot));
+        slot
+    }
+
+    /// The slot's lease, fetched if need be.
+    pub(crate) async fn lease(
+        &self,
+        slot: &Arc<Slot>,
+        may_start: impl FnOnce() -> Result<(), Unavailable>,
+    ) -> Result<Arc<Lease<Credential>>, Unavailable> {
+        let now = self.now();
+        if let Some(lease) = slot.held(now) {
+            return Ok(lease);
+        }
+        let landing = match slot.board(now, may_start) {
+            Boarding::Remembered(error) => return Err(Unavailable::Failed(error)),
+            Boarding::Refused(unavailable) => return Err(unavailable),
+            Boarding::Join(landing) => {
+                self.0.counters.coalesced.fetch_add(1, Ordering::Relaxed);
+                landing
+            }
+            Boarding::Start(landing) => {
+                self.0.clone().spawn_flight(slot.clone(), Lane::First);
+                landing
+            }
+        };
+        tokio::select! {
+            landed = landing.wait() => landed.map_err(Unavailable::Failed)?,
+            () = self.0.clock.sleep(self.0.settings.wait) => return Err(Unavailable::Slow),
+        }
+        slot.held(self.now()).ok_or(Unavailable::Slow)
+    }
+
+    /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
+    fn slots(&self) -> MutexGuard<'_, HashMap<Principal, Weak<Slot>>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
+struct Airborne {
+    inner: Arc<Inner>,
+    slot: Arc<Slot>,
+    landed: bool,
+}
+
+impl Airborne {
+    async fn land(mut self, lane: Lane) {
+        let (started, result) = self.inner.fly(&self.slot, lane).await;
+        self.landed = true;
+        match result {
+            Ok(issued) => self.inner.succeeded(&self.slot, issued, started, lane),
+            Err(error) => self.inner.failed(&self.slot, error),
+        }
+    }
+}
+
+impl Drop for Airborne {
+    fn drop(&mut self) {
+        if !self.landed {
+            let error = ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result");
+            self.inner.failed(&self.slot, error);
+        }
+    }
+}
+
+impl Inner {
+    fn spawn_flight(self: Arc<Self>, slot: Arc<Slot>, lane: Lane) {
+        let runtime = self.runtime.clone();
+        runtime.spawn(Airborne { inner: self, slot, landed: false }.land(lane));
+    }
+
+    /// One chain of upstream calls, in its turn and within its deadline. The instant is from before the first call, so
+    /// a lifetime counted from it never ends late.
+    async fn fly(&self, slot: &Slot, lane: Lane) -> (Moment, Result<Issued, ExchangeError>) {
+        let _turn = self.limiter.turn(lane).await;
+        let started = self.clock.now();
+        let Some(proof) = slot.proof() else {
+            return (
+                started,
+                Err(ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it")),
+            );
+        };
+        let result = tokio::select! {
+            result = self.exchange.exchange(&slot.principal, &*proof.subject) => result,
+            () = self.clock.sleep(self.settings.call_deadline) => {
+                Err(ExchangeError::new(Fault::Upstream, "exchange", "no answer within the deadline"))
+            }
+        };
+        (started, result)
+    }
+
+    fn succeeded(&self, slot: &Arc<Slot>, issued: Issued, started: Moment, lane: Lane) {
+        self.limiter.succeeded();
+        self.counters.succeeded(lane);
+        let Issued { credential, lifetime } = issued;
+        if !self.settings.floor.is_reachable_with(lifetime) {
+            self.counters.below_floor.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                workload = %slot.principal.workload,
+                lifetime_seconds = lifetime.as_secs(),
+                "the upstream's credentials live too short to keep answers above the floor"
+            );
+        }
+        let refresh_at = self.settings.floor.refresh_at(started, lifetime, fastrand::f64());
+        slot.succeed(Lease { value: credential, issued: started, expires: started + lifetime, refresh_at });
+        tracing::info!(
+            workload = %slot.principal.workload,
+            account = slot.principal.account.as_deref().unwrap_or("-"),
+            lifetime_seconds = lifetime.as_secs(),
+            renewal = lane == Lane::Renewal,
+            "credential issued"
+        );
+        self.look_again(slot, refresh_at);
+    }
+
+    fn failed(&self, slot: &Arc<Slot>, error: ExchangeError) {
+        if error.fault == Fault::Throttled {
+            self.limiter.throttled();
+        }
+        self.counters.failed(error.fault);
+        let now = self.clock.now();
+        tracing::warn!(workload = %slot.principal.workload, fault = error.fault.name(), %error, "no credential");
+        let wait = slot.fail(error, now, fastrand::f64());
+        if let Some(lease) = slot.lease() {
+            self.look_again(slot, (now + wait).min(lease.expires));
+        }
+    }
+
+    fn look_again(&self, slot: &Arc<Slot>, at: Moment) {
+        slot.due.store(at.as_nanos(), Ordering::Relaxed);
+        // The receiver ends only with the runtime, and then nothing is renewed any more.
+        let _ = self.schedule.send(Due { at, slot: Arc::downgrade(slot) });
+    }
+
+    /// Renews what is due, unless nobody has asked for it during a whole life: then it is left to expire.
+    fn due(self: &Arc<Self>, slot: &Arc<Slot>) {
+        let now = self.clock.now();
+        let Some(lease) = slot.lease() else { return };
+        if !lease.is_valid(now) {
+            return slot.drop_expired(now);
+        }
+        let life = lease.expires.since(lease.issued);
+        if now.since(slot.used()) >= life {
+            return self.look_again(slot, lease.expires);
+        }
+        match slot.board(now, || Ok(())) {
+            Boarding::Start(_) => self.clone().spawn_flight(slot.clone(), Lane::Renewal),
+            Boarding::Join(_) => {}
+            Boarding::Remembered(_) | Boarding::Refused(_) => {
+                self.look_again(slot, (now + self.settings.retry_first).min(lease.expires));
+            }
+        }
+    }
+}
+
+/// Looks at slots when they are due, until the broker is gone.
+async fn renewals(inner: Weak<Inner>, clock: Clock, mut incoming: mpsc::UnboundedReceiver<Due>) {
+    let mut heap: BinaryHeap<Reverse<(Moment, u64)>> = BinaryHeap::new();
+    let mut waiting: HashMap<u64, Weak<Slot>> = HashMap::new();
+    let mut number = 0;
+    loop {
+        let next = heap.peek().map(|Reverse((at, _))| *at);
+        let tick = async {
+            match next {
+                Some(at) => clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            due = incoming.recv() => {
+                let Some(Due { at, slot }) = due else { return };
+                number += 1;
+                heap.push(Reverse((at, number)));
+                waiting.insert(number, slot);
+            }
+            () = tick => {
+                let Some(Reverse((at, entry))) = heap.pop() else { continue };
+                let slot = waiting.remove(&entry).and_then(|slot| slot.upgrade());
+                let current = slot.filter(|slot| slot.due.load(Ordering::Relaxed) == at.as_nanos());
+                if let (Some(inner), Some(slot)) = (inner.upgrade(), current) {
+                    inner.due(&slot);
+                }
+            }
+        }
+    }
+}
+
+/// What happened so far; read by metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    first: AtomicU64,
+    renewals: AtomicU64,
+    failures: [AtomicU64; Fault::ALL.len()],
+    coalesced: AtomicU64,
+    evicted: AtomicU64,
+    misses_refused: AtomicU64,
+    below_floor: AtomicU64,
+}
+
+impl Counters {
+    fn succeeded(&self, lane: Lane) {
+        let counter = match lane {
+            Lane::First => &self.first,
+            Lane::Renewal => &self.renewals,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&self, fault: Fault) {
+        self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn evicted(&self) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn misses_refused(&self) {
+        self.misses_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Chains of upstream calls by what they came to: `first`, `renewal`, and each fault.
+    pub fn calls(&self) -> Vec<(&'static str, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut rows = vec![("first", read(&self.first)), ("renewal", read(&self.renewals))];
+        rows.extend(Fault::ALL.iter().map(|fault| (fault.name(), read(&self.failures[*fault as usize]))));
+        rows
+    }
+
+    /// Requests that waited for a call which somebody else had started.
+    pub fn coalesced_total(&self) -> u64 {
+        self.coalesced.load(Ordering::Relaxed)
+    }
+
+    /// Credentials dropped because a pod asked for too many different ones.
+    pub fn evicted_total(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// Misses refused because a pod asked too fast.
+    pub fn misses_refused_total(&self) -> u64 {
+        self.misses_refused.load(Ordering::Relaxed)
+    }
+
+    /// Credentials issued with a life too short for the floor.
+    pub fn below_floor_total(&self) -> u64 {
+        self.below_floor.load(Ordering::Relaxed)
+    }
+}
+
+/// One principal as `/debug/pods` and the metrics see it; never its credential.
+#[derive(Clone, Debug)]
+pub struct PrincipalView {
+    /// Who.
+    pub principal: Principal,
+    /// The pods that use it.
+    pub pods: Vec<Pod>,
+    /// Issued, expiry, and when renewal is due; `None` while nothing is held.
+    pub times: Option<(Moment, Moment, Moment)>,
+    /// When it was last asked for.
+    pub used: Moment,
+    /// Whether a call is in the air.
+    pub in_air: bool,
+    /// What the last call failed with, if it failed.
+    pub failure: Option<ExchangeError>,
+}
+
+impl PrincipalView {
+    fn of(slot: &Slot) -> Self {
+        let (in_air, failure) = slot.state();
+        Self {
+            principal: slot.principal.clone(),
+            pods: slot.pods(),
+            times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
+            used: slot.used(),
+            in_air,
+            failure,
+        }
+    }
+
+    /// Life left at `now`, if anything is held.
+    pub fn remaining(&self, now: Moment) -> Option<Duration> {
+        self.times.map(|(_, expires, _)| expires.since(now))
+    }
+}

@@ -1,0 +1,103 @@
+//! How a cloud is asked: the interface that each cloud's client implements.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use seawall_core::Principal;
+use seawall_core::pod::{SubjectError, SubjectTokens};
+
+use crate::credential::Credential;
+
+/// What an upstream issued.
+#[derive(Debug)]
+pub struct Issued {
+    /// The credential.
+    pub credential: Credential,
+    /// How long it lives, counted from before the call: never longer than the upstream means it to.
+    pub lifetime: Duration,
+}
+
+/// Whose move it is after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// This identity may not have this credential; somebody must change a policy.
+    Denied,
+    /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
+    Rejected,
+    /// The pod's own Kubernetes token could not be had.
+    Subject,
+    /// The upstream asks for fewer requests.
+    Throttled,
+    /// The upstream is down, unreachable, or talks nonsense.
+    Upstream,
+}
+
+impl Fault {
+    /// Every fault, for metrics.
+    pub const ALL: [Self; 5] = [Self::Denied, Self::Rejected, Self::Subject, Self::Throttled, Self::Upstream];
+
+    /// A word from a closed set.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Rejected => "rejected",
+            Self::Subject => "subject",
+            Self::Throttled => "throttled",
+            Self::Upstream => "upstream",
+        }
+    }
+
+    /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
+    /// ones 30 s, refusals 5 s, passing ones 1 s (SDK study, section 6.1).
+    pub fn memory(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Rejected => 30,
+            Self::Denied => 5,
+            Self::Subject | Self::Throttled | Self::Upstream => 1,
+        })
+    }
+}
+
+/// A failed exchange. The text is for logs and `/debug/pods`; it names the step and the provider's code and holds no secret.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{step}: {detail}")]
+pub struct ExchangeError {
+    /// Whose move it is.
+    pub fault: Fault,
+    /// Which call failed.
+    pub step: &'static str,
+    /// What happened, bounded and printable.
+    pub detail: String,
+    /// When the upstream wants to be asked again, if it said so.
+    pub retry_after: Option<Duration>,
+}
+
+/// Longest detail of an error, in characters.
+const DETAIL: usize = 200;
+
+impl ExchangeError {
+    /// An error whose detail is cut to a bound and freed of control characters: parts of it are an upstream's words.
+    pub fn new(fault: Fault, step: &'static str, detail: impl fmt::Display) -> Self {
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
+        Self { fault, step, detail, retry_after: None }
+    }
+}
+
+impl From<SubjectError> for ExchangeError {
+    fn from(error: SubjectError) -> Self {
+        Self::new(Fault::Subject, "kubernetes token", error.reason)
+    }
+}
+
+/// The future of an exchange.
+pub type ExchangeFuture<'a> = Pin<Box<dyn Future<Output = Result<Issued, ExchangeError>> + Send + 'a>>;
+
+/// Turns a pod's Kubernetes token into a principal's credential.
+pub trait Exchange: Send + Sync + fmt::Debug {
+    /// Asks once. The broker adds the deadline, the limiter and the memory.
+    fn exchange<'a>(&'a self, principal: &'a Principal, subject: &'a dyn SubjectTokens)
+    -> ExchangeFuture<'a>;
+}

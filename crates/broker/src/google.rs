@@ -1,0 +1,158 @@
+//! Google: a Kubernetes token becomes a federated token, and that, if an account is impersonated, the account's.
+//!
+//! Two POSTs at most (SDK study, section 5.8; formats as google-auth-library-python writes and reads them in
+//! `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`):
+//! the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM Credentials. The
+//! federated token between them is not kept: it would be one more secret in memory to save one call an hour.
+//! Every answer is bounded and read as a type; what is not as expected is an [`ExchangeError`] that says which step.
+
+mod http;
+mod reply;
+
+use std::time::{Duration, SystemTime};
+
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Principal, Secret, Want};
+
+use crate::credential::Credential;
+use crate::exchange::{Exchange, ExchangeError, ExchangeFuture, Fault, Issued};
+use http::Http;
+
+pub use http::ConfigError;
+
+/// Where and as what to ask.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// STS: `https://sts.googleapis.com`, or http on loopback.
+    pub sts_url: String,
+    /// IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
+    pub iam_url: String,
+    /// The full name of the workload identity pool provider: the exchange's `audience`.
+    pub provider: String,
+    /// The `aud` that the provider expects in Kubernetes tokens.
+    pub token_audience: String,
+}
+
+/// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
+const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// Asked of IAM Credentials: its longest without an organisation policy.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Lifetimes outside this are an upstream talking nonsense.
+const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
+
+/// Google's token service and IAM Credentials.
+#[derive(Debug)]
+pub struct GoogleExchange {
+    config: Config,
+    http: Http,
+    clock: Clock,
+}
+
+impl GoogleExchange {
+    /// A client; connects when first asked.
+    ///
+    /// # Errors
+    /// A URL that is not https (or http on loopback).
+    pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
+        http::check_url(&config.sts_url)?;
+        http::check_url(&config.iam_url)?;
+        Ok(Self { config, http: Http::new()?, clock })
+    }
+
+    async fn issue(
+        &self,
+        principal: &Principal,
+        subject: &dyn SubjectTokens,
+    ) -> Result<Issued, ExchangeError> {
+        let kubernetes = subject.subject_token(&self.config.token_audience).await?;
+        match (&principal.account, &principal.want) {
+            (None, Want::AccessToken { scopes }) => {
+                let federated = self.federate(&kubernetes, scopes).await?;
+                issued("sts", federated.token, federated.lifetime)
+            }
+            (None, Want::IdToken { .. }) => Err(ExchangeError::new(
+                Fault::Denied,
+                "generateIdToken",
+                "identity tokens are issued to service accounts only",
+            )),
+            (Some(account), want) => {
+                let federated = self.federate(&kubernetes, CLOUD_PLATFORM).await?;
+                self.impersonate(&federated.token, account, want).await
+            }
+        }
+    }
+
+    /// RFC 8693 token exchange.
+    async fn federate(
+        &self,
+        kubernetes: &Secret<String>,
+        scopes: &str,
+    ) -> Result<reply::Token, ExchangeError> {
+        let form = Secret::new(
+            url::form_urlencoded::Serializer::new(String::new())
+                .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange")
+                .append_pair("audience", &self.config.provider)
+                .append_pair("scope", scopes)
+                .append_pair("requested_token_type", "urn:ietf:params:oauth:token-type:access_token")
+                .append_pair("subject_token_type", "urn:ietf:params:oauth:token-type:jwt")
+                .append_pair("subject_token", kubernetes.expose())
+                .finish(),
+        );
+        let url = format!("{}/v1/token", self.config.sts_url);
+        let answer = self.http.post("sts", &url, "application/x-www-form-urlencoded", None, &form).await?;
+        reply::sts(&answer)
+    }
+
+    async fn impersonate(
+        &self,
+        federated: &Secret<String>,
+        account: &str,
+        want: &Want,
+    ) -> Result<Issued, ExchangeError> {
+        let (step, body) = match want {
+            Want::AccessToken { scopes } => {
+                let scopes: Vec<&str> = scopes.split(' ').collect();
+                let lifetime = format!("{}s", LIFETIME.as_secs());
+                ("generateAccessToken", serde_json::json!({ "scope": scopes, "lifetime": lifetime }))
+            }
+            Want::IdToken { audience, include_email } => (
+                "generateIdToken",
+                serde_json::json!({ "audience": &**audience, "includeEmail": include_email }),
+            ),
+        };
+        let url = format!("{}/v1/projects/-/serviceAccounts/{account}:{step}", self.config.iam_url);
+        let body = Secret::new(body.to_string());
+        let answer = self.http.post(step, &url, "application/json", Some(federated), &body).await?;
+        let token = match want {
+            Want::AccessToken { .. } => reply::access_token(&answer, self.clock.wall())?,
+            Want::IdToken { .. } => reply::id_token(&answer, self.clock.wall())?,
+        };
+        issued(step, token.token, token.lifetime)
+    }
+}
+
+fn issued(step: &'static str, token: Secret<String>, lifetime: Duration) -> Result<Issued, ExchangeError> {
+    let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
+    if !PLAUSIBLE.contains(&lifetime.as_secs()) {
+        return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
+    }
+    let credential = Credential::new(token).map_err(|error| nonsense(error.to_string()))?;
+    Ok(Issued { credential, lifetime })
+}
+
+/// Time from `now` to a stated instant; zero if it has passed.
+fn until(instant: SystemTime, now: SystemTime) -> Duration {
+    instant.duration_since(now).unwrap_or_default()
+}
+
+impl Exchange for GoogleExchange {
+    fn exchange<'a>(
+        &'a self,
+        principal: &'a Principal,
+        subject: &'a dyn SubjectTokens,
+    ) -> ExchangeFuture<'a> {
+        Box::pin(self.issue(principal, subject))
+    }
+}

@@ -1,0 +1,198 @@
+//! What Google answers, read as types. A field that is missing or odd is an error, never a default.
+
+use std::time::{Duration, SystemTime};
+
+use seawall_core::Secret;
+use serde::Deserialize;
+
+use super::until;
+use crate::exchange::{ExchangeError, Fault};
+
+/// A token and how long it lives.
+#[derive(Debug)]
+pub(super) struct Token {
+    pub(super) token: Secret<String>,
+    pub(super) lifetime: Duration,
+}
+
+/// STS: RFC 8693 section 2.2.1.
+#[derive(Deserialize)]
+struct Exchanged {
+    access_token: String,
+    token_type: String,
+    expires_in: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Generated {
+    access_token: String,
+    /// RFC 3339 with Z.
+    expire_time: jiff::Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    token: String,
+}
+
+pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<Token, ExchangeError> {
+    let answer: Exchanged = read("sts", body)?;
+    let token = Secret::new(answer.access_token);
+    if !answer.token_type.eq_ignore_ascii_case("bearer") {
+        return Err(ExchangeError::new(
+            Fault::Upstream,
+            "sts",
+            "answered with a token that is no bearer token",
+        ));
+    }
+    Ok(Token { token, lifetime: Duration::from_secs(answer.expires_in) })
+}
+
+pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
+    let answer: Generated = read("generateAccessToken", body)?;
+    let token = Secret::new(answer.access_token);
+    Ok(Token { token, lifetime: until(answer.expire_time.into(), now) })
+}
+
+/// The answer states no expiry; the token itself does.
+pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token, ExchangeError> {
+    let answer: Identity = read("generateIdToken", body)?;
+    let token = Secret::new(answer.token);
+    let expires = expiry(token.expose()).ok_or_else(|| {
+        ExchangeError::new(
+            Fault::Upstream,
+            "generateIdToken",
+            "answered with a token whose expiry cannot be read",
+        )
+    })?;
+    Ok(Token { token, lifetime: until(expires, now) })
+}
+
+fn read<'a, T: Deserialize<'a>>(step: &'static str, body: &'a Secret<Vec<u8>>) -> Result<T, ExchangeError> {
+    // serde's own text can quote the input, which may hold the token.
+    let what = |error: serde_json::Error| {
+        let place = format!("line {} column {}", error.line(), error.column());
+        ExchangeError::new(
+            Fault::Upstream,
+            step,
+            format!("answered 200 with what is not the expected JSON ({place})"),
+        )
+    };
+    serde_json::from_slice(body.expose()).map_err(what)
+}
+
+/// The `exp` of a JWT. Not verified: it was handed over by the issuer itself, over TLS, and only decides when to renew.
+fn expiry(jwt: &str) -> Option<SystemTime> {
+    #[derive(Deserialize)]
+    struct Claims {
+        exp: u64,
+    }
+    let payload = base64url(jwt.split('.').nth(1)?)?;
+    let claims: Claims = serde_json::from_slice(&payload).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(claims.exp))
+}
+
+/// RFC 4648 section 5, without padding (RFC 7515 section 2).
+fn base64url(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+/// The provider's own code in an error body, if it has the known shapes; else nothing of it: the body of an unknown
+/// server is no text for our logs.
+pub(super) fn error_text(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Body {
+        /// RFC 6749 section 5.2.
+        OAuth { error: String, error_description: Option<String> },
+        /// google.rpc.Status.
+        Api { error: Status },
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        status: Option<String>,
+        message: Option<String>,
+    }
+    match serde_json::from_slice(body) {
+        Ok(Body::OAuth { error, error_description }) => {
+            format!("{error} {}", error_description.unwrap_or_default())
+        }
+        Ok(Body::Api { error }) => {
+            format!("{} {}", error.status.unwrap_or_default(), error.message.unwrap_or_default())
+        }
+        Err(_) => "with a body that is not Google's error JSON".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(text: &str) -> Secret<Vec<u8>> {
+        Secret::new(text.as_bytes().to_vec())
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn good_answers_give_token_and_lifetime() {
+        let token = sts(&body(
+            r#"{"access_token":"a","issued_token_type":"x","token_type":"Bearer","expires_in":3599}"#,
+        ));
+        assert_eq!(token.unwrap().lifetime, Duration::from_secs(3599));
+        let token =
+            access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T01:00:00Z"}"#), at(600));
+        assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
+        // {"exp":3600}
+        let token = id_token(&body(r#"{"token":"e30.eyJleHAiOjM2MDB9.c2ln"}"#), at(600));
+        assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
+    }
+
+    #[test]
+    fn odd_answers_are_named_and_never_quoted() {
+        let odd = [
+            "",
+            "<html>secret</html>",
+            "{",
+            "[]",
+            r#"{"access_token":"secret"}"#,
+            r#"{"access_token":"secret","token_type":"Bearer","expires_in":-1}"#,
+            r#"{"access_token":"secret","token_type":"Bearer","expires_in":"secret"}"#,
+            r#"{"access_token":"secret","token_type":"mac","expires_in":3600}"#,
+        ];
+        for text in odd {
+            let error = sts(&body(text)).unwrap_err();
+            assert_eq!(error.fault, Fault::Upstream);
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+        for text in [r#"{"accessToken":"secret","expireTime":"soon"}"#, r#"{"accessToken":"secret"}"#] {
+            assert!(!access_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
+        }
+        for text in [r#"{"token":"secret"}"#, r#"{"token":"a.secret.b"}"#, r#"{"token":"a.e30.b"}"#] {
+            assert!(!id_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
+        }
+    }
+
+    #[test]
+    fn an_expiry_in_the_past_leaves_no_life() {
+        let token =
+            access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T00:00:00Z"}"#), at(600))
+                .unwrap();
+        assert_eq!(token.lifetime, Duration::ZERO);
+    }
+
+    #[test]
+    fn only_known_error_shapes_are_repeated() {
+        assert_eq!(
+            error_text(br#"{"error":"invalid_grant","error_description":"expired"}"#),
+            "invalid_grant expired"
+        );
+        let api = error_text(br#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}"#);
+        assert_eq!(api, "PERMISSION_DENIED no");
+        assert!(!error_text(b"<html>internal host name</html>").contains("host"));
+    }
+}

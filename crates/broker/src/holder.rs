@@ -1,0 +1,150 @@
+//! What one pod may ask for: its own principals and nothing else.
+//!
+//! The type is the barrier. A holder is made for an attested pod; it builds every principal from that pod's own
+//! ServiceAccount and account, so no request, however it is spelled, names anybody else's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Cloud, Gcra, Lease, Moment, Pod, Principal, WantRef};
+use tokio::sync::watch;
+
+use crate::broker::Broker;
+use crate::credential::Credential;
+use crate::slot::{Landed, Proof, Slot};
+use crate::unavailable::Unavailable;
+
+/// A pod that may hold credentials.
+#[derive(Debug)]
+pub struct HolderSpec {
+    /// The pod.
+    pub pod: Pod,
+    /// The Google service account it impersonates, if any.
+    pub account: Option<Arc<str>>,
+    /// Its Kubernetes token.
+    pub subject: Arc<dyn SubjectTokens>,
+}
+
+/// One pod's way to its credentials. Dropping the last holder of a principal drops its lease.
+#[derive(Debug)]
+pub struct Holder {
+    broker: Broker,
+    account: Option<Arc<str>>,
+    proof: Arc<Proof>,
+    slots: ArcSwap<Vec<Arc<Slot>>>,
+    /// Taken by writers of `slots`; readers never wait.
+    writer: Mutex<()>,
+    misses: Gcra,
+}
+
+/// Tells when a credential may have changed.
+#[derive(Debug)]
+pub struct Changes(Option<watch::Receiver<Landed>>);
+
+impl Changes {
+    /// Returns at the next change; never, if there is nothing to change.
+    pub async fn changed(&mut self) {
+        let gone = match &mut self.0 {
+            Some(receiver) => receiver.changed().await.is_err(),
+            None => true,
+        };
+        if gone {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Holder {
+    pub(crate) fn new(broker: Broker, spec: HolderSpec) -> Self {
+        let settings = broker.settings();
+        let misses = Gcra::new(settings.misses_per_second, settings.misses_at_once);
+        let proof = Arc::new(Proof { pod: spec.pod, subject: spec.subject });
+        Self {
+            broker,
+            account: spec.account,
+            proof,
+            slots: ArcSwap::default(),
+            writer: Mutex::default(),
+            misses,
+        }
+    }
+
+    /// The pod.
+    pub fn pod(&self) -> &Pod {
+        &self.proof.pod
+    }
+
+    /// A valid lease from memory. No lock, no I/O, no allocation.
+    pub fn held(&self, want: WantRef<'_>, now: Moment) -> Option<Arc<Lease<Credential>>> {
+        let slots = self.slots.load();
+        slots.iter().find(|slot| slot.principal.want.as_ref() == want)?.held(now)
+    }
+
+    /// A valid lease, fetched if need be. Any number of callers share one upstream call, and it outlives them.
+    ///
+    /// # Errors
+    /// Why there is none, now or after [`crate::Settings::wait`].
+    pub async fn lease(&self, want: WantRef<'_>) -> Result<Arc<Lease<Credential>>, Unavailable> {
+        if self.account.is_none() && matches!(want, WantRef::IdToken { .. }) {
+            return Err(Unavailable::NoAccount);
+        }
+        let slot = self.slot(want)?;
+        self.broker.lease(&slot, || self.may_miss()).await
+    }
+
+    /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.
+    pub fn changes(&self, want: WantRef<'_>) -> Changes {
+        Changes(self.find(want).map(|slot| slot.watch()))
+    }
+
+    fn may_miss(&self) -> Result<(), Unavailable> {
+        self.misses.take(self.broker.now()).map_err(|retry_after| {
+            self.broker.counters().misses_refused();
+            Unavailable::TooMany { retry_after }
+        })
+    }
+
+    fn find(&self, want: WantRef<'_>) -> Option<Arc<Slot>> {
+        self.slots.load().iter().find(|slot| slot.principal.want.as_ref() == want).cloned()
+    }
+
+    /// This pod's slot for `want`, made if need be: from the broker's, which pods of one ServiceAccount share.
+    fn slot(&self, want: WantRef<'_>) -> Result<Arc<Slot>, Unavailable> {
+        if let Some(slot) = self.find(want) {
+            return Ok(slot);
+        }
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = self.find(want) {
+            return Ok(slot);
+        }
+        // Making room for an invention costs a permit, or a pod could churn through everybody's memory for free.
+        self.may_miss()?;
+        let slot = self.broker.slot(self.principal(want));
+        slot.add_proof(&self.proof);
+        let mut slots: Vec<_> = self.slots.load().iter().cloned().collect();
+        self.make_room(&mut slots);
+        slots.push(slot.clone());
+        self.slots.store(Arc::new(slots));
+        Ok(slot)
+    }
+
+    fn principal(&self, want: WantRef<'_>) -> Principal {
+        Principal {
+            cloud: Cloud::Google,
+            workload: self.proof.pod.service_account.clone(),
+            account: self.account.clone(),
+            want: want.to_want(),
+        }
+    }
+
+    fn make_room(&self, slots: &mut Vec<Arc<Slot>>) {
+        let most = self.broker.settings().principals_per_holder.max(1);
+        while slots.len() >= most {
+            let oldest = slots.iter().enumerate().min_by_key(|(_, slot)| slot.used()).map(|(at, _)| at);
+            let Some(oldest) = oldest else { return };
+            slots.remove(oldest);
+            self.broker.counters().evicted();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The broker's numbers, each with the reason for its default.
+
+use std::time::Duration;
+
+use seawall_core::Floor;
+
+/// How the broker behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// When credentials are renewed.
+    pub floor: Floor,
+    /// Credentials one pod may hold at once. A pod invents scopes and audiences as it likes; a healthy one uses a
+    /// handful. Beyond the bound the one unused longest goes.
+    pub principals_per_holder: usize,
+    /// Credentials not yet held that one pod may ask for: sustained per second, and at once. What is held is never limited.
+    pub misses_per_second: u32,
+    /// See [`Settings::misses_per_second`].
+    pub misses_at_once: u32,
+    /// How long one chain of upstream calls may take. A refresh has the same time as a first fetch: no request waits
+    /// for it, so hurrying it would only lose slow answers.
+    pub call_deadline: Duration,
+    /// How long a request waits for a credential not yet held. Google's libraries give a request 3 s and more
+    /// (google-auth 3 s per try); with retries a later try finds what the first one fetched.
+    pub wait: Duration,
+    /// Chains started per second at the start and at most; throttling halves the rate, success grows it.
+    pub calls_per_second: f64,
+    /// Chains under way at once.
+    pub calls_at_once: usize,
+    /// Waits between tries to renew while the upstream fails.
+    pub retry_first: Duration,
+    /// See [`Settings::retry_first`].
+    pub retry_ceiling: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            floor: Floor::GOOGLE,
+            principals_per_holder: 64,
+            misses_per_second: 10,
+            misses_at_once: 30,
+            call_deadline: Duration::from_secs(5),
+            wait: Duration::from_secs(5),
+            // Google's STS allows 6,000 exchanges a minute and project; one node must not take them all.
+            calls_per_second: 100.0,
+            calls_at_once: 32,
+            retry_first: Duration::from_secs(1),
+            retry_ceiling: Duration::from_secs(60),
+        }
+    }
+}

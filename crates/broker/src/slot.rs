@@ -1,0 +1,210 @@
+//! One principal's place: its lease, and at most one call in the air for it.
+//!
+//! Readers take the lease from an atomic pointer. Everything else happens under one small lock that no await crosses:
+//! who may start a flight, what the last one came to, until when its failure is remembered.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Backoff, Lease, Moment, Pod, Principal};
+use tokio::sync::watch;
+
+use crate::credential::Credential;
+use crate::exchange::ExchangeError;
+use crate::settings::Settings;
+use crate::unavailable::Unavailable;
+
+/// A pod that uses the slot, and the proof with which a call for it can be made.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    pub(crate) pod: Pod,
+    pub(crate) subject: Arc<dyn SubjectTokens>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) principal: Principal,
+    lease: ArcSwapOption<Lease<Credential>>,
+    used: AtomicU64,
+    /// The one valid entry in the schedule; others are stale.
+    pub(crate) due: AtomicU64,
+    landed: watch::Sender<Landed>,
+    flight: Mutex<Flight>,
+    /// Weak: a slot must not keep a pod's proof alive after the pod.
+    proofs: Mutex<Vec<Weak<Proof>>>,
+}
+
+/// What the last flight came to; `number` tells flights apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Landed {
+    number: u64,
+    error: Option<ExchangeError>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    in_air: bool,
+    remembered: Option<(ExchangeError, Moment)>,
+    backoff: Backoff,
+}
+
+/// What a request that found no lease does next.
+pub(crate) enum Boarding {
+    /// Wait for a flight that is in the air.
+    Join(Landing),
+    /// Start one, and wait for it.
+    Start(Landing),
+    /// The last failure is too recent.
+    Remembered(ExchangeError),
+    /// Not allowed to start one.
+    Refused(Unavailable),
+}
+
+/// Waits for a flight.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    receiver: watch::Receiver<Landed>,
+    after: u64,
+}
+
+impl Landing {
+    /// Returns when the flight has landed; its error, if it failed.
+    pub(crate) async fn wait(mut self) -> Result<(), ExchangeError> {
+        match self.receiver.wait_for(|landed| landed.number > self.after).await {
+            Ok(landed) => landed.error.clone().map_or(Ok(()), Err),
+            // The slot is gone with its last pod; nobody is left to answer.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(principal: Principal, settings: &Settings, now: Moment) -> Self {
+        Self {
+            principal,
+            lease: ArcSwapOption::empty(),
+            used: AtomicU64::new(now.as_nanos()),
+            due: AtomicU64::new(0),
+            landed: watch::Sender::default(),
+            flight: Mutex::new(Flight {
+                in_air: false,
+                remembered: None,
+                backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
+            }),
+            proofs: Mutex::default(),
+        }
+    }
+
+    /// The lease, if it is still valid; notes the use. No lock, no allocation.
+    pub(crate) fn held(&self, now: Moment) -> Option<Arc<Lease<Credential>>> {
+        self.used.store(now.as_nanos(), Ordering::Relaxed);
+        self.lease.load_full().filter(|lease| lease.is_valid(now))
+    }
+
+    /// The lease as it is, without noting a use.
+    pub(crate) fn lease(&self) -> Option<Arc<Lease<Credential>>> {
+        self.lease.load_full()
+    }
+
+    /// When it was last asked for.
+    pub(crate) fn used(&self) -> Moment {
+        Moment::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Joins or starts a flight. `may_start` is asked only before a start.
+    pub(crate) fn board(&self, now: Moment, may_start: impl FnOnce() -> Result<(), Unavailable>) -> Boarding {
+        let mut flight = self.flight();
+        let receiver = self.landed.subscribe();
+        let after = receiver.borrow().number;
+        let landing = Landing { receiver, after };
+        if flight.in_air {
+            return Boarding::Join(landing);
+        }
+        if let Some((error, until)) = &flight.remembered
+            && now < *until
+        {
+            return Boarding::Remembered(error.clone());
+        }
+        if let Err(unavailable) = may_start() {
+            return Boarding::Refused(unavailable);
+        }
+        flight.in_air = true;
+        Boarding::Start(landing)
+    }
+
+    /// Ends the flight with a lease.
+    pub(crate) fn succeed(&self, lease: Lease<Credential>) {
+        self.lease.store(Some(Arc::new(lease)));
+        let mut flight = self.flight();
+        flight.in_air = false;
+        flight.remembered = None;
+        flight.backoff.reset();
+        self.land(None);
+    }
+
+    /// Ends the flight with a failure, which is remembered; how long to wait before a renewal is tried again.
+    pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
+        let mut flight = self.flight();
+        flight.in_air = false;
+        let memory = error.fault.memory().max(error.retry_after.unwrap_or_default());
+        flight.remembered = Some((error.clone(), now + memory));
+        let wait = flight.backoff.next(draw).max(memory);
+        self.land(Some(error));
+        wait
+    }
+
+    fn land(&self, error: Option<ExchangeError>) {
+        self.landed.send_modify(|landed| {
+            landed.number += 1;
+            landed.error = error;
+        });
+    }
+
+    /// Drops an expired lease, so that its text does not outlive its use.
+    pub(crate) fn drop_expired(&self, now: Moment) {
+        if self.lease.load().as_ref().is_some_and(|lease| !lease.is_valid(now)) {
+            self.lease.store(None);
+        }
+    }
+
+    /// Tells of every flight that lands.
+    pub(crate) fn watch(&self) -> watch::Receiver<Landed> {
+        self.landed.subscribe()
+    }
+
+    /// Lets calls for this principal be made with a pod's proof while that pod lives.
+    pub(crate) fn add_proof(&self, proof: &Arc<Proof>) {
+        let mut proofs = self.proofs();
+        proofs.retain(|known| known.strong_count() > 0);
+        if !proofs.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof))) {
+            proofs.push(Arc::downgrade(proof));
+        }
+    }
+
+    /// The proof of a pod that lives: the youngest, whose token has longest to live.
+    pub(crate) fn proof(&self) -> Option<Arc<Proof>> {
+        self.proofs().iter().rev().find_map(Weak::upgrade)
+    }
+
+    /// The pods that use it.
+    pub(crate) fn pods(&self) -> Vec<Pod> {
+        self.proofs().iter().filter_map(Weak::upgrade).map(|proof| proof.pod.clone()).collect()
+    }
+
+    /// Whether a call is in the air, and the failure that is remembered.
+    pub(crate) fn state(&self) -> (bool, Option<ExchangeError>) {
+        let flight = self.flight();
+        (flight.in_air, flight.remembered.as_ref().map(|(error, _)| error.clone()))
+    }
+
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn proofs(&self) -> MutexGuard<'_, Vec<Weak<Proof>>> {
+        self.proofs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
