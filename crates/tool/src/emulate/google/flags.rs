@@ -1,0 +1,256 @@
+//! The flags, and what each of their groups stands for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_emulator::google::{Endpoint, Impersonation, Machine, Running};
+use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
+
+use crate::emulate::parse::{DemoPod, Grant};
+use crate::emulate::{ISSUER, files, parse};
+
+/// Flags of `seawall emulate google`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example, with a cluster's own keys:
+  kubectl get --raw /openid/v1/jwks > jwks.json
+  seawall emulate google --jwks jwks.json --audience reef.svc.id.goog \\
+    --allow reef/coral=coral@my-project.iam.gserviceaccount.com --listen 127.0.0.1:8790
+
+Example, with three pods and a slow cloud that refuses above 50 requests per second:
+  seawall emulate google --demo-pods ./pods reef/coral reef/kelp deep/squid \\
+    --latency 80ms --jitter 40ms --throttle 50 --ready-file ./google.json
+
+What was asked so far: GET /emulator/counts. Whose a token is: GET /tokeninfo?access_token=TOKEN.
+Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
+pub(crate) struct Args {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
+    pub(super) listen: SocketAddr,
+    /// File that says, as JSON, where everything is, once it is; written whole
+    #[arg(long, value_name = "FILE")]
+    pub(super) ready_file: Option<PathBuf>,
+    /// Print that JSON on one line instead of text
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
+    #[command(flatten)]
+    pub(super) machine: MachineArgs,
+    #[command(flatten)]
+    pub(super) faults: FaultArgs,
+    #[command(flatten)]
+    pub(super) demo: DemoArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tokens")]
+pub(super) struct TrustArgs {
+    /// Published keys of the issuer (a JSON web key set)
+    #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
+    pub(super) jwks: Option<PathBuf>,
+    /// Issuer (`iss`) of the Kubernetes tokens
+    #[arg(long, value_name = "URL", default_value = ISSUER)]
+    pub(super) issuer: String,
+    /// Audience (`aud`) expected of the Kubernetes tokens; may be repeated; the provider's name when not given
+    #[arg(long, value_name = "AUD")]
+    pub(super) audience: Vec<String>,
+    /// Name of the workload identity provider (`audience` of an exchange); one of the project's when not given
+    #[arg(long, value_name = "//iam.googleapis.com/…")]
+    pub(super) provider: Option<String>,
+    /// Let a ServiceAccount become a service account; may be repeated
+    #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::grant, conflicts_with = "allow_all")]
+    pub(super) allow: Vec<Grant>,
+    /// Let anyone become anything
+    #[arg(long)]
+    pub(super) allow_all: bool,
+    /// Longest life of a token, however long a one is asked for
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
+    pub(super) token_lifetime: Duration,
+    /// Allow lifetimes above one hour, up to twelve, as an organisation policy can
+    #[arg(long)]
+    pub(super) long_lifetimes: bool,
+    /// RSA key (PEM) that signs identity tokens; a new one when not given
+    #[arg(long, value_name = "FILE")]
+    pub(super) identity_key: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Machine of the metadata server")]
+pub(super) struct MachineArgs {
+    /// Project id
+    #[arg(long, value_name = "ID", default_value = "seawall-emulator")]
+    pub(super) project: String,
+    /// Project number
+    #[arg(long, value_name = "NUMBER", default_value_t = 123_456_789_012, value_parser = clap::value_parser!(i64).range(1..))]
+    pub(super) project_number: i64,
+    /// Zone
+    #[arg(long, value_name = "ZONE", default_value = "europe-west1-b")]
+    pub(super) zone: String,
+    /// Name of the machine
+    #[arg(long, value_name = "NAME", default_value = "node-1")]
+    pub(super) node: String,
+    /// Service account of the machine; node@PROJECT… when not given
+    #[arg(long, value_name = "EMAIL")]
+    pub(super) node_service_account: Option<String>,
+    /// Name of the cluster
+    #[arg(long, value_name = "NAME", default_value = "reef")]
+    pub(super) cluster: String,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Faults")]
+pub(super) struct FaultArgs {
+    /// Hold every answer back
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    latency: Duration,
+    /// Up to this much more, drawn evenly
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    jitter: Duration,
+    /// Share of requests that fail
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    error_rate: f64,
+    /// Status of those
+    #[arg(long, value_name = "STATUS", default_value_t = 500, value_parser = clap::value_parser!(u16).range(400..600))]
+    error_status: u16,
+    /// Answer those with an HTML page instead of JSON
+    #[arg(long)]
+    html_errors: bool,
+    /// Share of requests that never get an answer
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    hang_rate: f64,
+    /// Share of requests whose connection is closed instead of an answer
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    close_rate: f64,
+    /// Share of requests answered with half of the JSON
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    garbage_rate: f64,
+    /// Limit requests per second, per endpoint
+    #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
+    throttle: Option<Throttle>,
+    /// What becomes of the requests above that
+    #[arg(long, value_enum, default_value_t = Above::Refuse, requires = "throttle")]
+    above: Above,
+    /// Break only these endpoints; all four when not given
+    #[arg(long, value_enum, value_name = "ENDPOINT")]
+    fault_on: Vec<FaultOn>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Above {
+    /// 429 with Retry-After
+    Refuse,
+    /// Wait in line: latency without bound
+    Queue,
+    /// Never an answer
+    Hang,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FaultOn {
+    Exchange,
+    AccessToken,
+    IdToken,
+    Metadata,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Demo")]
+pub(super) struct DemoArgs {
+    /// Make an issuer, and in this folder a token file for each of the PODS, who may each become their account
+    #[arg(long, value_name = "DIR", requires = "pods")]
+    pub(super) demo_pods: Option<PathBuf>,
+    /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=EMAIL if not SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com
+    #[arg(value_name = "PODS", value_parser = parse::demo_pod)]
+    pub(super) pods: Vec<DemoPod>,
+}
+
+impl TrustArgs {
+    /// The audiences that a token may be minted for.
+    pub(super) fn audiences_or(&self, provider: &str) -> Vec<String> {
+        if self.audience.is_empty() { vec![provider.to_owned()] } else { self.audience.clone() }
+    }
+
+    pub(super) fn read_keys(&self) -> anyhow::Result<KeySet> {
+        // clap demands --jwks unless there are demo pods.
+        let file = self.jwks.as_ref().context("--jwks is missing")?;
+        KeySet::parse(&files::read(file)?).with_context(|| format!("{} cannot be used", file.display()))
+    }
+
+    /// Read or made now: the first identity token must not wait for a key.
+    pub(super) fn identity_key(&self) -> anyhow::Result<SigningKey> {
+        let Some(file) = &self.identity_key else {
+            return SigningKey::generate(Algorithm::Rs256).context("cannot make a key");
+        };
+        let key = SigningKey::from_pem(&files::read(file)?);
+        let key = key.with_context(|| format!("{} cannot be used", file.display()))?;
+        anyhow::ensure!(key.algorithm() == Algorithm::Rs256, "{} is not an RSA key", file.display());
+        Ok(key)
+    }
+
+    pub(super) fn impersonation(&self, demo: impl Iterator<Item = (String, String)>) -> Impersonation {
+        if self.allow_all {
+            return Impersonation::Everyone;
+        }
+        let allowed = self.allow.iter().map(|grant| (grant.workload.subject(), grant.email.clone()));
+        Impersonation::Only(allowed.chain(demo).collect())
+    }
+}
+
+impl MachineArgs {
+    pub(super) fn machine(&self) -> Machine {
+        let email = self.node_service_account.clone();
+        Machine {
+            project: self.project.clone(),
+            project_number: self.project_number,
+            zone: self.zone.clone(),
+            name: self.node.clone(),
+            service_account: email
+                .unwrap_or_else(|| format!("node@{}.iam.gserviceaccount.com", self.project)),
+            cluster: self.cluster.clone(),
+            ..Machine::default()
+        }
+    }
+}
+
+impl FaultArgs {
+    pub(super) fn apply(&self, running: &Running) {
+        let chosen: Vec<_> = self.fault_on.iter().map(|each| each.endpoint()).collect();
+        for endpoint in if chosen.is_empty() { Endpoint::FAULTY.to_vec() } else { chosen } {
+            running.set_faults_on(endpoint, self.faults());
+        }
+    }
+
+    fn faults(&self) -> Faults {
+        let excess = match self.above {
+            Above::Refuse => Excess::Refuse,
+            Above::Queue => Excess::Queue,
+            Above::Hang => Excess::Hang,
+        };
+        Faults {
+            latency: self.latency,
+            jitter: self.jitter,
+            error_rate: self.error_rate,
+            error_status: Some(self.error_status),
+            html_errors: self.html_errors,
+            hang_rate: self.hang_rate,
+            close_rate: self.close_rate,
+            garbage_rate: self.garbage_rate,
+            throttle: self.throttle.map(|throttle| Throttle { excess, ..throttle }),
+        }
+    }
+}
+
+impl FaultOn {
+    fn endpoint(self) -> Endpoint {
+        match self {
+            Self::Exchange => Endpoint::Exchange,
+            Self::AccessToken => Endpoint::AccessToken,
+            Self::IdToken => Endpoint::IdToken,
+            Self::Metadata => Endpoint::Metadata,
+        }
+    }
+}
