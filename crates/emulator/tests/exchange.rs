@@ -445,3 +445,13 @@ async fn a_port_in_use_is_an_error() {
     google.running.shutdown().await;
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn dropping_the_handle_closes_the_listener() {
+    let google = start().await;
+    let address = google.running.address();
+    drop(google);
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}
