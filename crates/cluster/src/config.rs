@@ -1,0 +1,77 @@
+//! Plain values that say whom to ask, about which node, and how patiently. Reading them from a file is the agent's.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the cluster view needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node whose pods are served, as `spec.nodeName` names it.
+    pub node: String,
+    /// How to reach the API server.
+    pub access: Access,
+    /// The key of the taint to take off the node once the agent is ready; `None` leaves the node alone and needs no
+    /// permission on nodes.
+    pub taint: Option<String>,
+    /// How long a pod's token is asked to live. The API server accepts 600 s and more, and may shorten it.
+    pub token_lifetime: Duration,
+    /// How long to wait for what.
+    pub patience: Patience,
+}
+
+/// Where the API server's address, CA and the agent's own credentials come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The environment and files that Kubernetes gives each pod; token and CA are read again as they rotate.
+    InCluster,
+    /// A kubeconfig file, its current context.
+    Kubeconfig(PathBuf),
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a TCP connection.
+    pub connect: Duration,
+    /// For the answer to a small request, connection and TLS included, and for the head of a list or watch.
+    pub answer: Duration,
+    /// As `answer`, for renewing something of which a valid copy is at hand.
+    pub renewal: Duration,
+    /// For one page of a list.
+    pub page: Duration,
+    /// How long a watch may be silent before it counts as dead. The API server sends a bookmark about once a minute
+    /// (kubernetes, apiserver/pkg/storage/cacher), so more than that.
+    pub silence: Duration,
+    /// Longest pause between tries while nobody answers. Short, because a refused connection costs next to nothing
+    /// and because pods wait for the end of an outage.
+    pub absent: Duration,
+    /// Longest pause between tries while the API server answers and refuses. Long, because it is at work.
+    pub refused: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            answer: Duration::from_secs(5),
+            renewal: Duration::from_secs(1),
+            page: Duration::from_secs(30),
+            silence: Duration::from_secs(90),
+            absent: Duration::from_secs(3),
+            refused: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Config {
+    /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for.
+    pub fn for_node(node: impl Into<String>) -> Self {
+        Self {
+            node: node.into(),
+            access: Access::InCluster,
+            taint: None,
+            token_lifetime: Duration::from_secs(3600),
+            patience: Patience::default(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Events on a pod, so that `kubectl describe pod` says why it got no credentials.
+//!
+//! A pod can ask thousands of times a second and be refused each time. So: one event per pod and reason in a while, a
+//! bounded rate for the whole node, a bounded memory of what was said, and a failed post is not tried again.
+//! A caller never waits: an admitted event is put in a short queue or dropped.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::api::PostParams;
+use seawall_core::{Gcra, Moment, Pod};
+use serde::de::IgnoredAny;
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::failure::Failure;
+use crate::index::PodRecord;
+use crate::watch::Link;
+
+/// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Complaint {
+    /// The agent's own policy.
+    RefusedByPolicy,
+    /// The cloud.
+    RefusedByCloud,
+    /// The ServiceAccount's annotation is malformed.
+    MalformedAccount,
+    /// The API server gave no token for the pod.
+    NoToken,
+}
+
+impl Complaint {
+    /// As the event's `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RefusedByPolicy => "CredentialsRefusedByPolicy",
+            Self::RefusedByCloud => "CredentialsRefusedByCloud",
+            Self::MalformedAccount => "MalformedCloudAccount",
+            Self::NoToken => "NoServiceAccountToken",
+        }
+    }
+}
+
+/// The same complaint about the same pod is not repeated for this long.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Events of the whole node: sustained per second, and at once.
+const RATE: (u32, u32) = (1, 10);
+
+/// Complaints that are remembered. A full node has a few hundred pods.
+const REMEMBERED: usize = 1024;
+
+/// Events that wait to be posted.
+const QUEUE: usize = 32;
+
+/// Longest message, in characters; the API server takes 1024 bytes of a note (events.k8s.io/v1).
+const LONGEST: usize = 500;
+
+/// Reports refusals. Cheap to clone; usable from any thread.
+#[derive(Clone, Debug)]
+pub struct Reporter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    link: Link,
+    queue: mpsc::Sender<Report>,
+    rate: Gcra,
+    said: Mutex<HashMap<(Arc<str>, Complaint), Moment>>,
+    posted: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Report {
+    pod: Pod,
+    complaint: Complaint,
+    message: String,
+}
+
+impl Reporter {
+    pub(crate) fn new(link: Link, node: String) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (queue, reports) = mpsc::channel(QUEUE);
+        let inner = Arc::new(Inner {
+            link,
+            queue,
+            rate: Gcra::new(RATE.0, RATE.1),
+            said: Mutex::default(),
+            posted: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        });
+        // Weak in effect: the queue closes with the last reporter, and the poster ends.
+        let poster = Poster { node, link: inner.link.clone(), tally: Arc::downgrade(&inner) };
+        (Self(inner), poster.run(reports))
+    }
+
+    /// Reports that a pod was refused, unless that was said lately. Returns at once. The message is for the pod's owner:
+    /// what to mend, nothing internal.
+    pub fn report(&self, record: &PodRecord, complaint: Complaint, message: &str) {
+        if !self.0.is_news(&record.pod, complaint) {
+            return;
+        }
+        let message = message.chars().take(LONGEST).collect();
+        if self.0.queue.try_send(Report { pod: record.pod.clone(), complaint, message }).is_err() {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
+    /// count as neither.
+    pub fn tally(&self) -> (u64, u64) {
+        (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
+    }
+}
+
+impl Inner {
+    /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
+    fn is_news(&self, pod: &Pod, complaint: Complaint) -> bool {
+        let now = self.link.clock.now();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (pod.uid.0.clone(), complaint);
+        if said.get(&key).is_some_and(|when| now.since(*when) < QUIET) {
+            return false;
+        }
+        if said.len() >= REMEMBERED {
+            said.retain(|_, when| now.since(*when) < QUIET);
+        }
+        if said.len() >= REMEMBERED || self.rate.take(now).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        said.insert(key, now);
+        true
+    }
+}
+
+struct Poster {
+    node: String,
+    link: Link,
+    tally: std::sync::Weak<Inner>,
+}
+
+impl Poster {
+    async fn run(self, mut reports: mpsc::Receiver<Report>) {
+        while let Some(report) = reports.recv().await {
+            let posted = self.post(&report).await;
+            if let Err(failure) = &posted {
+                debug!(pod = %report.pod.name, reason = %failure, "an event is lost");
+            }
+            let Some(tally) = self.tally.upgrade() else { return };
+            let counter = if posted.is_ok() { &tally.posted } else { &tally.dropped };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn post(&self, report: &Report) -> Result<(), Failure> {
+        let path = format!("/api/v1/namespaces/{}/events", report.pod.service_account.namespace);
+        let body = self.event(report).to_string().into_bytes();
+        let request = kube::api::Request::new(path).create(&PostParams::default(), body);
+        self.link.client.call::<IgnoredAny>(request, self.link.patience.answer).await.map(drop)
+    }
+
+    /// Source: Kubernetes API reference, Event v1 core.
+    fn event(&self, report: &Report) -> serde_json::Value {
+        let Report { pod, complaint, message } = report;
+        let (namespace, name, uid) = (&*pod.service_account.namespace, &*pod.name, &*pod.uid.0);
+        let now = jiff::Timestamp::try_from(self.link.clock.wall()).unwrap_or_default();
+        // Whole seconds: `metav1.Time` has no fractions.
+        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": format!("{name}."), "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid,
+            },
+            "type": "Warning",
+            "reason": complaint.as_str(),
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": AGENT, "host": self.node},
+            "reportingComponent": AGENT,
+            "reportingInstance": self.node,
+        })
+    }
+}
+
+/// Who reports.
+const AGENT: &str = "seawall-agent";

@@ -1,0 +1,382 @@
+//! From Kubernetes objects to "which pod is this?": pure, no I/O, no clock.
+//!
+//! [`Index`] is the writer's table; [`Snapshot`] is the immutable view that every reader holds. One writer calls
+//! [`Index::applied`], [`Index::deleted`], [`Index::listed`] and the like, then [`Index::snapshot`].
+//!
+//! **Who is at an address?** An answer hands out credentials, so the rule errs towards nobody:
+//!
+//! - An address names a pod only if exactly one live pod claims it. Two live claims are [`NoPod::Ambiguous`].
+//! - A hostNetwork pod claims none: its traffic carries the node's address, as everybody else's on the node does.
+//! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so
+//!   nobody can be calling, and the address is free for the next pod before the object disappears.
+//! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials
+//!   (flushing to a bucket is the usual case). The kubelet frees the address before the API server knows; if the next
+//!   pod gets it in that moment, both claim it and both are refused until the old one has left: seconds of 503, never
+//!   the old pod's credentials for the new pod once that pod is known.
+//! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
+//!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
+//!   not answer for its address for ever.
+//! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use seawall_core::{Pod, PodUid, ServiceAccount};
+
+use crate::account::Account;
+use crate::object::{AccountObject, Metadata, PodObject};
+use crate::token_request::TokenCache;
+
+/// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
+/// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
+pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
+
+/// One pod of this node, as readers see it. Never changes; a change is a new record.
+#[derive(Clone, Debug)]
+pub struct PodRecord {
+    /// Who it is.
+    pub pod: Pod,
+    /// Its own addresses, canonical and sorted; those of the node are left out.
+    pub addresses: Box<[IpAddr]>,
+    /// Whether it shares the node's network, so that its address tells nothing.
+    pub host_network: bool,
+    /// Whether its deletion has been asked for.
+    pub terminating: bool,
+    /// What its ServiceAccount says.
+    pub account: Account,
+    /// Dies with the pod, survives the record.
+    pub(crate) tokens: Arc<TokenCache>,
+}
+
+impl PodRecord {
+    /// The pod's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.pod.service_account.namespace
+    }
+
+    fn claims(&self) -> &[IpAddr] {
+        if self.host_network { &[] } else { &self.addresses }
+    }
+
+    fn tells_the_same_as(&self, other: &Self) -> bool {
+        self.pod == other.pod
+            && self.addresses == other.addresses
+            && self.host_network == other.host_network
+            && self.terminating == other.terminating
+            && self.account == other.account
+    }
+}
+
+/// Why no pod is named for an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPod {
+    /// No live pod of this node has it, or the pod has no identity. It may be one that is not known *yet*.
+    #[error("no pod of this node has this address")]
+    Absent,
+    /// More than one live pod has it.
+    #[error("more than one pod of this node has this address")]
+    Ambiguous,
+}
+
+/// Everything known about this node at one moment.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    version: u64,
+    complete: bool,
+    by_uid: HashMap<Arc<str>, Arc<PodRecord>>,
+    by_address: HashMap<IpAddr, Claim>,
+}
+
+#[derive(Clone, Debug)]
+enum Claim {
+    One(Arc<PodRecord>),
+    /// One, and it has no identity to give.
+    Nameless,
+    Many,
+}
+
+impl Snapshot {
+    /// Grows with every snapshot; what `newer_than` waits on.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the node's pods have been listed at least once. Before that, an absent pod means nothing.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The pod that alone has `address`. IPv4-mapped IPv6 addresses count as IPv4.
+    ///
+    /// # Errors
+    /// Nobody is named when nobody, or more than one, has it.
+    pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, NoPod> {
+        match self.by_address.get(&address.to_canonical()) {
+            Some(Claim::One(record)) => Ok(record),
+            Some(Claim::Many) => Err(NoPod::Ambiguous),
+            Some(Claim::Nameless) | None => Err(NoPod::Absent),
+        }
+    }
+
+    /// The live pod with this UID, hostNetwork pods included.
+    pub fn by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
+        self.by_uid.get(uid)
+    }
+
+    /// Every live pod with an identity, in no order.
+    pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
+        self.by_uid.values()
+    }
+
+    fn claim(&mut self, address: IpAddr, claim: Claim) {
+        self.by_address.entry(address).and_modify(|held| *held = Claim::Many).or_insert(claim);
+    }
+}
+
+/// The answer to a fetch is wanted as long as the other end of its ticket lives. A ticket is voided when a watch event
+/// about the ServiceAccount arrives (the event is at least as new as what the watch began with, and more follow), when
+/// the watch starts anew (the fetch may have seen less than the watch will not repeat), or when the last pod leaves.
+pub(crate) type Ticket = Weak<()>;
+
+/// A ServiceAccount to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetch {
+    pub(crate) account: ServiceAccount,
+    pub(crate) ticket: Ticket,
+}
+
+/// The writer's table.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    version: u64,
+    complete: bool,
+    pods: HashMap<Arc<str>, Entry>,
+    accounts: HashMap<ServiceAccount, Reading>,
+    /// Set once the ServiceAccounts' watch has a position; a fetch before that could miss a change.
+    watching_accounts: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    occupant: Occupant,
+    /// When the deletion time, with leeway, has passed.
+    ends: Option<SystemTime>,
+}
+
+#[derive(Debug)]
+enum Occupant {
+    Pod(Arc<PodRecord>),
+    Nameless(Box<[IpAddr]>),
+}
+
+/// What is known of a ServiceAccount that some pod uses.
+#[derive(Debug)]
+struct Reading {
+    account: Account,
+    state: Fetching,
+}
+
+#[derive(Debug)]
+enum Fetching {
+    Wanted,
+    InTheAir(Arc<()>),
+    Done,
+}
+
+impl Index {
+    /// The pods of this node are exactly these.
+    pub(crate) fn listed(&mut self, pods: Vec<PodObject>) {
+        let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
+        self.pods.retain(|uid, _| present.contains(uid.as_ref()));
+        pods.into_iter().for_each(|pod| self.applied(&pod));
+        self.complete = true;
+    }
+
+    /// A pod of this node is new or changed.
+    pub(crate) fn applied(&mut self, pod: &PodObject) {
+        if pod.metadata.uid.is_empty() {
+            return;
+        }
+        if is_terminal(&pod.status.phase) {
+            self.deleted(pod);
+            return;
+        }
+        let addresses = pod.status.addresses().into_boxed_slice();
+        let occupant = if pod.spec.service_account_name.is_empty() {
+            Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
+        } else {
+            Occupant::Pod(self.record(pod, addresses))
+        };
+        let uid = match &occupant {
+            Occupant::Pod(record) => record.pod.uid.0.clone(),
+            Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
+        };
+        let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
+        self.pods.insert(uid, Entry { occupant, ends });
+    }
+
+    /// A pod is gone.
+    pub(crate) fn deleted(&mut self, pod: &PodObject) {
+        self.pods.remove(pod.metadata.uid.as_str());
+    }
+
+    /// The old record where it still tells the same, else a new one that shares what it can.
+    fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
+        let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
+        let (service_account, account) = self.reading(&pod.metadata, &pod.spec.service_account_name);
+        let fresh = PodRecord {
+            pod: Pod {
+                uid: old
+                    .as_ref()
+                    .map_or_else(|| PodUid(pod.metadata.uid.as_str().into()), |old| old.pod.uid.clone()),
+                name: old
+                    .as_ref()
+                    .map_or_else(|| pod.metadata.name.as_str().into(), |old| old.pod.name.clone()),
+                service_account,
+            },
+            addresses,
+            host_network: pod.spec.host_network,
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            account,
+            tokens: old.as_ref().map_or_else(Arc::default, |old| old.tokens.clone()),
+        };
+        match old {
+            Some(old) if old.tells_the_same_as(&fresh) => old,
+            _ => Arc::new(fresh),
+        }
+    }
+
+    /// What is known of a pod's ServiceAccount; asks for it when nothing is. The key's strings are shared by its pods.
+    fn reading(&mut self, pod: &Metadata, name: &str) -> (ServiceAccount, Account) {
+        let wanted = ServiceAccount { namespace: pod.namespace.as_str().into(), name: name.into() };
+        if let Some((key, reading)) = self.accounts.get_key_value(&wanted) {
+            return (key.clone(), reading.account.clone());
+        }
+        self.accounts.insert(wanted.clone(), Reading { account: Account::Pending, state: Fetching::Wanted });
+        (wanted, Account::Pending)
+    }
+
+    /// A ServiceAccount somewhere in the cluster is new or changed. Most are used by no pod here and are let pass.
+    pub(crate) fn account_applied(&mut self, object: &AccountObject) {
+        self.account_seen(object, Account::of(&object.metadata.annotations));
+    }
+
+    /// A ServiceAccount somewhere in the cluster is gone.
+    pub(crate) fn account_deleted(&mut self, object: &AccountObject) {
+        self.account_seen(object, Account::Missing);
+    }
+
+    fn account_seen(&mut self, object: &AccountObject, account: Account) {
+        let Metadata { namespace, name, .. } = &object.metadata;
+        let key = ServiceAccount { namespace: namespace.as_str().into(), name: name.as_str().into() };
+        if let Some(reading) = self.accounts.get_mut(&key) {
+            reading.state = Fetching::Done;
+            self.know(&key, account);
+        }
+    }
+
+    /// A fetch has brought an answer: the object, or that there is none. Ignored if its ticket was voided.
+    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, object: Option<&AccountObject>) {
+        let Some(reading) = self.accounts.get_mut(&fetch.account) else { return };
+        let Fetching::InTheAir(held) = &reading.state else { return };
+        if !std::ptr::eq(Arc::as_ptr(held), fetch.ticket.as_ptr()) {
+            return;
+        }
+        reading.state = Fetching::Done;
+        self.know(
+            &fetch.account,
+            object.map_or(Account::Missing, |object| Account::of(&object.metadata.annotations)),
+        );
+    }
+
+    fn know(&mut self, key: &ServiceAccount, account: Account) {
+        match self.accounts.get_mut(key) {
+            Some(reading) if reading.account != account => reading.account = account.clone(),
+            _ => return,
+        }
+        let users = self.pods.values_mut().filter_map(|entry| match &mut entry.occupant {
+            Occupant::Pod(record) if record.pod.service_account == *key => Some(record),
+            _ => None,
+        });
+        for record in users {
+            *record = Arc::new(PodRecord { account: account.clone(), ..(**record).clone() });
+        }
+    }
+
+    /// The ServiceAccounts' watch begins from now: what changed before it began was not told, so all is read again.
+    /// What is known stays in use until then.
+    pub(crate) fn accounts_positioned(&mut self) {
+        self.watching_accounts = true;
+        self.accounts.values_mut().for_each(|reading| reading.state = Fetching::Wanted);
+    }
+
+    /// The ServiceAccounts to read now. Each is handed out once.
+    pub(crate) fn fetches(&mut self) -> Vec<Fetch> {
+        if !self.watching_accounts {
+            return Vec::new();
+        }
+        let wanted =
+            self.accounts.iter_mut().filter(|(_, reading)| matches!(reading.state, Fetching::Wanted));
+        wanted
+            .map(|(account, reading)| {
+                let held = Arc::new(());
+                let ticket = Arc::downgrade(&held);
+                reading.state = Fetching::InTheAir(held);
+                Fetch { account: account.clone(), ticket }
+            })
+            .collect()
+    }
+
+    /// The next snapshot, as of `now`. Forgets the pods whose end has passed and the ServiceAccounts that nobody uses.
+    pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
+        self.version += 1;
+        let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
+        for (uid, entry) in self.pods.iter().filter(|(_, entry)| entry.is_live(now)) {
+            match &entry.occupant {
+                Occupant::Pod(record) => {
+                    snapshot.by_uid.insert(uid.clone(), record.clone());
+                    record.claims().iter().for_each(|ip| snapshot.claim(*ip, Claim::One(record.clone())));
+                }
+                Occupant::Nameless(claims) => {
+                    claims.iter().for_each(|ip| snapshot.claim(*ip, Claim::Nameless))
+                }
+            }
+        }
+        self.forget_unused_accounts();
+        snapshot
+    }
+
+    fn forget_unused_accounts(&mut self) {
+        let used: HashSet<&ServiceAccount> =
+            self.pods.values().filter_map(|entry| Some(&entry.record()?.pod.service_account)).collect();
+        self.accounts.retain(|account, _| used.contains(account));
+    }
+
+    /// When the next pod's end passes, if one is ending; then a new snapshot is due.
+    pub(crate) fn next_end(&self, now: SystemTime) -> Option<SystemTime> {
+        self.pods.values().filter_map(|entry| entry.ends).filter(|end| *end > now).min()
+    }
+}
+
+impl Entry {
+    fn record(&self) -> Option<&Arc<PodRecord>> {
+        match &self.occupant {
+            Occupant::Pod(record) => Some(record),
+            Occupant::Nameless(_) => None,
+        }
+    }
+
+    fn is_live(&self, now: SystemTime) -> bool {
+        self.ends.is_none_or(|end| now < end)
+    }
+}
+
+/// Kubernetes API reference, PodPhase: no container of the pod will run again.
+fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! What Kubernetes says about this node: its pods, their ServiceAccounts, and tokens that prove a pod is that pod.
+//!
+//! The only crate that speaks to the API server. It refuses to know clouds, HTTP requests of pods, or policy; it tells
+//! who is there. The agent starts one [`Cluster`], gives traffic threads a [`Pods`] handle (an atomic pointer to an
+//! immutable [`Snapshot`]), and listens to [`Announcements`] to prefetch and to let go.
+//!
+//! **An API server that is away is a state.** Starting asks nobody. The last snapshot stays, its age grows and can be read
+//! ([`Pods::staleness`]), and each watch comes back by itself.
+//!
+//! **Which ServiceAccounts.** Only those that this node's pods use are kept. One metadata-only watch over all namespaces
+//! tells changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it starts
+//! from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their transfer.
+//! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
+//! hold no secrets. Namespaces are not watched, because nothing decides by them; they need no permission either.
+
+mod account;
+mod announce;
+mod client;
+mod config;
+mod events;
+mod failure;
+mod index;
+mod node;
+mod object;
+mod pulse;
+mod token_request;
+mod watch;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use seawall_core::Clock;
+use seawall_core::pod::SubjectTokens;
+use tokio::sync::{mpsc, watch as version};
+use tokio::task::JoinSet;
+
+pub use account::Account;
+pub use announce::{Announcement, Announcements};
+pub use config::{Access, Config, Patience};
+pub use events::{Complaint, Reporter};
+pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
+pub use pulse::WatchHealth;
+
+use announce::Announcer;
+use client::Client;
+use pulse::Pulse;
+use token_request::PodTokens;
+use watch::{Link, Source, Start, Watch};
+use writer::{Update, Writer};
+
+/// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use {access}: {reason}")]
+pub struct StartError {
+    /// What was to be used.
+    pub access: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl StartError {
+    fn new(access: &Access, reason: &impl ToString) -> Self {
+        let access = match access {
+            Access::InCluster => "the in-cluster credentials".into(),
+            Access::Kubeconfig(path) => format!("the kubeconfig {}", path.display()),
+        };
+        Self { access, reason: reason.to_string() }
+    }
+}
+
+/// The view of one node. Ends, with all of its tasks, when dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    pods: Pods,
+    reporter: Reporter,
+    link: Link,
+    node: String,
+    taint: Option<String>,
+    token_lifetime: Duration,
+    /// Aborts what it holds when it is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Starts watching, on the runtime that this is called on (the agent's control thread). Asks nobody and waits for
+    /// nobody: an API server that is away is found out, and waited for, by the watches.
+    ///
+    /// # Errors
+    /// The kubeconfig or the in-cluster files cannot be read.
+    pub async fn start(config: Config, clock: Clock) -> Result<Self, StartError> {
+        let client = Client::new(&config.access, &config.patience, clock.clone()).await?;
+        let link = Link { client, clock, patience: config.patience };
+        let shared = Arc::new(Shared::new());
+        let (writer, updates) = Writer::new(link.clone(), shared.clone());
+        let (reporter, poster) = Reporter::new(link.clone(), config.node.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(writer.run());
+        tasks.spawn(poster);
+        tasks.spawn(watch_pods(&config.node, &link, &shared, updates.clone()).run());
+        tasks.spawn(watch_accounts(&link, &shared, updates).run());
+        Ok(Self {
+            pods: Pods { shared, clock: link.clock.clone() },
+            reporter,
+            link,
+            node: config.node,
+            taint: config.taint,
+            token_lifetime: config.token_lifetime,
+            _tasks: tasks,
+        })
+    }
+
+    /// What traffic threads need: who is there.
+    pub fn pods(&self) -> Pods {
+        self.pods.clone()
+    }
+
+    /// Changes from now on. Read a snapshot after this call and not before, and nothing is missed.
+    pub fn announcements(&self) -> Announcements {
+        self.pods.shared.announcer.listen()
+    }
+
+    /// A handle that gives this pod's tokens and no other's. All handles of a pod share what has been asked for.
+    pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
+        Arc::new(PodTokens {
+            pod: record.pod.clone(),
+            cache: record.tokens.clone(),
+            link: self.link.clone(),
+            lifetime: self.token_lifetime,
+        })
+    }
+
+    /// Reports refusals as events on pods.
+    pub fn reporter(&self) -> Reporter {
+        self.reporter.clone()
+    }
+
+    /// How the watches are doing, for readiness and the admin port.
+    pub fn health(&self) -> [WatchHealth; 2] {
+        let now = self.link.clock.now();
+        [self.pods.shared.pods.health(now), self.pods.shared.accounts.health(now)]
+    }
+
+    /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
+    pub async fn open_node(&self) {
+        if let Some(taint) = &self.taint {
+            node::open(&self.link, &self.node, taint).await;
+        }
+    }
+}
+
+/// The pods of this node, as last told. Cheap to clone; usable from any thread and runtime.
+#[derive(Clone, Debug)]
+pub struct Pods {
+    shared: Arc<Shared>,
+    clock: Clock,
+}
+
+impl Pods {
+    /// The present view: one atomic read.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    /// Waits for a view that is newer than `version`. Put a limit around it: there may be nothing new for hours.
+    pub async fn newer_than(&self, version: u64) -> Arc<Snapshot> {
+        let mut versions = self.shared.versions.subscribe();
+        // Fails only if the sender is gone, and we hold it.
+        let _ = versions.wait_for(|seen| *seen > version).await;
+        self.snapshot()
+    }
+
+    /// Time since the API server last said anything about this node's pods; `None` before it first did.
+    pub fn staleness(&self) -> Option<Duration> {
+        self.shared.pods.age(self.clock.now())
+    }
+}
+
+/// What the writer writes and everybody reads.
+#[derive(Debug)]
+struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    versions: version::Sender<u64>,
+    announcer: Announcer,
+    pods: Arc<Pulse>,
+    accounts: Arc<Pulse>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            snapshot: ArcSwap::default(),
+            versions: version::Sender::new(0),
+            announcer: Announcer::new(),
+            pods: Arc::new(Pulse::new("pods")),
+            accounts: Arc::new(Pulse::new("serviceaccounts")),
+        }
+    }
+
+    /// The pointer first, so that whoever is woken by the version or an announcement sees at least this.
+    fn publish(&self, snapshot: Snapshot) {
+        let new = Arc::new(snapshot);
+        let old = self.snapshot.swap(new.clone());
+        self.versions.send_replace(new.version());
+        self.announcer.announce(&old, &new);
+    }
+}
+
+/// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
+fn watch_pods(
+    node: &str,
+    link: &Link,
+    shared: &Shared,
+    updates: mpsc::Sender<Update>,
+) -> Watch<object::PodObject, Update> {
+    let source = Source {
+        path: "/api/v1/pods",
+        fields: Some(format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed")),
+        metadata_only: false,
+        start: Start::List,
+    };
+    Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
+}
+
+fn watch_accounts(
+    link: &Link,
+    shared: &Shared,
+    updates: mpsc::Sender<Update>,
+) -> Watch<object::AccountObject, Update> {
+    let source =
+        Source { path: "/api/v1/serviceaccounts", fields: None, metadata_only: true, start: Start::Position };
+    Watch::new(source, link.clone(), shared.accounts.clone(), updates, Update::Accounts)
+}

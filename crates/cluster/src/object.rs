@@ -1,0 +1,186 @@
+//! The few fields of Kubernetes objects that are read, and nothing else.
+//!
+//! Every field here is memory for each pod of the node while an event is decoded, so a field stands here only if
+//! [`crate::index`] decides something by it. Sources: the Kubernetes API reference for Pod v1, ServiceAccount v1 and
+//! ListMeta. All of it defaults: a server that leaves a field out is not an error, an object without a UID is ignored.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use serde::Deserialize;
+
+/// An object that tells at which version of the collection it was written.
+pub(crate) trait Versioned {
+    /// `metadata.resourceVersion`.
+    fn version(&self) -> &str;
+}
+
+/// One page of a list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Page<T> {
+    #[serde(default)]
+    pub(crate) metadata: PageMetadata,
+    #[serde(default = "Vec::new")]
+    pub(crate) items: Vec<T>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PageMetadata {
+    pub(crate) resource_version: String,
+    #[serde(rename = "continue")]
+    pub(crate) next: Option<String>,
+}
+
+/// What every object carries, as far as it is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Metadata {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) deletion_timestamp: Option<Timestamp>,
+    pub(crate) annotations: Annotations,
+}
+
+/// The annotations that mean something here. The rest, up to 256 KiB on each object, is skipped and never stored.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Annotations {
+    /// On a ServiceAccount: the Google account it stands for. Source: Google Cloud documentation, "Authenticate to
+    /// Google Cloud APIs from GKE workloads".
+    #[serde(rename = "iam.gke.io/gcp-service-account")]
+    pub(crate) google: Option<String>,
+}
+
+/// A point in time as Kubernetes writes it (RFC 3339).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timestamp(pub(crate) SystemTime);
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(Self(parsed.into()))
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PodObject {
+    #[serde(default)]
+    pub(crate) metadata: Metadata,
+    #[serde(default)]
+    pub(crate) spec: PodSpec,
+    #[serde(default)]
+    pub(crate) status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodSpec {
+    pub(crate) service_account_name: String,
+    pub(crate) host_network: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodStatus {
+    pub(crate) phase: String,
+    #[serde(rename = "podIP")]
+    pub(crate) pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub(crate) pod_ips: Vec<Address>,
+    #[serde(rename = "hostIP")]
+    pub(crate) host_ip: String,
+    #[serde(rename = "hostIPs")]
+    pub(crate) host_ips: Vec<Address>,
+}
+
+/// An entry of `podIPs` or `hostIPs`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Address {
+    pub(crate) ip: String,
+}
+
+impl PodStatus {
+    /// The pod's own addresses, canonical: an IPv4-mapped IPv6 address is the IPv4 address. What is no address, and
+    /// what is the node's own address, is left out: nobody can be told apart by it.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let node: Vec<IpAddr> = parsed(&self.host_ip, &self.host_ips).collect();
+        let mut own: Vec<IpAddr> = parsed(&self.pod_ip, &self.pod_ips)
+            .filter(|ip| !(node.contains(ip) || ip.is_loopback() || ip.is_unspecified()))
+            .collect();
+        own.sort_unstable();
+        own.dedup();
+        own
+    }
+}
+
+fn parsed<'a>(one: &'a str, more: &'a [Address]) -> impl Iterator<Item = IpAddr> + 'a {
+    let all = std::iter::once(one).chain(more.iter().map(|entry| entry.ip.as_str()));
+    all.filter_map(|text| text.parse::<IpAddr>().ok()).map(|ip| ip.to_canonical())
+}
+
+impl Versioned for PodObject {
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+/// A ServiceAccount, of which only metadata is asked for.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct AccountObject {
+    #[serde(default)]
+    pub(crate) metadata: Metadata,
+}
+
+impl Versioned for AccountObject {
+    fn version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_read_from_what_the_api_server_writes() {
+        let pod: PodObject = serde_json::from_str(
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"shop","uid":"u1",
+                "resourceVersion":"41","deletionTimestamp":"2026-01-01T00:00:30Z",
+                "managedFields":[{"manager":"kubelet","fieldsV1":{"f:status":{}}}]},
+                "spec":{"serviceAccountName":"coral","nodeName":"node1","containers":[{"name":"c","image":"i"}]},
+                "status":{"phase":"Running","podIP":"10.0.0.7","hostIP":"192.0.2.1",
+                "podIPs":[{"ip":"10.0.0.7"},{"ip":"fd00::7"}],"conditions":[{"type":"Ready"}]}}"#,
+        )
+        .unwrap();
+        assert_eq!(pod.version(), "41");
+        assert_eq!(pod.spec.service_account_name, "coral");
+        assert!(!pod.spec.host_network);
+        let own: Vec<String> = pod.status.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(own, ["10.0.0.7", "fd00::7"]);
+        let end = pod.metadata.deletion_timestamp.unwrap().0;
+        assert_eq!(end.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs(), 1_767_225_630);
+    }
+
+    #[test]
+    fn addresses_that_tell_nobody_apart_are_left_out() {
+        let status: PodStatus = serde_json::from_str(
+            r#"{"podIP":"::ffff:10.0.0.7","hostIP":"192.0.2.1","podIPs":[{"ip":"10.0.0.7"},{"ip":"192.0.2.1"},
+                {"ip":"127.0.0.1"},{"ip":"::1"},{"ip":"0.0.0.0"},{"ip":"nonsense"},{"ip":""}]}"#,
+        )
+        .unwrap();
+        assert_eq!(status.addresses(), ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn an_empty_object_is_no_error() {
+        let pod: PodObject = serde_json::from_str("{}").unwrap();
+        assert!(pod.status.addresses().is_empty());
+    }
+}
