@@ -113,7 +113,7 @@ impl Gate {
         if happens(faults.close_rate) {
             return Fate::Close;
         }
-        clock.sleep(faults.latency + faults.jitter.mul_f64(fastrand::f64())).await;
+        clock.sleep(faults.latency.saturating_add(faults.jitter.mul_f64(fastrand::f64()))).await;
         if happens(faults.error_rate) {
             return Fate::Fail { status: faults.error_status.unwrap_or(500), html: faults.html_errors };
         }

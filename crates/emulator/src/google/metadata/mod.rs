@@ -123,7 +123,7 @@ impl Metadata {
         let body = match live {
             // The first version's names (googleapis/oauth2client, oauth2client/gce.py of 2014).
             Live::Acquire => {
-                json!({"accessToken": token, "expiresAt": cloud.seconds() + seconds, "expiresIn": seconds})
+                json!({"accessToken": token, "expiresAt": cloud.seconds().saturating_add(seconds), "expiresIn": seconds})
             }
             _ => json!({"access_token": token, "expires_in": seconds, "token_type": "Bearer"}),
         };
@@ -136,7 +136,7 @@ impl Metadata {
         };
         let (now, id) = (cloud.seconds(), unique_id(&self.machine.service_account));
         let mut claims = json!({
-            "aud": audience, "azp": id, "exp": now + cloud.token_lifetime().as_secs(), "iat": now,
+            "aud": audience, "azp": id, "exp": now.saturating_add(cloud.token_lifetime().as_secs()), "iat": now,
             "iss": ISSUER, "sub": id,
         });
         if query.full {
