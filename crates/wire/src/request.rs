@@ -251,7 +251,7 @@ fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
     match (words.next(), words.next(), words.next()) {
-        (Some([_, ..]), None, _) if line.len() < window.len() => RequestError::Version,
+        (Some(target @ [_, ..]), None, _) if target.iter().all(u8::is_ascii_graphic) => RequestError::Version,
         (Some(_), Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..]), None) => RequestError::Version,
         _ => RequestError::Malformed("a broken request line"),
     }
@@ -352,9 +352,15 @@ mod tests {
 
     #[test]
     fn broken_request_lines_are_malformed() {
-        for line in
-            ["GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET / a HTTP/1.1", "GET\t/ HTTP/1.1", "GET / http/1.1"]
-        {
+        for line in [
+            "GET  / HTTP/1.1",
+            "GET / HTTP/1.1 ",
+            "GET / a HTTP/1.1",
+            "GET\t/ HTTP/1.1",
+            "GET / http/1.1",
+            "GET /\0",
+            "GET ",
+        ] {
             assert!(is_malformed(&parse(format!("{line}\r\n").as_bytes())), "{line}");
         }
     }
@@ -520,6 +526,7 @@ mod tests {
         assert!(!keeps("1.1", "Connection: Upgrade,\tClose \r\n"));
         assert!(!keeps("1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
         assert!(keeps("1.1", "Connection: closed\r\n"));
+        assert!(keeps("1.1", "User-Agent: close\r\n"), "a name as long as Connection");
         assert!(!keeps("1.0", ""));
         assert!(keeps("1.0", "Connection: Keep-Alive\r\n"));
         assert!(!keeps("1.0", "Connection: keep-alive, close\r\n"));
@@ -547,6 +554,8 @@ mod tests {
         assert_eq!(parse_with(b"GET /abcd", &limits), Err(RequestError::TargetTooLong));
         let whole = b"GET /abcd HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(parse_with(whole, &limits), Err(RequestError::TargetTooLong));
+        assert_eq!(parse_with(b"GET /abcd\r\n", &limits), Err(RequestError::TargetTooLong));
+        assert_eq!(parse_with(b"GET /abc\r\n", &limits), Err(RequestError::Version));
     }
 
     #[test]

@@ -128,6 +128,14 @@ mod tests {
     }
 
     #[test]
+    fn every_refusal_has_a_reason_phrase() {
+        use crate::RequestError::{Framing, Malformed, TargetTooLong, TooLarge, Version};
+        for error in [Malformed(""), TooLarge, TargetTooLong, Version, Framing] {
+            assert_ne!(reason(error.status()), "", "{error:?}");
+        }
+    }
+
+    #[test]
     fn parts_that_would_end_their_line_are_no_parts() {
         assert!(
             is_token("X-Aws-Ec2-Metadata-Token") && !is_token("") && !is_token("a:") && !is_token("a\r\nb")
