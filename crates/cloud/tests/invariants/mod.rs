@@ -101,7 +101,9 @@ fn check_forward(head: &RequestHead<'_, '_>, forward: &Forward<'_>) {
     );
     let again = gce::admit(&RequestHead { target, ..*head }).expect("admitted once, admitted again");
     assert_eq!(again.target, target);
-    assert_eq!(again.hold.is_some(), target.contains("wait_for_change"));
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let waits = query.split('&').any(|pair| pair == "wait_for_change=true");
+    assert_eq!((forward.hold.is_some(), again.hold.is_some()), (waits, waits), "{target}");
 }
 
 /// A model of the real server, told apart from the filter: it reads names in any case, takes any key that looks
