@@ -41,6 +41,10 @@ pub struct Row {
     pub errors: u64,
     /// The most requests in flight at a time, if somebody watched.
     pub in_flight: Option<u64>,
+    /// Sum of the due instants in it, each from the row's start, in nanoseconds.
+    due_ns: i128,
+    /// Sum of the instants of its answers and failures, likewise.
+    ended_ns: i128,
     /// Response times of the requests *due* in it, good and bad.
     pub response: Spread,
     /// The same from the real send; empty unless the engine filled it.
@@ -58,20 +62,32 @@ impl Default for Timeline {
 impl Timeline {
     /// Adds one answered request: offered when it was due, good or bad when it ended.
     pub fn add(&mut self, record: &Record) {
-        let due = self.row_mut(record.timestamp.unix_ns());
-        due.offered += 1;
-        due.response.record(record.latency_ns);
-        let ended = self.row_mut(record.end_unix_ns());
-        let outcome = if record.is_success() { &mut ended.good } else { &mut ended.errors };
+        let (due, ended) = (record.timestamp.unix_ns(), record.end_unix_ns());
+        // Both first, for each may double the width.
+        self.make_room(due);
+        self.make_room(ended);
+        let width = self.width_ns;
+        let row = self.row_mut(due);
+        row.offered += 1;
+        row.due_ns += due.rem_euclid(width);
+        row.response.record(record.latency_ns);
+        let row = self.row_mut(ended);
+        row.ended_ns += ended.rem_euclid(width);
+        let outcome = if record.is_success() { &mut row.good } else { &mut row.errors };
         *outcome += 1;
     }
 
     /// The row that covers an instant, made if need be.
     pub fn row_mut(&mut self, unix_ns: i128) -> &mut Row {
+        self.make_room(unix_ns);
+        self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default()
+    }
+
+    fn make_room(&mut self, unix_ns: i128) {
         while !self.fits(unix_ns) {
             self.double();
         }
-        self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default()
+        self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default();
     }
 
     fn fits(&self, unix_ns: i128) -> bool {
@@ -83,10 +99,13 @@ impl Timeline {
 
     /// Adds each odd row to the even one in front of it.
     pub fn double(&mut self) {
-        self.width_ns *= 2;
-        for (at, row) in std::mem::take(&mut self.rows) {
+        for (at, mut row) in std::mem::take(&mut self.rows) {
+            if at.rem_euclid(2) == 1 {
+                row.shift(self.width_ns);
+            }
             self.rows.entry(at.div_euclid(2)).or_default().merge(&row);
         }
+        self.width_ns *= 2;
     }
 
     /// Adds another run's rows, each at its own instant.
@@ -95,7 +114,11 @@ impl Timeline {
             self.double();
         }
         for (at, row) in &other.rows {
-            self.row_mut(at * other.width_ns).merge(row);
+            let start = at * other.width_ns;
+            self.make_room(start);
+            let mut row = row.clone();
+            row.shift(start.rem_euclid(self.width_ns));
+            self.row_mut(start).merge(&row);
         }
     }
 
@@ -124,18 +147,29 @@ impl Timeline {
         (first..first + self.span() as i128).map(|at| self.rows.get(&at))
     }
 
-    /// Requests in flight at the end of each row: all offered so far less all ended so far.
-    pub fn in_flight(&self) -> impl Iterator<Item = u64> {
-        self.rows().scan(0_u64, |open, row| {
-            if let Some(row) = row {
-                *open = (*open + row.offered).saturating_sub(row.dropped + row.good + row.errors);
-            }
-            Some(*open)
+    /// The mean number of requests in flight in each row: due and not yet ended (Little's law, exact whatever the
+    /// width of the rows). Requires that the rows were filled by [`Timeline::add`].
+    pub fn in_flight(&self) -> impl Iterator<Item = f64> {
+        let width = self.width_ns;
+        self.rows().scan(0_i128, move |open, row| {
+            let before = *open;
+            let Some(row) = row else { return Some(before as f64) };
+            let (due, ended) = (i128::from(row.offered), i128::from(row.good + row.errors));
+            *open += due - ended;
+            // What was open stayed so for the whole row; each due request adds the rest of it, each ended one takes it.
+            let area = *open * width - row.due_ns + row.ended_ns;
+            Some(area as f64 / width as f64)
         })
     }
 }
 
 impl Row {
+    /// Counts the row's instants from a start that lies so much earlier.
+    fn shift(&mut self, by_ns: i128) {
+        self.due_ns += by_ns * i128::from(self.offered);
+        self.ended_ns += by_ns * i128::from(self.good + self.errors);
+    }
+
     /// Adds another row's counts and distributions.
     pub fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
@@ -144,6 +178,8 @@ impl Row {
         self.good += other.good;
         self.errors += other.errors;
         self.in_flight = self.in_flight.max(other.in_flight);
+        self.due_ns += other.due_ns;
+        self.ended_ns += other.ended_ns;
         self.response.merge(&other.response);
         self.service.merge(&other.service);
         self.lag.merge(&other.lag);
@@ -294,7 +330,23 @@ mod tests {
         let rows: Vec<_> =
             timeline.rows().map(|row| row.map(|row| (row.offered, row.good, row.errors))).collect();
         assert_eq!(rows, [Some((2, 1, 0)), Some((1, 1, 0)), Some((0, 0, 1))]);
-        assert_eq!(timeline.in_flight().collect::<Vec<_>>(), [1, 1, 0]);
+    }
+
+    #[test]
+    fn the_mean_in_flight_is_littles_law_at_any_width() {
+        let mut timeline = Timeline::default();
+        // From 50 ms on a request every 10 ms, each in the air for 25 ms: two and a half at a time.
+        (0..1000).for_each(|i| timeline.add(&answered(50 + i * 10, 25, 200)));
+        let means: Vec<f64> = timeline.in_flight().collect();
+        // Six requests with all of their 25 ms, one with 15, one with 5, in 125 ms.
+        assert!((means[0] - 170.0 / 125.0).abs() < 1e-9, "{means:?}");
+        for _ in 0..3 {
+            let steady: Vec<f64> = timeline.in_flight().skip(1).take(8).collect();
+            assert!(steady.iter().all(|mean| (mean - 2.5).abs() < 0.11), "{steady:?}");
+            let area: f64 = timeline.in_flight().sum::<f64>() * timeline.width_seconds();
+            assert!((area - 25.0).abs() < 1e-6, "{area}");
+            timeline.double();
+        }
     }
 
     #[test]

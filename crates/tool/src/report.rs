@@ -5,11 +5,15 @@
 
 pub(crate) mod hdrplot;
 pub(crate) mod hist;
+pub(crate) mod html;
 pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod output;
+pub(crate) mod runs;
+pub(crate) mod series;
 pub(crate) mod text;
 pub(crate) mod totals;
+pub(crate) mod words;
 
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -20,6 +24,7 @@ use seawall_load::record::Record;
 use self::hist::{Buckets, Histogram};
 use self::input::{Reading, Sink, Wake};
 use self::output::Output;
+use self::runs::Runs;
 use self::totals::Totals;
 use crate::go::Duration;
 
@@ -27,7 +32,7 @@ use crate::go::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// text, json, hist[0,1ms,10ms] or hdrplot
+    /// text, json, hist[0,1ms,10ms], hdrplot or html
     #[arg(long = "type", value_name = "TYPE", default_value = "text")]
     kind: String,
     /// Lower bounds of latency buckets for hist and json, such as [0,1ms,10ms]
@@ -53,6 +58,7 @@ enum Kind {
     Json,
     Hist(Buckets),
     HdrPlot,
+    Html,
 }
 
 impl Args {
@@ -61,12 +67,13 @@ impl Args {
             "text" => Kind::Text,
             "json" => Kind::Json,
             "hdrplot" => Kind::HdrPlot,
+            "html" => Kind::Html,
             "plot" => bail!("for plots see `seawall plot`, or -type=html"),
             other => match (other.strip_prefix("hist"), &self.buckets) {
                 (Some(_), Some(buckets)) => Kind::Hist(buckets.clone()),
                 (Some(bounds), None) => Kind::Hist(Buckets::from_str(bounds)?),
                 (None, _) => {
-                    bail!("unknown report type {other:?}: expected text, json, hist[...] or hdrplot")
+                    bail!("unknown report type {other:?}: expected text, json, hist[...], hdrplot or html")
                 }
             },
         })
@@ -82,7 +89,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let kind = args.kind()?;
     let inputs = input::open(&args.files)?;
     let mut output = Output::open(&args.output)?;
-    let sum = Sum::new(&kind, args.buckets.clone());
+    let sum = Sum::new(&kind, &args);
     let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
     let mut reading = Reading::start(inputs, sum, input::reads_stdin(&args.files))?;
     let mut again = false;
@@ -90,7 +97,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         match reading.wait(every) {
             Wake::Tick => {
                 again = true;
-                let report = reading.sum().render(&kind);
+                let report = reading.sum().render(&kind)?;
                 output.write(&report, again)?;
             }
             Wake::Interrupted => break Vec::new(),
@@ -101,7 +108,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if sum.totals.requests == 0 && !problems.is_empty() {
         bail!(problems.join("; "));
     }
-    output.write(&sum.render(&kind), again)?;
+    output.write(&sum.render(&kind)?, again)?;
     Ok(complain(&problems))
 }
 
@@ -114,37 +121,43 @@ pub(crate) fn complain(problems: &[String]) -> ExitCode {
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::BAD_INPUT) }
 }
 
-/// What any report needs.
+/// What the chosen kind of report needs, and no more.
 #[derive(Debug)]
 struct Sum {
     totals: Totals,
     histogram: Option<Histogram>,
+    runs: Option<Runs>,
 }
 
 impl Sum {
-    fn new(kind: &Kind, buckets: Option<Buckets>) -> Self {
+    fn new(kind: &Kind, args: &Args) -> Self {
         let buckets = match kind {
             Kind::Hist(buckets) => Some(buckets.clone()),
-            _ => buckets,
+            _ => args.buckets.clone(),
         };
-        Self { totals: Totals::default(), histogram: buckets.map(Histogram::new) }
+        let runs = matches!(kind, Kind::Html).then(|| Runs::new(&args.files));
+        Self { totals: Totals::default(), histogram: buckets.map(Histogram::new), runs }
     }
 
-    fn render(&self, kind: &Kind) -> String {
-        match kind {
-            Kind::Text => text::render(&self.totals),
-            Kind::Json => json::render(&self.totals, self.histogram.as_ref()),
-            Kind::Hist(_) => self.histogram.as_ref().map_or_else(String::new, Histogram::render),
-            Kind::HdrPlot => hdrplot::render(&self.totals),
-        }
+    fn render(&self, kind: &Kind) -> anyhow::Result<String> {
+        Ok(match (kind, &self.histogram, &self.runs) {
+            (Kind::Hist(_), Some(histogram), _) => histogram.render(),
+            (Kind::Html, _, Some(runs)) => html::render("Load report", runs)?,
+            (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
+            (Kind::HdrPlot, ..) => hdrplot::render(&self.totals),
+            _ => text::render(&self.totals),
+        })
     }
 }
 
 impl Sink for Sum {
-    fn add(&mut self, _source: usize, record: &Record) {
+    fn add(&mut self, source: usize, record: &Record) {
         self.totals.add(record);
         if let Some(histogram) = &mut self.histogram {
             histogram.add(record.latency_ns);
+        }
+        if let Some(runs) = &mut self.runs {
+            runs.add(source, record);
         }
     }
 }

@@ -48,7 +48,12 @@ fn latencies(out: &mut String, totals: &Totals) -> std::fmt::Result {
 
 /// Years that RFC 3339 does not have come out as Go's zero time; vegeta prints no report at all then.
 fn instant(at: Timestamp) -> String {
-    Rfc3339::new(at).map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |text| text.to_string())
+    shown(at).unwrap_or_else(|| "0001-01-01T00:00:00Z".to_owned())
+}
+
+/// An instant as RFC 3339, if that has a form for it.
+pub(super) fn shown(at: Timestamp) -> Option<String> {
+    Rfc3339::new(at).map(|text| text.to_string())
 }
 
 /// The shortest digits that return the same number; powers of ten below 1e-6 and from 1e21.

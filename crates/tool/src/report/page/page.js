@@ -1,0 +1,402 @@
+// Draws the report from the numbers in #data. Nothing is loaded and nothing is sent; texts from the run (URLs, errors)
+// only ever become text nodes. Charts are SVG: few enough points, sharp at any size, and readable by other programs.
+(() => {
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const root = document.documentElement;
+
+// --- small tools ---------------------------------------------------------------------------------------------------
+
+function element(space, tag, attributes = {}, ...children) {
+  const made = document.createElementNS(space, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter(child => child !== null && child !== undefined));
+  return made;
+}
+const h = (...rest) => element("http://www.w3.org/1999/xhtml", ...rest);
+const s = (...rest) => element("http://www.w3.org/2000/svg", ...rest);
+
+const trim = text => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+const digits = (value, most) => trim(value.toFixed(Math.max(0, most - 1 - Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1))))));
+
+function time(ns, most = 3) {
+  if (ns === null || ns === undefined) return "–";
+  const abs = Math.abs(ns);
+  if (abs === 0) return "0";
+  if (abs < 1e3) return digits(ns, most) + " ns";
+  if (abs < 999.5e3) return digits(ns / 1e3, most) + " µs";
+  if (abs < 999.5e6) return digits(ns / 1e6, most) + " ms";
+  if (abs < 100e9) return digits(ns / 1e9, most) + " s";
+  return span(ns / 1e9);
+}
+function span(seconds) {
+  if (seconds < 100) return digits(seconds, 3) + " s";
+  const whole = Math.round(seconds), hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
+  return (hours ? hours + " h " : "") + minutes + " min" + (hours ? "" : " " + (whole % 60) + " s");
+}
+function clock(seconds) {
+  if (seconds < 60) return trim(seconds.toFixed(2)) + " s";
+  const whole = Math.round(seconds), pad = n => String(n).padStart(2, "0");
+  const hours = Math.floor(whole / 3600), rest = pad(Math.floor(whole / 60) % 60) + ":" + pad(whole % 60);
+  return hours ? hours + ":" + rest : rest.replace(/^0/, "");
+}
+function count(value) {
+  if (value === null || value === undefined) return "–";
+  if (Math.abs(value) >= 1e9) return digits(value / 1e9, 4) + " G";
+  if (Math.abs(value) >= 1e6) return digits(value / 1e6, 4) + " M";
+  if (Math.abs(value) >= 10000) return digits(value / 1e3, 4) + " k";
+  return trim(Number.isInteger(value) ? String(value) : digits(value, 4));
+}
+const whole = value => String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+const bytes = value => value < 1000 ? count(value) + " B" : value < 1e6 ? digits(value / 1e3, 3) + " kB"
+  : value < 1e9 ? digits(value / 1e6, 3) + " MB" : digits(value / 1e9, 3) + " GB";
+const percent = share => (share === 1 || share === 0 ? share * 100 : trim((Math.floor(share * 1e5) / 1e3).toFixed(3))) + " %";
+
+// --- scales --------------------------------------------------------------------------------------------------------
+
+// Each scale maps values to 0..1 and knows its ticks: [value, label, is a line only].
+function linear(low, high, format, wanted) {
+  if (!(high > low)) high = low + 1;
+  const rough = (high - low) / wanted, base = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(n => n * base).find(n => n >= rough * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push([i * step, format(i * step)]);
+  return { low, high, ticks, at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
+}
+function clockwise(low, high, wanted) {
+  const steps = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
+  if (!(high > low)) high = low + 1;
+  const step = steps.find(n => n >= (high - low) / wanted) || 86400 * Math.ceil((high - low) / wanted / 86400);
+  const ticks = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push([i * step, clock(i * step)]);
+  return { low, high, ticks, at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
+}
+function logarithmic(low, high, format) {
+  let bottom = Math.log10(low), top = Math.log10(high);
+  // At least a decade, so that a flat line is not drawn as a storm.
+  if (top - bottom < 1) { const middle = (top + bottom) / 2; bottom = middle - 0.5; top = middle + 0.5; }
+  const decades = top - bottom, ticks = [];
+  for (let power = Math.floor(bottom); power <= Math.ceil(top); power++) {
+    for (let n = 1; n < 10; n++) {
+      const value = n * 10 ** power, at = Math.log10(value);
+      if (at < bottom - 1e-9 || at > top + 1e-9) continue;
+      const labelled = n === 1 || decades < 3 && (n === 2 || n === 5) || decades < 1.2 && n === 3;
+      ticks.push([value, labelled ? format(value) : null, n !== 1]);
+    }
+  }
+  return { low: 10 ** bottom, high: 10 ** top, ticks, at: v => (Math.log10(v) - bottom) / (top - bottom),
+    back: u => 10 ** (bottom + u * (top - bottom)) };
+}
+// Percentiles at -log10(1 - q): each nine is as wide as the one before.
+function nines(low, high) {
+  const names = ["0", "50", "75", "90", "95", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999", "99.999999"];
+  const ticks = names.map(name => [-Math.log10(1 - Number(name) / 100), name + " %"]);
+  return { low, high, ticks: ticks.filter(([at]) => at >= low - 1e-9 && at <= high + 1e-9),
+    at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
+}
+const share = at => { const q = (1 - 10 ** -at) * 100, nine = Math.max(1, Math.ceil(at)); return trim(q.toFixed(nine)) + " %"; };
+
+// --- charts --------------------------------------------------------------------------------------------------------
+
+const charts = [];
+const clocks = [];   // the charts over time share one zoom
+
+// spec: title, note, y: "log" or "linear" to start with, yFormat, yName, x: "time" or "nines", xName,
+//       series: [{name, color, dash, x: [], y: []}], few: x beyond which answers are too few (nines only)
+function chart(spec) {
+  const plot = h("div", { class: "plot" });
+  const legend = h("div", { class: "legend" });
+  const tools = h("div", { class: "tools" });
+  const made = { spec, plot, zoom: null, log: spec.y === "log", hidden: new Set() };
+  if (spec.both) {
+    const button = h("button", { "aria-pressed": String(made.log), title: "Logarithmic or linear scale",
+      onclick: () => { made.log = !made.log; button.setAttribute("aria-pressed", String(made.log)); draw(made); } }, "log");
+    tools.append(button);
+  }
+  made.reset = h("button", { onclick: () => zoom(made, null), hidden: "" }, "reset zoom");
+  tools.prepend(made.reset);
+  for (const series of spec.series) {
+    const key = h("button", { "aria-pressed": "true", title: "Show or hide", onclick: () => {
+      made.hidden.has(series) ? made.hidden.delete(series) : made.hidden.add(series);
+      key.setAttribute("aria-pressed", String(!made.hidden.has(series)));
+      draw(made);
+    } }, sample(series), series.name);
+    legend.append(key);
+  }
+  charts.push(made);
+  if (spec.x === "time") clocks.push(made);
+  listen(made);
+  new ResizeObserver(() => draw(made)).observe(plot);
+  return h("section", { class: "card" + (spec.wide ? " wide" : "") },
+    h("div", { class: "head" }, h("h2", {}, spec.title), tools),
+    spec.note ? h("p", { class: "note" }, spec.note) : null, plot, legend);
+}
+const sample = series => s("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, s("line", { x1: 1, x2: 21, y1: 4, y2: 4,
+  "stroke-width": 2.5, "stroke-dasharray": series.dash, style: `stroke:var(--${series.color})` }));
+
+function zoom(chosen, range) {
+  for (const made of chosen.spec.x === "time" ? clocks : [chosen]) {
+    made.zoom = range;
+    made.reset.hidden = !range;
+    draw(made);
+  }
+}
+
+const usable = (value, log) => value !== null && value !== undefined && (!log || value > 0);
+
+function scales(made, width) {
+  const { spec, log } = made, shown = spec.series.filter(series => !made.hidden.has(series));
+  let low = Infinity, high = -Infinity, left = Infinity, right = -Infinity;
+  for (const series of spec.series) for (const x of series.x) { left = Math.min(left, x); right = Math.max(right, x); }
+  if (spec.x === "time") left = Math.min(left, 0);
+  if (made.zoom) [left, right] = made.zoom;
+  for (const series of shown) series.y.forEach((y, i) => {
+    if (!usable(y, log) || series.x[i] < left || series.x[i] > right) return;
+    low = Math.min(low, y); high = Math.max(high, y);
+  });
+  if (!(high >= low)) { low = log ? 1 : 0; high = log ? 10 : 1; }
+  const y = log ? logarithmic(low / 1.15, high * 1.15, spec.yFormat)
+    : linear(0, high > 0 ? high * 1.06 : 1, spec.yFormat, 5);
+  const x = spec.x === "time" ? clockwise(left, right, Math.max(3, Math.floor(width / 110))) : nines(left, right);
+  return { x, y, shown };
+}
+
+function draw(made) {
+  const { spec, plot } = made, width = plot.clientWidth;
+  if (!width) return;
+  const height = Math.max(220, Math.min(330, width * 0.46));
+  const { x, y, shown } = scales(made, width - 70);
+  const widest = Math.max(...y.ticks.map(([, label]) => label ? label.length : 0));
+  const box = { left: Math.max(46, 12 + widest * 7), right: 14, top: 20, bottom: 40 };
+  box.width = Math.max(40, width - box.left - box.right);
+  box.height = height - box.top - box.bottom;
+  const px = v => box.left + x.at(v) * box.width, py = v => box.top + (1 - y.at(v)) * box.height;
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": spec.title });
+  frame(svg, made, box, x, y, px, py);
+  const clip = "clip" + charts.indexOf(made);
+  svg.append(s("clipPath", { id: clip }, s("rect", { x: box.left - 2, y: box.top - 4, width: box.width + 4, height: box.height + 6 })));
+  const lines = s("g", { "clip-path": `url(#${clip})` });
+  for (const series of shown) lines.append(...path(series, made.log, px, py));
+  const over = s("g", {});
+  svg.append(lines, over);
+  plot.replaceChildren(svg);
+  Object.assign(made, { box, x, y, px, py, over, shown });
+}
+
+function frame(svg, made, box, x, y, px, py) {
+  const { spec } = made, base = box.top + box.height, over = [];
+  if (spec.few !== undefined && spec.few < x.high) {
+    const from = Math.max(px(spec.few), box.left);
+    svg.append(s("rect", { class: "few", x: from, y: box.top, width: box.left + box.width - from, height: box.height }));
+    if (box.left + box.width - from > 90) over.push(s("text", { class: "on", x: box.left + box.width - 6, y: base - 8, "text-anchor": "end" }, "fewer than 4 answers"));
+  }
+  for (const [value, label, minor] of y.ticks) {
+    const at = py(value);
+    svg.append(s("line", { class: "grid", x1: box.left, x2: box.left + box.width, y1: at, y2: at, opacity: minor ? 0.6 : 1 }));
+    if (label) svg.append(s("text", { x: box.left - 7, y: at + 4, "text-anchor": "end" }, label));
+  }
+  let last = -Infinity;
+  for (const [value, label] of x.ticks) {
+    const at = px(value), half = label.length * 3.3;
+    svg.append(s("line", { class: "grid", x1: at, x2: at, y1: box.top, y2: base }));
+    // A label that would touch the one before it, or leave the picture, is left out; its line stays.
+    if (at - half < last + 8 || at + half > box.left + box.width + box.right) continue;
+    svg.append(s("text", { x: at, y: base + 17, "text-anchor": "middle" }, label));
+    last = at + half;
+  }
+  svg.append(s("line", { class: "axis", x1: box.left, x2: box.left + box.width, y1: base, y2: base }));
+  svg.append(...over, s("text", { x: 0, y: 10 }, spec.yName));
+  svg.append(s("text", { x: box.left + box.width, y: base + 35, "text-anchor": "end" }, spec.xName));
+}
+
+// A line per unbroken run of values; a value alone between gaps is a dot.
+function path(series, log, px, py) {
+  const style = `stroke:var(--${series.color})`, made = [];
+  let d = "", length = 0;
+  const flush = i => {
+    if (length === 1) made.push(s("circle", { cx: px(series.x[i - 1]), cy: py(series.y[i - 1]), r: 2.2, style: `fill:var(--${series.color})` }));
+    else if (length) made.push(s("path", { d, style, "stroke-dasharray": series.dash, "stroke-width": series.thin ? 1.2 : null }));
+    d = ""; length = 0;
+  };
+  series.y.forEach((y, i) => {
+    if (!usable(y, log)) return flush(i);
+    d += (length++ ? "L" : "M") + px(series.x[i]).toFixed(1) + " " + py(y).toFixed(1);
+  });
+  flush(series.y.length);
+  return made;
+}
+
+// --- pointing ------------------------------------------------------------------------------------------------------
+
+function listen(made) {
+  const { plot } = made;
+  const inside = event => {
+    const { left } = plot.getBoundingClientRect(), { box, x } = made;
+    return x.back(Math.min(1, Math.max(0, (event.clientX - left - box.left) / box.width)));
+  };
+  let from = null;
+  plot.addEventListener("pointerdown", event => { if (made.box && event.button === 0) from = inside(event); });
+  plot.addEventListener("pointermove", event => { if (made.box) point(made, inside(event), from); });
+  plot.addEventListener("pointerup", event => {
+    if (from === null) return;
+    const range = [from, inside(event)].sort((a, b) => a - b), { x } = made;
+    from = null;
+    if (x.at(range[1]) - x.at(range[0]) > 0.02) zoom(made, range);
+  });
+  plot.addEventListener("pointerleave", () => { from = null; if (made.over) { made.over.replaceChildren(); plot.querySelector(".tip")?.remove(); } });
+  plot.addEventListener("dblclick", () => zoom(made, null));
+}
+
+function nearest(xs, value) {
+  let low = 0, high = xs.length - 1;
+  while (high - low > 1) { const middle = low + high >> 1; if (xs[middle] < value) low = middle; else high = middle; }
+  return Math.abs(xs[low] - value) <= Math.abs(xs[high] - value) ? low : high;
+}
+
+function point(made, value, from) {
+  const { spec, over, px, py, box, shown, plot, log } = made;
+  over.replaceChildren();
+  plot.querySelector(".tip")?.remove();
+  if (from !== null && Math.abs(px(from) - px(value)) > 4) {
+    const left = Math.min(px(from), px(value));
+    over.append(s("rect", { class: "pick", x: left, y: box.top, width: Math.abs(px(from) - px(value)), height: box.height }));
+  }
+  const rows = [];
+  let at = value;
+  for (const series of shown) {
+    if (!series.x.length) continue;
+    const i = nearest(series.x, value), y = series.y[i];
+    at = series.x[i];
+    if (!usable(y, log)) continue;
+    over.append(s("circle", { cx: px(at), cy: py(y), r: 3.2, style: `fill:var(--${series.color})` }));
+    rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.color})` }), series.name), h("td", { class: "n" }, spec.yExact(y))));
+  }
+  over.prepend(s("line", { class: "cross", x1: px(at), x2: px(at), y1: box.top, y2: box.top + box.height }));
+  const tip = h("div", { class: "tip" }, spec.x === "time" ? "from " + clock(at) + " on" : share(at), h("table", {}, ...rows));
+  plot.append(tip);
+  const room = plot.clientWidth - tip.offsetWidth;
+  tip.style.left = Math.max(0, Math.min(room, px(at) + (px(at) > plot.clientWidth / 2 ? -tip.offsetWidth - 12 : 12))) + "px";
+}
+
+// --- the page ------------------------------------------------------------------------------------------------------
+
+const runs = data.runs, alone = runs.length === 1;
+const hue = i => "c" + (i % 8 + 1);
+const perRun = (of, dash) => runs.map((run, i) => ({ name: run.name, color: hue(i), dash, x: of === "curve" ? run.curve.map(p => p[0]) : run.t,
+  y: of === "curve" ? run.curve.map(p => p[1]) : run[of] }));
+const any = key => runs.some(run => run[key] && run[key].some(value => value !== null));
+const one = (key, name, color, more = {}) => ({ name, color, x: runs[0].t, y: runs[0][key], ...more });
+const latency = { y: "log", both: true, yFormat: v => time(v, 3), yExact: v => time(v, 4), yName: "response time" };
+const perSecond = { y: "linear", yFormat: count, yExact: v => count(v) + " /s", yName: "requests per second", x: "time", xName: "time since the start" };
+
+function pictures() {
+  const list = [];
+  list.push(chart({ ...latency, title: "Response time by percentile", x: "nines", xName: "share of requests that were faster",
+    few: alone ? runs[0].few : undefined,
+    series: alone ? perRun("curve").map(series => ({ ...series, name: "all requests", color: "low" })) : perRun("curve") }));
+  if (alone) {
+    list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: [
+      one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")] }));
+    const rates = [one("good", "good answers", "good"), one("bad", "errors", "bad"), one("offered", "offered", "plain", { dash: "5 4" })];
+    if (any("sent")) rates.unshift(one("sent", "sent", "low"));
+    list.push(chart({ ...perSecond, title: "Rate over time", series: rates }));
+  } else {
+    for (const [key, name] of [["p50", "Median"], ["p99", "99 %"]]) list.push(chart({ ...latency, title: name + " response time over time",
+      x: "time", xName: "time since the start of each run", series: perRun(key) }));
+    list.push(chart({ ...perSecond, title: "Offered rate over time", series: perRun("offered") }));
+    list.push(chart({ ...perSecond, title: "Good answers over time", series: perRun("good") }));
+    if (any("bad")) list.push(chart({ ...perSecond, title: "Errors over time", series: perRun("bad") }));
+  }
+  list.push(chart({ y: "linear", both: true, yFormat: count, yExact: count, yName: "requests in flight", x: "time", xName: "time since the start",
+    title: "In flight over time", series: alone ? [one("inflight", "in flight", "c4")] : perRun("inflight") }));
+  if (any("lag")) list.push(chart({ ...latency, yName: "lag", title: "Lag of the generator (sent minus due), 99 %", x: "time", xName: "time since the start",
+    series: alone ? [one("lag", "lag", "c7")] : perRun("lag") }));
+  return h("div", { class: "charts" }, ...list);
+}
+
+function tiles(run) {
+  const f = run.figures;
+  const tile = (value, name, kind = "") => h("div", { class: "tile " + kind }, h("b", {}, value), h("span", {}, name));
+  // A percentile that rests on fewer than four answers is shown, but not as if it were known.
+  const tail = (value, q, name) => f.requests * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
+  return h("div", { class: "tiles" },
+    tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.good) + " /s", "good rate"),
+    tile(percent(f.success), "good answers", f.success < 1 ? "bad" : ""), tile(time(f.p50), "median"), tail(f.p99, 0.99, "99 %"),
+    tail(f.p999, 0.999, "99.9 %"), tile(time(f.max), "largest"));
+}
+
+const FIGURES = [["requests", "Requests", whole], ["seconds", "Attack", span], ["offered", "Offered rate /s", count], ["good", "Good rate /s", count],
+  ["success", "Good answers", percent], ["min", "Smallest", time], ["mean", "Mean", time], ["p50", "Median", time], ["p90", "90 %", time],
+  ["p95", "95 %", time], ["p99", "99 %", time], ["p999", "99.9 %", time], ["max", "Largest", time], ["bytesIn", "Body bytes in", bytes], ["bytesOut", "Body bytes out", bytes]];
+const WORSE_IF_MORE = new Set(["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"]);
+const WORSE_IF_LESS = new Set(["good", "success"]);
+
+function comparison() {
+  const head = h("tr", {}, h("th", {}, ""), ...runs.map((run, i) => h("th", { class: "n" },
+    h("i", { class: "bar", style: `background:var(--${hue(i)});width:9px` }), " " + run.name)));
+  const rows = FIGURES.map(([key, name, format]) => h("tr", {}, h("th", {}, name), ...runs.map((run, i) => {
+    const value = run.figures[key], first = runs[0].figures[key];
+    const change = i > 0 && first > 0 && value !== null ? value / first - 1 : 0;
+    const worse = WORSE_IF_MORE.has(key) ? change > 0.02 : WORSE_IF_LESS.has(key) ? change < -0.02 : false;
+    const better = WORSE_IF_MORE.has(key) ? change < -0.02 : WORSE_IF_LESS.has(key) ? change > 0.02 : false;
+    const by = Math.abs(change) < 0.005 ? "" : ` (${change > 0 ? "+" : "−"}${digits(Math.abs(change) * 100, 2)} %)`;
+    return h("td", { class: "n" + (worse ? " more" : better ? " less" : "") }, format(value) + by);
+  })));
+  return h("section", { class: "card wide" }, h("h2", {}, "Runs side by side"),
+    h("p", { class: "note" }, "Changes are against the first run. One run each proves little: repeat whole runs before you trust a small difference."),
+    h("div", { class: "scroll" }, h("table", {}, head, ...rows)));
+}
+
+function codes(run) {
+  const most = Math.max(...run.codes.map(([, n]) => n), 1);
+  const rows = run.codes.map(([code, n]) => h("tr", {}, h("td", {}, code === 0 ? "none" : String(code)), h("td", { class: "n" }, whole(n)),
+    h("td", { class: "n" }, percent(n / run.figures.requests)),
+    h("td", { style: "width:45%" }, h("span", { class: "bar " + (code >= 200 && code < 400 ? "good" : "bad"), style: `width:${(n / most * 100).toFixed(2)}%` }))));
+  return h("section", { class: "card" }, h("h2", {}, "Status codes" + (alone ? "" : " – " + run.name)), h("div", { class: "scroll" }, h("table", {},
+    h("tr", {}, h("th", {}, "Code"), h("th", { class: "n" }, "Requests"), h("th", { class: "n" }, "Share"), h("th", {}, "")), ...rows)));
+}
+
+function errors(run) {
+  const title = "Errors" + (alone ? "" : " – " + run.name);
+  if (!run.errors.length) return h("section", { class: "card" }, h("h2", {}, title), h("p", { class: "note" }, "None."));
+  const rows = run.errors.map(([text, n]) => h("tr", {}, h("td", { class: "n" }, n === null ? "" : whole(n)), h("td", { class: "t" }, text)));
+  return h("section", { class: "card" }, h("h2", {}, title), h("div", { class: "scroll" }, h("table", {},
+    h("tr", {}, h("th", { class: "n" }, "Requests"), h("th", {}, "What came back")), ...rows)));
+}
+
+function targets(run) {
+  if (run.targets.length < 2) return null;
+  const rows = run.targets.map(target => h("tr", {}, h("td", { class: "t" }, target.name), h("td", { class: "n" }, whole(target.requests)),
+    h("td", { class: "n" }, percent(target.success)), ...[target.p50, target.p99, target.max].map(ns => h("td", { class: "n" }, time(ns)))));
+  return h("section", { class: "card wide" }, h("h2", {}, "Targets" + (alone ? "" : " – " + run.name)), h("div", { class: "scroll" }, h("table", {},
+    h("tr", {}, h("th", {}, "Target"), ...["Requests", "Good", "Median", "99 %", "Largest"].map(name => h("th", { class: "n" }, name))), ...rows)));
+}
+
+function words() {
+  const entry = ([name, text]) => [h("dt", {}, name), h("dd", {}, text)];
+  return h("section", { class: "card wide" }, h("details", {}, h("summary", {}, "What the numbers mean"), h("dl", {}, ...data.words.flatMap(entry))));
+}
+
+function theme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  const apply = () => { root.dataset.theme = chosen ?? (dark.matches ? "dark" : "light"); };
+  const button = h("button", { class: "theme", title: "Light or dark", onclick: () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    apply();
+  } }, "◐ theme");
+  dark.addEventListener("change", apply);
+  apply();
+  return button;
+}
+
+document.getElementById("page").append(
+  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle)), theme()),
+  ...(alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
+  pictures(),
+  h("div", { class: "charts", style: "margin-top:16px" },
+    ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean), words()));
+})();

@@ -1,0 +1,159 @@
+//! Results told apart by run, for everything that is drawn or compared.
+//!
+//! A run is one attack name in one input, so two files of the same name stay apart and one file may hold several. What
+//! is kept per run does not grow with its length: totals, a [`Timeline`], and a bounded number of targets.
+
+use std::collections::HashMap;
+
+use seawall_load::record::Record;
+use seawall_load::timeline::{Spread, Timeline};
+
+use super::input::Sink;
+use super::totals::Totals;
+
+/// More runs than this are of no use in one picture; results of further ones are added up as one.
+const MAX_RUNS: usize = 12;
+
+/// More targets than this are added up as one: URLs can hold ids.
+const MAX_TARGETS: usize = 50;
+
+/// The name of what was added up.
+const OTHERS: &str = "all others";
+
+/// All runs, in the order of their first result.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    /// Names of the inputs, for runs without a name of their own.
+    inputs: Vec<String>,
+    runs: Vec<Run>,
+    last: usize,
+}
+
+/// One run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    source: usize,
+    attack: String,
+    pub(crate) totals: Totals,
+    pub(crate) timeline: Timeline,
+    pub(crate) targets: Targets,
+}
+
+impl Runs {
+    /// None yet.
+    pub(crate) fn new(inputs: &[String]) -> Self {
+        Self { inputs: inputs.to_vec(), runs: Vec::new(), last: 0 }
+    }
+
+    /// The runs and their names, which differ from each other.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Run)> {
+        self.runs.iter().map(|run| (self.name(run), run))
+    }
+
+    fn name(&self, run: &Run) -> String {
+        let input = self.inputs.get(run.source).map_or("results", String::as_str);
+        let twins = self.runs.iter().filter(|other| other.attack == run.attack).count();
+        match (run.attack.as_str(), twins) {
+            ("", 1) if self.inputs.len() < 2 => "results".to_owned(),
+            ("", _) => input.to_owned(),
+            (attack, 1) => attack.to_owned(),
+            (attack, _) => format!("{attack} ({input})"),
+        }
+    }
+
+    fn run_mut(&mut self, source: usize, attack: &str) -> &mut Run {
+        let is_it = |run: &Run| run.source == source && run.attack == attack;
+        // Results of one run mostly follow each other.
+        if !self.runs.get(self.last).is_some_and(is_it) {
+            self.last = self.runs.iter().position(is_it).unwrap_or_else(|| self.start(source, attack));
+        }
+        &mut self.runs[self.last]
+    }
+
+    fn start(&mut self, source: usize, attack: &str) -> usize {
+        if self.runs.len() > MAX_RUNS {
+            return MAX_RUNS;
+        }
+        let (source, attack) =
+            if self.runs.len() == MAX_RUNS { (usize::MAX, OTHERS) } else { (source, attack) };
+        self.runs.push(Run {
+            source,
+            attack: attack.to_owned(),
+            totals: Totals::default(),
+            timeline: Timeline::default(),
+            targets: Targets::default(),
+        });
+        self.runs.len() - 1
+    }
+}
+
+impl Sink for Runs {
+    fn add(&mut self, source: usize, record: &Record) {
+        let run = self.run_mut(source, &record.attack);
+        run.totals.add(record);
+        run.timeline.add(record);
+        run.targets.add(record);
+    }
+}
+
+/// Counts and latencies per method and URL.
+#[derive(Debug, Default)]
+pub(crate) struct Targets {
+    targets: Vec<Target>,
+    places: HashMap<(String, String), usize>,
+    last: usize,
+}
+
+/// One method and URL.
+#[derive(Debug)]
+pub(crate) struct Target {
+    method: String,
+    url: String,
+    pub(crate) requests: u64,
+    pub(crate) successes: u64,
+    pub(crate) latency: Spread,
+}
+
+impl Target {
+    /// `GET http://…`.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.method, self.url).trim().to_owned()
+    }
+}
+
+impl Targets {
+    /// In the order of their first result.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Target> {
+        self.targets.iter()
+    }
+
+    fn add(&mut self, record: &Record) {
+        let is_it = |target: &Target| target.url == record.url && target.method == record.method;
+        if !self.targets.get(self.last).is_some_and(is_it) {
+            self.last = self.place(&record.method, &record.url);
+        }
+        let target = &mut self.targets[self.last];
+        target.requests += 1;
+        target.successes += u64::from(record.is_success());
+        target.latency.record(record.latency_ns);
+    }
+
+    fn place(&mut self, method: &str, url: &str) -> usize {
+        let key = (method.to_owned(), url.to_owned());
+        if let Some(place) = self.places.get(&key) {
+            return *place;
+        }
+        if self.targets.len() > MAX_TARGETS {
+            return MAX_TARGETS;
+        }
+        let (method, url) = if self.targets.len() == MAX_TARGETS {
+            (String::new(), OTHERS.to_owned())
+        } else {
+            self.places.insert(key.clone(), self.targets.len());
+            key
+        };
+        let latency = Spread::default();
+        self.targets.push(Target { method, url, requests: 0, successes: 0, latency });
+        self.targets.len() - 1
+    }
+}

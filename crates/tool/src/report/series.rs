@@ -1,0 +1,263 @@
+//! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
+
+use seawall_load::timeline::{Row, Timeline};
+use serde::Serialize;
+
+use super::runs::{Run, Target};
+use super::totals::Totals;
+
+/// More points than this cannot be seen on a screen.
+const MAX_POINTS: usize = 300;
+
+/// One request more or less must not move a rate visibly: rows with fewer are put together, down to [`MIN_POINTS`].
+const ENOUGH: u64 = 100;
+const MIN_POINTS: usize = 15;
+
+/// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
+/// no upper bound at 95 % confidence).
+const FEW: f64 = 4.0;
+
+/// One run.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) figures: Figures,
+    pub(crate) codes: Vec<(u16, u64)>,
+    /// Texts with counts; a last one without a count says what was left out.
+    pub(crate) errors: Vec<(String, Option<u64>)>,
+    pub(crate) targets: Vec<TargetFigures>,
+    /// `-log10(1 - q)` and the response time at q, in nanoseconds.
+    pub(crate) curve: Vec<(f64, i64)>,
+    /// Where on the curve fewer than four answers remain.
+    pub(crate) few: f64,
+    /// Seconds since the first request was due, where each point starts.
+    pub(crate) t: Vec<f64>,
+    pub(crate) offered: Vec<Option<f64>>,
+    pub(crate) sent: Vec<Option<f64>>,
+    pub(crate) good: Vec<Option<f64>>,
+    pub(crate) bad: Vec<Option<f64>>,
+    pub(crate) inflight: Vec<f64>,
+    pub(crate) p50: Vec<Option<i64>>,
+    pub(crate) p90: Vec<Option<i64>>,
+    pub(crate) p99: Vec<Option<i64>>,
+    pub(crate) max: Vec<Option<i64>>,
+    pub(crate) lag: Vec<Option<i64>>,
+}
+
+/// One number each about a whole run; nanoseconds unless said otherwise.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Figures {
+    pub(crate) requests: u64,
+    /// From the first request due to the last.
+    pub(crate) seconds: f64,
+    /// Per second: intervals between requests over [`Self::seconds`].
+    pub(crate) offered: f64,
+    /// Good answers per second, from the first request due to the last answer, or to when the next request would have
+    /// been due if that is later.
+    pub(crate) good: f64,
+    /// 0 to 1.
+    pub(crate) success: f64,
+    pub(crate) min: i64,
+    pub(crate) mean: i64,
+    pub(crate) p50: i64,
+    pub(crate) p90: i64,
+    pub(crate) p95: i64,
+    pub(crate) p99: i64,
+    pub(crate) p999: i64,
+    pub(crate) max: i64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+}
+
+/// The same, shorter, about a target.
+#[derive(Debug, Serialize)]
+pub(crate) struct TargetFigures {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    pub(crate) success: f64,
+    pub(crate) p50: i64,
+    pub(crate) p99: i64,
+    pub(crate) max: i64,
+}
+
+impl Figures {
+    /// From the sums.
+    pub(crate) fn new(totals: &Totals) -> Self {
+        let quantile = |q| totals.quantile(q).0;
+        Self {
+            requests: totals.requests,
+            seconds: totals.duration().seconds(),
+            offered: offered_rate(totals),
+            good: good_rate(totals),
+            success: totals.success(),
+            min: totals.latency.min(),
+            mean: totals.mean().0,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: totals.max().0,
+            bytes_in: totals.bytes_in,
+            bytes_out: totals.bytes_out,
+        }
+    }
+}
+
+/// N requests have N - 1 intervals between them: vegeta's `rate` divides by one too few.
+pub(crate) fn offered_rate(totals: &Totals) -> f64 {
+    let seconds = totals.duration().seconds();
+    if seconds > 0.0 { totals.requests.saturating_sub(1) as f64 / seconds } else { totals.requests as f64 }
+}
+
+/// As vegeta's throughput, except that N requests fill N intervals, so that the good rate never exceeds the offered one.
+pub(crate) fn good_rate(totals: &Totals) -> f64 {
+    let seconds = totals.duration().seconds() + totals.wait().seconds().max(interval(totals));
+    if seconds > 0.0 { totals.successes as f64 / seconds } else { totals.successes as f64 }
+}
+
+impl TargetFigures {
+    pub(crate) fn new(target: &Target) -> Self {
+        Self {
+            name: target.name(),
+            requests: target.requests,
+            success: target.successes as f64 / target.requests.max(1) as f64,
+            p50: target.latency.quantile(0.5),
+            p99: target.latency.quantile(0.99),
+            max: target.latency.max(),
+        }
+    }
+}
+
+impl Series {
+    /// Draws nothing; computes everything that is drawn.
+    pub(crate) fn new(name: String, run: &Run) -> Self {
+        let timeline = readable(&run.timeline);
+        let time = Time::new(&timeline, &run.totals);
+        let rows: Vec<Option<&Row>> = timeline.rows().collect();
+        let offering = rows.iter().rposition(|row| row.is_some_and(|row| row.offered > 0)).unwrap_or(0);
+        let rate = |at: usize, count: fn(&Row) -> u64| time.rate(at, rows[at].map_or(0, count));
+        let due = |at: usize, count: fn(&Row) -> u64| {
+            (at <= offering).then(|| time.due_rate(at, rows[at].map_or(0, count)))
+        };
+        let all = 0..rows.len();
+        let quantile = |q: f64| {
+            rows.iter()
+                .map(|row| row.filter(|row| row.offered > 0).map(|row| row.response.quantile(q)))
+                .collect()
+        };
+        let knows_sent = rows.iter().flatten().any(|row| row.sent > 0);
+        Self {
+            name,
+            figures: Figures::new(&run.totals),
+            codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
+            errors: errors(&run.totals),
+            targets: run.targets.iter().map(TargetFigures::new).collect(),
+            curve: curve(&run.totals),
+            few: (run.totals.requests as f64 / FEW).max(1.0).log10(),
+            t: all.clone().map(|at| time.since_start(at)).collect(),
+            offered: all.clone().map(|at| due(at, |row| row.offered).flatten()).collect(),
+            sent: all.clone().filter(|_| knows_sent).map(|at| due(at, |row| row.sent).flatten()).collect(),
+            good: all.clone().map(|at| rate(at, |row| row.good)).collect(),
+            bad: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
+            inflight: timeline
+                .in_flight()
+                .zip(&rows)
+                .map(|(mean, row)| watched(*row).unwrap_or(mean))
+                .collect(),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            max: quantile(1.0),
+            lag: rows
+                .iter()
+                .map(|row| row.filter(|row| row.lag.count() > 0).map(|row| row.lag.quantile(0.99)))
+                .collect(),
+        }
+    }
+}
+
+fn watched(row: Option<&Row>) -> Option<f64> {
+    row.and_then(|row| row.in_flight).map(|most| most as f64)
+}
+
+/// Most frequent first, because the first ones are read.
+fn errors(totals: &Totals) -> Vec<(String, Option<u64>)> {
+    let mut errors: Vec<_> =
+        totals.errors.iter().map(|(text, count)| (text.to_owned(), Some(count))).collect();
+    errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    errors.extend(totals.errors.remainder().map(|note| (note, None)));
+    errors
+}
+
+/// The timeline with as few rows as the eye can use, and enough requests in each.
+fn readable(timeline: &Timeline) -> Timeline {
+    let mut readable = timeline.clone();
+    let requests: u64 = readable.rows().flatten().map(|row| row.offered).sum();
+    while readable.span() > MAX_POINTS
+        || readable.span() > MIN_POINTS && requests < ENOUGH * readable.span() as u64
+    {
+        readable.double();
+    }
+    readable
+}
+
+/// Response times at quantiles that are evenly spaced in nines, up to the last one that the count supports.
+fn curve(totals: &Totals) -> Vec<(f64, i64)> {
+    const STEPS: u32 = 240;
+    let end = (totals.requests.max(1) as f64).log10();
+    let mut curve: Vec<_> = (0..=STEPS)
+        .map(|step| end * f64::from(step) / f64::from(STEPS))
+        .map(|nines| (nines, totals.quantile(1.0 - 10_f64.powf(-nines)).0))
+        .collect();
+    // The largest value stands for the last half request.
+    curve.push((end + 2_f64.log10(), totals.max().0));
+    curve
+}
+
+/// Instants of rows against the run's own start and end. The first and the last row are covered in part only: a rate
+/// is per second of what is covered, and none is told where that is too little.
+struct Time {
+    width: f64,
+    start: f64,
+    length: f64,
+    due_length: f64,
+}
+
+impl Time {
+    fn new(timeline: &Timeline, totals: &Totals) -> Self {
+        let start = timeline.start_unix_ns().unwrap_or(0) - totals.earliest().unix_ns();
+        let due_length = totals.duration().seconds() + interval(totals);
+        Self {
+            width: timeline.width_seconds(),
+            start: start as f64 / 1e9,
+            length: totals.whole().seconds().max(due_length),
+            due_length,
+        }
+    }
+
+    fn since_start(&self, at: usize) -> f64 {
+        (self.start + at as f64 * self.width).max(0.0)
+    }
+
+    fn rate(&self, at: usize, count: u64) -> Option<f64> {
+        self.per_covered(at, count, self.length)
+    }
+
+    fn due_rate(&self, at: usize, count: u64) -> Option<f64> {
+        self.per_covered(at, count, self.due_length)
+    }
+
+    fn per_covered(&self, at: usize, count: u64, length: f64) -> Option<f64> {
+        let end = (self.start + (at + 1) as f64 * self.width).min(length);
+        let covered = end - self.since_start(at);
+        (covered > self.width / 2.0 || length < self.width).then(|| count as f64 / covered.max(1e-9))
+    }
+}
+
+/// Mean time between requests: the last one's share of the time.
+fn interval(totals: &Totals) -> f64 {
+    totals.duration().seconds() / totals.requests.saturating_sub(1).max(1) as f64
+}

@@ -1,0 +1,36 @@
+//! What each number means, said once for `--help`, the summary and the page.
+
+/// Term and meaning.
+pub(crate) const WORDS: &[(&str, &str)] = &[
+    (
+        "response time",
+        "From the instant a request was due to the last byte of its answer, or to its failure. A late generator or a queue in front of the server cannot hide in it.",
+    ),
+    (
+        "offered rate",
+        "Requests that were due per second: N requests have N - 1 intervals. vegeta's rate divides N by the same time, so it reads a little higher.",
+    ),
+    (
+        "good rate",
+        "Answers with status 200 to 399, per second from the first request due to the last answer. vegeta's throughput is nearly the same.",
+    ),
+    (
+        "good answers",
+        "Their share of all requests. Failures without an answer have code 0 and count as not good.",
+    ),
+    (
+        "percentiles",
+        "p99 is the response time that 99 % of all requests did not exceed, failures and timeouts included. From an HDR histogram: never below the true value and at most 0.1 % above it (1 % in charts over time and per target). Percentiles of parts are never averaged.",
+    ),
+    (
+        "fewer than 4 answers",
+        "To the right of this mark a percentile rests on so few answers that another run would show another value.",
+    ),
+    ("wait", "From the last request due to the last answer."),
+    (
+        "in flight",
+        "Requests due and not yet answered, on average over each interval (the most at a time where the generator counted them). If it grows while the offered rate stays the same, the server does not keep up.",
+    ),
+    ("lag", "Real send minus due instant. If it grows, the generator was the limit, not the server."),
+    ("charts over time", "Requests are shown when they were due, answers and errors when they came."),
+];
