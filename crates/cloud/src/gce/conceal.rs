@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-/// Names that are concealed wherever they stand, and everything below them, as [`reads_as`] spells words.
+/// Names that are concealed wherever they stand, and everything below them, as [`Letters`] spells words.
 ///
 /// The field's proxy concealed `kube-env` alone. The others hold, on the same nodes, what it was concealed for, and no
 /// client library reads them: bootstrap and kubelet configuration, cloud-init data, scripts (which carry secrets as
@@ -182,25 +182,39 @@ const CONCEALED_FAMILIES: [&str; 7] = [
 fn is_concealed(path: &Path<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
-        let is_identity = in_accounts && reads_as(name, "identity");
-        in_accounts |= reads_as(name, "serviceaccounts");
+        let letters = Letters::of(name);
+        let letters = letters.as_bytes();
+        let is_identity = in_accounts && letters == b"identity";
+        in_accounts |= letters == b"serviceaccounts";
         is_identity
-            || CONCEALED_NAMES.iter().any(|word| reads_as(name, word))
-            || CONCEALED_FAMILIES.iter().any(|word| begins_as(name, word))
+            || CONCEALED_NAMES.iter().any(|word| letters == word.as_bytes())
+            || CONCEALED_FAMILIES.iter().any(|word| letters.starts_with(word.as_bytes()))
     })
 }
 
-/// Letters and digits of a name, in lower case: `kube-env`, `Kube_Env` and `kubeEnv` read the same.
-fn letters(name: &str) -> impl Iterator<Item = u8> + '_ {
-    name.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase())
+/// The first letters and digits of a name, in lower case: `kube-env`, `Kube_Env` and `kubeEnv` read the same.
+struct Letters {
+    bytes: [u8; Self::ROOM],
+    length: usize,
 }
 
-fn reads_as(name: &str, word: &str) -> bool {
-    letters(name).eq(word.bytes())
-}
+impl Letters {
+    /// More than any word above has, so that a longer name equals none of them.
+    const ROOM: usize = 24;
 
-fn begins_as(name: &str, word: &str) -> bool {
-    letters(name).take(word.len()).eq(word.bytes())
+    fn of(name: &str) -> Self {
+        let mut letters = Self { bytes: [0; Self::ROOM], length: 0 };
+        let plain = name.bytes().filter(u8::is_ascii_alphanumeric);
+        for (place, byte) in letters.bytes.iter_mut().zip(plain) {
+            *place = byte.to_ascii_lowercase();
+            letters.length += 1;
+        }
+        letters
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 /// The query in canonical words. Every value was parsed to an alphabet that needs no encoding in a query (RFC 3986
@@ -234,4 +248,17 @@ fn upstream_query(params: &Params<'_>, hold: Option<&Hold<'_>>) -> Result<String
 fn join<'b>(path: Path<'b>, query: &str) -> Cow<'b, str> {
     let path = path.into_text();
     if query.is_empty() { path } else { (path.into_owned() + query).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_leave_room_for_one_letter_more() {
+        for word in CONCEALED_NAMES.iter().chain(&CONCEALED_FAMILIES) {
+            assert!(word.len() < Letters::ROOM, "{word}");
+            assert_eq!(Letters::of(word).as_bytes(), word.as_bytes());
+        }
+    }
 }

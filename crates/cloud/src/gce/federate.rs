@@ -86,7 +86,7 @@ pub struct Account {
     pub scopes: Vec<String>,
 }
 
-/// Everything one workload can read: about 3 KiB. Pods of one ServiceAccount can share it.
+/// Everything one workload can read; a few KiB. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
 pub struct Tree {
     root: Directory,

@@ -132,7 +132,9 @@ impl Directory {
     /// ones for the second), so an underscore in a key of ours stands for a dash.
     fn child(&self, name: &str) -> Option<Found<'_>> {
         let dashed = |byte| if byte == b'_' && self.keys == Keys::Camel { b'-' } else { byte };
-        let is_meant = |child: &str| child == name || child.bytes().eq(name.bytes().map(dashed));
+        let is_meant = |child: &str| {
+            child.len() == name.len() && (child == name || child.bytes().eq(name.bytes().map(dashed)))
+        };
         self.children.iter().find(|(child, _)| is_meant(child)).map(|(_, entry)| match entry {
             Entry::Directory(directory) => Found::Directory(directory),
             Entry::Leaf(leaf) => Found::Leaf(leaf),
