@@ -28,7 +28,7 @@ struct Inner {
     clock: Clock,
     exchange: Arc<dyn Exchange>,
     runtime: Handle,
-    limiter: Limiter,
+    limiter: Arc<Limiter>,
     counters: Counters,
     schedule: mpsc::UnboundedSender<Due>,
     /// Every principal that some holder uses. Weak: holders own the slots.
@@ -46,7 +46,8 @@ impl Broker {
     /// A broker whose calls and renewals run on `runtime`.
     pub fn start(settings: Settings, clock: Clock, exchange: Arc<dyn Exchange>, runtime: Handle) -> Self {
         let (schedule, due) = mpsc::unbounded_channel();
-        let limiter = Limiter::new(clock.clone(), settings.calls_per_second, settings.calls_at_once);
+        let limiter = Limiter::new(settings.calls_per_second, settings.calls_at_once);
+        runtime.spawn(limiter.dispatch(clock.clone()));
         let inner = Inner {
             settings,
             clock: clock.clone(),
@@ -174,7 +175,7 @@ impl Inner {
     /// One chain of upstream calls, in its turn and within its deadline. The instant is from before the first call, so
     /// a lifetime counted from it never ends late.
     async fn fly(&self, slot: &Slot, lane: Lane) -> (Moment, Result<Issued, ExchangeError>) {
-        let _turn = self.limiter.turn(lane).await;
+        let _turn = self.limiter.turn(lane, &slot.principal.workload).await;
         let started = self.clock.now();
         let Some(proof) = slot.proof() else {
             return (
@@ -217,7 +218,7 @@ impl Inner {
 
     fn failed(&self, slot: &Arc<Slot>, error: ExchangeError) {
         if error.fault == Fault::Throttled {
-            self.limiter.throttled();
+            self.limiter.throttled(self.clock.now());
         }
         self.counters.failed(error.fault);
         let now = self.clock.now();
