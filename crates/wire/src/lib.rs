@@ -1,8 +1,8 @@
 //! HTTP/1.1 heads as bytes: in comes a buffer, out comes a head, "more", or a reason to refuse.
 //!
 //! No sockets, no clock, no allocation while parsing. The agent reads requests with it, the load engine
-//! responses. It refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5 and 6):
-//! what is in front of a credential must not guess.
+//! responses. Of a request it refuses everything on which two parsers could disagree (RFC 9112 sections 2.2, 5
+//! and 6): what is in front of a credential must not guess. Of a response it refuses what makes its end uncertain.
 
 pub mod body;
 mod bytes;
