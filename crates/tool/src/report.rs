@@ -11,6 +11,7 @@ pub(crate) mod json;
 pub(crate) mod output;
 pub(crate) mod runs;
 pub(crate) mod series;
+pub(crate) mod summary;
 pub(crate) mod text;
 pub(crate) mod totals;
 pub(crate) mod words;
@@ -32,9 +33,10 @@ use crate::go::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// text, json, hist[0,1ms,10ms], hdrplot or html
-    #[arg(long = "type", value_name = "TYPE", default_value = "text")]
-    kind: String,
+    /// summary, text, json, hist[0,1ms,10ms], hdrplot or html
+    /// [default: summary on a terminal, else text]
+    #[arg(long = "type", value_name = "TYPE", verbatim_doc_comment)]
+    kind: Option<String>,
     /// Lower bounds of latency buckets for hist and json, such as [0,1ms,10ms]
     #[arg(long, value_name = "BOUNDS")]
     buckets: Option<Buckets>,
@@ -49,11 +51,45 @@ pub(crate) struct Args {
     files: Vec<String>,
 }
 
-const HELP: &str = "later";
+const HELP: &str = "\
+Types:
+  summary  for people: every number with what it means
+  text     vegeta's lines; json is the same on one line for programs
+  hist     exact counts between bounds, -type='hist[0,10ms,100ms]' or -type=hist -buckets=...;
+           with -type=json, -buckets adds them to the JSON
+  hdrplot  quantiles for https://hdrhistogram.github.io/HdrHistogram/plotFiles.html
+  html     one page with charts that needs no network; see also `seawall plot`
+
+What text and json say (vegeta's definitions, so that reports can be compared):
+  Requests    total; rate = total / attack (N requests over N-1 intervals: a little above what
+              was offered); throughput = good answers / (attack + wait)
+  Duration    total = attack + wait; attack = first to last request due; wait = last request
+              due to last answer
+  Latencies   from the instant a request was due to its last byte or failure; failures and
+              timeouts are included. min leaves out latencies of 0. Percentiles come from an HDR
+              histogram: at most 0.1 % above the true value, never below. (vegeta interpolates
+              between about 200 points, so its 99 may lie anywhere in 98.85..99.15.)
+  Bytes       total and mean of response and request bodies
+  Success     share of answers with status 200 to 399
+  Status      count per code; code 0 means that no answer came
+  Error Set   each text once (summary and html count them); beyond 1000 different texts the
+              rest is counted together
+
+Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
+standard error, what stood in front of the break is in the report, and the exit status is 1.
+On a pipe the first Ctrl-C waits for the answers that are still to come, the second ends at
+once. Memory does not depend on the length of the run.
+
+Examples:
+  echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s | seawall report
+  seawall report -type=json results.gob | jq '.latencies.\"99th\" / 1e6'
+  seawall report -type=html -output=report.html before.gob after.gob
+  seawall attack -rate=100 < targets.txt | tee results.gob | seawall report -every=1s";
 
 /// A kind of report, with what it alone needs.
 #[derive(Debug, Clone)]
 enum Kind {
+    Summary,
     Text,
     Json,
     Hist(Buckets),
@@ -62,8 +98,10 @@ enum Kind {
 }
 
 impl Args {
-    fn kind(&self) -> anyhow::Result<Kind> {
-        Ok(match self.kind.as_str() {
+    fn kind(&self, terminal: bool) -> anyhow::Result<Kind> {
+        let default = if terminal { "summary" } else { "text" };
+        Ok(match self.kind.as_deref().unwrap_or(default) {
+            "summary" => Kind::Summary,
             "text" => Kind::Text,
             "json" => Kind::Json,
             "hdrplot" => Kind::HdrPlot,
@@ -73,7 +111,9 @@ impl Args {
                 (Some(_), Some(buckets)) => Kind::Hist(buckets.clone()),
                 (Some(bounds), None) => Kind::Hist(Buckets::from_str(bounds)?),
                 (None, _) => {
-                    bail!("unknown report type {other:?}: expected text, json, hist[...], hdrplot or html")
+                    bail!(
+                        "unknown report type {other:?}: expected summary, text, json, hist[...], hdrplot or html"
+                    )
                 }
             },
         })
@@ -86,7 +126,8 @@ impl Args {
 /// Bad flags, inputs that cannot be opened, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let kind = args.kind()?;
+    // Whatever is wrong with a flag is said before an existing report is emptied.
+    let kind = args.kind(output::is_terminal(&args.output))?;
     let inputs = input::open(&args.files)?;
     let mut output = Output::open(&args.output)?;
     let sum = Sum::new(&kind, &args);
@@ -135,7 +176,7 @@ impl Sum {
             Kind::Hist(buckets) => Some(buckets.clone()),
             _ => args.buckets.clone(),
         };
-        let runs = matches!(kind, Kind::Html).then(|| Runs::new(&args.files));
+        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(&args.files));
         Self { totals: Totals::default(), histogram: buckets.map(Histogram::new), runs }
     }
 
@@ -143,6 +184,7 @@ impl Sum {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
             (Kind::Html, _, Some(runs)) => html::render("Load report", runs)?,
+            (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
             (Kind::HdrPlot, ..) => hdrplot::render(&self.totals),
             _ => text::render(&self.totals),

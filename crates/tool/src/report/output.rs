@@ -17,16 +17,11 @@ pub(crate) enum Output {
 impl Output {
     /// `stdout` is a keyword, as in vegeta; anything else is created, or emptied if it exists.
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
-        if matches!(name, "stdout" | "-") {
+        if is_stdout(name) {
             return Ok(Self::Stdout);
         }
         let file = File::create(name).with_context(|| format!("cannot write {name}"))?;
         Ok(Self::File(file, name.to_owned()))
-    }
-
-    /// True when a person is looking.
-    pub(crate) fn is_terminal(&self) -> bool {
-        matches!(self, Self::Stdout) && io::stdout().is_terminal()
     }
 
     /// Writes the whole report; `again` if it replaces one that is there already.
@@ -43,6 +38,15 @@ impl Output {
             Self::File(file, name) => rewrite(file, report).with_context(|| format!("cannot write {name}")),
         }
     }
+}
+
+fn is_stdout(name: &str) -> bool {
+    matches!(name, "stdout" | "-")
+}
+
+/// True when a person will look at what is written there.
+pub(crate) fn is_terminal(name: &str) -> bool {
+    is_stdout(name) && io::stdout().is_terminal()
 }
 
 fn rewrite(file: &mut File, report: &str) -> io::Result<()> {

@@ -15,7 +15,7 @@ const MIN_POINTS: usize = 15;
 
 /// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
 /// no upper bound at 95 % confidence).
-const FEW: f64 = 4.0;
+pub(crate) const FEW: f64 = 4.0;
 
 /// One run.
 #[derive(Debug, Serialize)]

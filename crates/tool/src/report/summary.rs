@@ -1,0 +1,196 @@
+//! `-type=summary`, the default on a terminal: the same numbers as the text report, each with what it means.
+//!
+//! For a person, so it may change; programs read `-type=json`. One block per run.
+
+use std::fmt::{self, Write};
+
+use super::json::shown;
+use super::runs::{Run, Runs, Target};
+use super::series::{FEW, good_rate, offered_rate};
+use super::totals::Totals;
+use crate::go::{Duration, aligned};
+
+/// More lines of one kind than this push the rest off the screen; what is left out is counted.
+const MOST_LINES: usize = 10;
+
+/// Width of the longest bar.
+const BAR: f64 = 40.0;
+
+/// The whole summary.
+pub(crate) fn render(runs: &Runs) -> String {
+    let mut out = String::new();
+    let several = runs.named().count() > 1;
+    for (name, run) in runs.named() {
+        if several {
+            let gap = if out.is_empty() { "" } else { "\n" };
+            // Formatting into memory cannot fail.
+            let _ = writeln!(out, "{gap}=== {name} ===");
+        }
+        let _ = block(&mut out, run);
+    }
+    out
+}
+
+fn block(out: &mut String, run: &Run) -> fmt::Result {
+    let totals = &run.totals;
+    headline(out, run)?;
+    out.push_str(&aligned(&rates(totals)));
+    out.push_str(&aligned(&latencies(totals)));
+    out.push_str(&aligned(&codes(totals)));
+    errors(out, totals)?;
+    if run.targets.iter().count() > 1 {
+        out.push_str(&aligned(&targets(run)));
+    }
+    Ok(())
+}
+
+fn headline(out: &mut String, run: &Run) -> fmt::Result {
+    let totals = &run.totals;
+    let start = shown(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
+    let attack = totals.duration().rounded();
+    writeln!(out, "{} requests due in {attack}{start}", thousands(totals.requests))?;
+    match run.targets.iter().map(Target::name).collect::<Vec<_>>().as_slice() {
+        [only] => writeln!(out, "{only}"),
+        many => writeln!(out, "{} targets", many.len()),
+    }
+}
+
+fn rates(totals: &Totals) -> String {
+    let mut rows = "\nRate\n".to_owned();
+    let (offered, good) = (offered_rate(totals), good_rate(totals));
+    let failed = totals.requests - totals.successes;
+    let _ = writeln!(rows, "  offered\t{offered:.2}/s\trequests due per second, from the first to the last");
+    let _ = writeln!(rows, "  good\t{good:.2}/s\tanswers 200 to 399 per second, until the last answer came");
+    let _ = writeln!(
+        rows,
+        "  good share\t{}\t{} of {} requests; {} were not good",
+        percent(totals.successes, totals.requests),
+        thousands(totals.successes),
+        thousands(totals.requests),
+        thousands(failed),
+    );
+    let wait = totals.wait().rounded();
+    let _ = writeln!(rows, "  wait\t{wait}\tfrom the last request due to the last answer");
+    let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_of(sum)));
+    let _ = writeln!(rows, "  body bytes\t{}\tper answer, and {} per request", bytes[0], bytes[1]);
+    rows
+}
+
+fn latencies(totals: &Totals) -> String {
+    let mut rows =
+        "\nResponse time, from when a request was due to its last byte, failures included\n".to_owned();
+    let mut row = |name: &str, value: Duration, meaning: &str| {
+        let _ = writeln!(rows, "  {name}\t{}\t{meaning}", value.rounded());
+    };
+    row("smallest", Duration(totals.latency.min()), "");
+    row("mean", totals.mean(), "says little where times vary: see the percentiles");
+    row("50 %", totals.quantile(0.5), "half of the requests took no longer");
+    for (q, name) in [(0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
+        let slower = totals.requests as f64 * (1.0 - q);
+        let slower = if slower < FEW {
+            "too few answers to tell".to_owned()
+        } else {
+            format!("{slower:.0} took longer")
+        };
+        row(name, totals.quantile(q), &slower);
+    }
+    row("largest", totals.max(), "percentiles are at most 0.1 % too high, never too low");
+    rows
+}
+
+fn codes(totals: &Totals) -> String {
+    let mut rows = "\nStatus codes\n".to_owned();
+    let most = totals.codes.values().copied().max().unwrap_or(1).max(1);
+    for (code, count) in totals.codes.iter().take(MOST_LINES) {
+        let name = if *code == 0 { "none".to_owned() } else { code.to_string() };
+        let bar = "#".repeat((*count as f64 / most as f64 * BAR).ceil() as usize);
+        let _ =
+            writeln!(rows, "  {name}\t{}\t{}\t{bar}", thousands(*count), percent(*count, totals.requests));
+    }
+    left_out(&mut rows, totals.codes.len(), "codes");
+    rows
+}
+
+fn errors(out: &mut String, totals: &Totals) -> fmt::Result {
+    let mut errors: Vec<_> = totals.errors.iter().collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    writeln!(out, "\nErrors")?;
+    for (text, count) in errors.iter().take(MOST_LINES) {
+        writeln!(out, "  {:>9}  {}", thousands(*count), printable(text))?;
+    }
+    left_out(out, errors.len(), "texts: -type=html lists them all");
+    totals.errors.remainder().map_or(Ok(()), |note| writeln!(out, "  {note}"))
+}
+
+fn targets(run: &Run) -> String {
+    let mut rows = "\nTargets\n  \trequests\tgood\t50 %\t99 %\tlargest\n".to_owned();
+    for target in run.targets.iter().take(MOST_LINES) {
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| Duration(target.latency.quantile(q)).rounded());
+        let _ = writeln!(
+            rows,
+            "  {}\t{}\t{}\t{p50}\t{p99}\t{max}",
+            printable(&target.name()),
+            thousands(target.requests),
+            percent(target.successes, target.requests),
+        );
+    }
+    left_out(&mut rows, run.targets.iter().count(), "targets: -type=html lists them");
+    rows
+}
+
+fn left_out(out: &mut String, all: usize, what: &str) {
+    if all > MOST_LINES {
+        let _ = writeln!(out, "  and {} more {what}", all - MOST_LINES);
+    }
+}
+
+/// Cut, not rounded, so that 100 % means all.
+fn percent(part: u64, whole: u64) -> String {
+    if part == whole {
+        return "100%".to_owned();
+    }
+    let share = u128::from(part) * 100_000 / u128::from(whole.max(1));
+    format!("{}.{:03}%", share / 1000, share % 1000)
+}
+
+/// `1,234,567`.
+fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// What a server sends must not move the cursor or recolour the terminal, nor break the columns.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_and_shares_cut() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(percent(999_999, 1_000_000), "99.999%");
+        assert_eq!(percent(9_999_999, 10_000_000), "99.999%");
+        assert_eq!(
+            (percent(5, 5), percent(0, 5), percent(0, 0)),
+            ("100%".into(), "0.000%".into(), "100%".into())
+        );
+    }
+
+    #[test]
+    fn a_hostile_error_text_cannot_drive_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\tc\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+    }
+}
