@@ -1,7 +1,6 @@
 //! Flights and renewals: everything that happens on the control thread's runtime.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::credential::Credential;
 use crate::exchange::{Exchange, ExchangeError, Fault, Issued};
 use crate::holder::{Holder, HolderSpec};
 use crate::limiter::{Lane, Limiter};
+use crate::schedule::{self, Notice, Watcher};
 use crate::settings::Settings;
 use crate::slot::{Boarding, Slot};
 use crate::unavailable::Unavailable;
@@ -30,36 +30,32 @@ struct Inner {
     runtime: Handle,
     limiter: Arc<Limiter>,
     counters: Counters,
-    schedule: mpsc::UnboundedSender<Due>,
+    schedule: mpsc::UnboundedSender<Notice>,
+    /// Slots made so far: the number of the next.
+    made: AtomicU64,
     /// Every principal that some holder uses. Weak: holders own the slots.
     slots: Mutex<HashMap<Principal, Weak<Slot>>>,
-}
-
-/// When to look at a slot. One per slot is valid at a time, so the schedule is as long as there are slots.
-#[derive(Debug)]
-struct Due {
-    at: Moment,
-    slot: Weak<Slot>,
 }
 
 impl Broker {
     /// A broker whose calls and renewals run on `runtime`.
     pub fn start(settings: Settings, clock: Clock, exchange: Arc<dyn Exchange>, runtime: Handle) -> Self {
-        let (schedule, due) = mpsc::unbounded_channel();
+        let (schedule, notices) = mpsc::unbounded_channel();
         let limiter = Limiter::new(settings.calls_per_second, settings.calls_at_once);
         runtime.spawn(limiter.dispatch(clock.clone()));
         let inner = Inner {
             settings,
             clock: clock.clone(),
             exchange,
-            runtime: runtime.clone(),
+            runtime,
             limiter,
             counters: Counters::default(),
             schedule,
+            made: AtomicU64::new(0),
             slots: Mutex::default(),
         };
         let inner = Arc::new(inner);
-        runtime.spawn(renewals(Arc::downgrade(&inner), clock, due));
+        inner.runtime.spawn(schedule::run(Renewals(Arc::downgrade(&inner)), clock, notices));
         Self(inner)
     }
 
@@ -98,8 +94,9 @@ impl Broker {
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
             return slot;
         }
-        slots.retain(|_, slot| slot.strong_count() > 0);
-        let slot = Arc::new(Slot::new(principal.clone(), &self.0.settings, self.0.clock.now()));
+        let number = self.0.made.fetch_add(1, Ordering::Relaxed);
+        let notices = self.0.schedule.clone();
+        let slot = Arc::new(Slot::new(principal.clone(), number, notices, &self.0.settings, self.now()));
         slots.insert(principal, Arc::downgrade(&slot));
         slot
     }
@@ -135,7 +132,7 @@ impl Broker {
 
     /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
     fn slots(&self) -> MutexGuard<'_, HashMap<Principal, Weak<Slot>>> {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slots()
     }
 }
 
@@ -166,7 +163,31 @@ impl Drop for Airborne {
     }
 }
 
+/// What the schedule may do to the broker. Weak, so that the schedule ends with the broker.
+struct Renewals(Weak<Inner>);
+
+impl Watcher for Renewals {
+    fn due(&self, slot: &Weak<Slot>) {
+        if let (Some(inner), Some(slot)) = (self.0.upgrade(), slot.upgrade()) {
+            inner.due(&slot);
+        }
+    }
+
+    fn gone(&self, principal: &Principal) {
+        let Some(inner) = self.0.upgrade() else { return };
+        let mut slots = inner.slots();
+        // The same principal may have come back as a new slot meanwhile.
+        if slots.get(principal).is_some_and(|slot| slot.strong_count() == 0) {
+            slots.remove(principal);
+        }
+    }
+}
+
 impl Inner {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Principal, Weak<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn spawn_flight(self: Arc<Self>, slot: Arc<Slot>, lane: Lane) {
         let runtime = self.runtime.clone();
         runtime.spawn(Airborne { inner: self, slot, landed: false }.land(lane));
@@ -230,9 +251,8 @@ impl Inner {
     }
 
     fn look_again(&self, slot: &Arc<Slot>, at: Moment) {
-        slot.due.store(at.as_nanos(), Ordering::Relaxed);
         // The receiver ends only with the runtime, and then nothing is renewed any more.
-        let _ = self.schedule.send(Due { at, slot: Arc::downgrade(slot) });
+        let _ = self.schedule.send(Notice::Due(at, slot.number, Arc::downgrade(slot)));
     }
 
     /// Renews what is due, unless nobody has asked for it during a whole life: then it is left to expire.
@@ -251,38 +271,6 @@ impl Inner {
             Boarding::Join(_) => {}
             Boarding::Remembered(_) | Boarding::Refused(_) => {
                 self.look_again(slot, (now + self.settings.retry_first).min(lease.expires));
-            }
-        }
-    }
-}
-
-/// Looks at slots when they are due, until the broker is gone.
-async fn renewals(inner: Weak<Inner>, clock: Clock, mut incoming: mpsc::UnboundedReceiver<Due>) {
-    let mut heap: BinaryHeap<Reverse<(Moment, u64)>> = BinaryHeap::new();
-    let mut waiting: HashMap<u64, Weak<Slot>> = HashMap::new();
-    let mut number = 0;
-    loop {
-        let next = heap.peek().map(|Reverse((at, _))| *at);
-        let tick = async {
-            match next {
-                Some(at) => clock.sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            due = incoming.recv() => {
-                let Some(Due { at, slot }) = due else { return };
-                number += 1;
-                heap.push(Reverse((at, number)));
-                waiting.insert(number, slot);
-            }
-            () = tick => {
-                let Some(Reverse((at, entry))) = heap.pop() else { continue };
-                let slot = waiting.remove(&entry).and_then(|slot| slot.upgrade());
-                let current = slot.filter(|slot| slot.due.load(Ordering::Relaxed) == at.as_nanos());
-                if let (Some(inner), Some(slot)) = (inner.upgrade(), current) {
-                    inner.due(&slot);
-                }
             }
         }
     }

@@ -11,6 +11,7 @@ mod exchange;
 pub mod google;
 mod holder;
 mod limiter;
+mod schedule;
 mod settings;
 mod slot;
 mod unavailable;

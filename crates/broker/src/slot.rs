@@ -10,10 +10,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Backoff, Lease, Moment, Pod, Principal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::credential::Credential;
 use crate::exchange::ExchangeError;
+use crate::schedule::Notice;
 use crate::settings::Settings;
 use crate::unavailable::Unavailable;
 
@@ -27,10 +28,11 @@ pub(crate) struct Proof {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) principal: Principal,
+    /// Tells slots apart, also those of one principal that came and went.
+    pub(crate) number: u64,
+    notices: mpsc::UnboundedSender<Notice>,
     lease: ArcSwapOption<Lease<Credential>>,
     used: AtomicU64,
-    /// The one valid entry in the schedule; others are stale.
-    pub(crate) due: AtomicU64,
     landed: watch::Sender<Landed>,
     flight: Mutex<Flight>,
     /// Weak: a slot must not keep a pod's proof alive after the pod.
@@ -82,12 +84,19 @@ impl Landing {
 }
 
 impl Slot {
-    pub(crate) fn new(principal: Principal, settings: &Settings, now: Moment) -> Self {
+    pub(crate) fn new(
+        principal: Principal,
+        number: u64,
+        notices: mpsc::UnboundedSender<Notice>,
+        settings: &Settings,
+        now: Moment,
+    ) -> Self {
         Self {
             principal,
+            number,
+            notices,
             lease: ArcSwapOption::empty(),
             used: AtomicU64::new(now.as_nanos()),
-            due: AtomicU64::new(0),
             landed: watch::Sender::default(),
             flight: Mutex::new(Flight {
                 in_air: false,
@@ -206,5 +215,12 @@ impl Slot {
 
     fn proofs(&self) -> MutexGuard<'_, Vec<Weak<Proof>>> {
         self.proofs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // Without a receiver the broker is gone, too.
+        let _ = self.notices.send(Notice::Gone(self.number, self.principal.clone()));
     }
 }
