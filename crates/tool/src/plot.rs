@@ -1,16 +1,85 @@
-//! `seawall plot`.
+//! `seawall plot`: results as one offline HTML page or as one SVG picture.
 
 use std::process::ExitCode;
 
+use anyhow::bail;
+
+use crate::report::input::{self, Reading, Wake};
+use crate::report::output::Output;
+use crate::report::runs::Runs;
+use crate::report::series::Series;
+use crate::report::{complain, html, svg};
+
 /// Flags of `seawall plot`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Title of the page
+    #[arg(long, default_value = "Load report")]
+    title: String,
+    /// Most points per line; a run with more shows wider intervals
+    #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS)]
+    threshold: usize,
+    /// Where to write it; a name that ends in .svg makes a picture
+    #[arg(long, value_name = "FILE", default_value = "stdout")]
+    output: String,
+    /// html or svg [default: by the output's name, else html]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Html,
+    Svg,
+}
+
+const HELP: &str = "\
+The page needs no network and no other file: percentile curve, response time, rate (offered,
+good, errors) and requests in flight over time, status codes, errors with counts, targets. Drag
+over a chart to zoom, click a line's name to hide it. The SVG holds the four charts.
+
+Every attack name in every file is a run of its own; several runs are drawn over each other,
+each from its own start, and compared in a table. No result needs to wait for another one, so
+lost or cut results leave no gap but their own. Memory does not depend on the run's length.
+
+Examples:
+  seawall plot results.gob > plot.html
+  seawall plot -title='new cache' -output=compare.html before.gob after.gob
+  seawall plot -output=latency.svg results.gob";
 
 /// Runs the command.
 ///
 /// # Errors
-/// Bad input, named.
+/// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not yet")
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let inputs = input::open(&args.files)?;
+    let mut output = Output::open(&args.output)?;
+    let mut reading = Reading::start(inputs, Runs::new(&args.files), input::reads_stdin(&args.files))?;
+    let problems = match reading.wait(None) {
+        Wake::Finished(problems) => problems,
+        Wake::Interrupted | Wake::Tick => Vec::new(),
+    };
+    let runs = reading.sum();
+    if runs.named().next().is_none() {
+        bail!("no results{}", problems.iter().map(|problem| format!(": {problem}")).collect::<String>());
+    }
+    output.write(&args.draw(&runs)?, false)?;
+    Ok(complain(&problems))
+}
+
+impl Args {
+    fn draw(&self, runs: &Runs) -> anyhow::Result<String> {
+        let by_name = if self.output.ends_with(".svg") { Format::Svg } else { Format::Html };
+        let series: Vec<Series> =
+            runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
+        match self.format.unwrap_or(by_name) {
+            Format::Html => html::render(&self.title, runs, series),
+            Format::Svg => Ok(svg::render(&self.title, &series)),
+        }
+    }
 }

@@ -10,8 +10,10 @@ pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod output;
 pub(crate) mod runs;
+pub(crate) mod scale;
 pub(crate) mod series;
 pub(crate) mod summary;
+pub(crate) mod svg;
 pub(crate) mod text;
 pub(crate) mod totals;
 pub(crate) mod words;
@@ -26,6 +28,7 @@ use self::hist::{Buckets, Histogram};
 use self::input::{Reading, Sink, Wake};
 use self::output::Output;
 use self::runs::Runs;
+use self::series::Series;
 use self::totals::Totals;
 use crate::go::Duration;
 
@@ -183,13 +186,17 @@ impl Sum {
     fn render(&self, kind: &Kind) -> anyhow::Result<String> {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
-            (Kind::Html, _, Some(runs)) => html::render("Load report", runs)?,
+            (Kind::Html, _, Some(runs)) => html::render("Load report", runs, drawn(runs))?,
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
             (Kind::HdrPlot, ..) => hdrplot::render(&self.totals),
             _ => text::render(&self.totals),
         })
     }
+}
+
+fn drawn(runs: &Runs) -> Vec<Series> {
+    runs.named().map(|(name, run)| Series::new(name, run, series::POINTS)).collect()
 }
 
 impl Sink for Sum {

@@ -22,8 +22,7 @@ struct Data<'a> {
 }
 
 /// The whole page.
-pub(crate) fn render(title: &str, runs: &Runs) -> anyhow::Result<String> {
-    let series: Vec<Series> = runs.named().map(|(name, run)| Series::new(name, run)).collect();
+pub(crate) fn render(title: &str, runs: &Runs, series: Vec<Series>) -> anyhow::Result<String> {
     let data = Data { title, subtitle: subtitle(runs), runs: series, words: WORDS };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::runs::{Run, Target};
 use super::totals::Totals;
 
-/// More points than this cannot be seen on a screen.
-const MAX_POINTS: usize = 300;
+/// More points than this cannot be told apart on a screen.
+pub(crate) const POINTS: usize = 300;
 
 /// One request more or less must not move a rate visibly: rows with fewer are put together, down to [`MIN_POINTS`].
 const ENOUGH: u64 = 100;
@@ -133,8 +133,8 @@ impl TargetFigures {
 
 impl Series {
     /// Draws nothing; computes everything that is drawn.
-    pub(crate) fn new(name: String, run: &Run) -> Self {
-        let timeline = readable(&run.timeline);
+    pub(crate) fn new(name: String, run: &Run, most_points: usize) -> Self {
+        let timeline = readable(&run.timeline, most_points);
         let time = Time::new(&timeline, &run.totals);
         let rows: Vec<Option<&Row>> = timeline.rows().collect();
         let offering = rows.iter().rposition(|row| row.is_some_and(|row| row.offered > 0)).unwrap_or(0);
@@ -193,10 +193,10 @@ fn errors(totals: &Totals) -> Vec<(String, Option<u64>)> {
 }
 
 /// The timeline with as few rows as the eye can use, and enough requests in each.
-fn readable(timeline: &Timeline) -> Timeline {
+fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
     let mut readable = timeline.clone();
     let requests: u64 = readable.rows().flatten().map(|row| row.offered).sum();
-    while readable.span() > MAX_POINTS
+    while readable.span() > most_points.max(2)
         || readable.span() > MIN_POINTS && requests < ENOUGH * readable.span() as u64
     {
         readable.double();

@@ -1,0 +1,255 @@
+//! The page's charts as one SVG picture, for documents that cannot run a script.
+//!
+//! Four panels: percentile curve, response time, rate and requests in flight over time. Light or dark follows the
+//! reader's system through the picture's own style. Scales and colours are those of `page/page.js`.
+
+use std::fmt::{self, Write};
+
+use super::scale::Scale;
+use super::series::Series;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 330.0;
+/// Space around the plotted area of a panel.
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 66.0;
+/// Space above the panels.
+const HEAD: f64 = 56.0;
+
+/// The whole picture.
+pub(crate) fn render(title: &str, runs: &[Series]) -> String {
+    let mut out = String::new();
+    // Formatting into memory cannot fail.
+    let _ = picture(&mut out, title, runs);
+    out
+}
+
+fn picture(out: &mut String, title: &str, runs: &[Series]) -> fmt::Result {
+    let (width, height) = (2.0 * WIDTH, HEAD + 2.0 * HEIGHT + 8.0);
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">"
+    )?;
+    writeln!(out, "<title>{}</title>\n<style>{STYLE}</style>", escaped(title))?;
+    writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>")?;
+    writeln!(out, "<text class=\"title\" x=\"24\" y=\"36\">{}</text>", escaped(title))?;
+    for (at, panel) in panels(runs).iter().enumerate() {
+        let (x, y) = ((at % 2) as f64 * WIDTH, HEAD + (at / 2) as f64 * HEIGHT);
+        writeln!(out, "<g transform=\"translate({x} {y})\">")?;
+        panel.draw(out, at)?;
+        writeln!(out, "</g>")?;
+    }
+    writeln!(out, "</svg>")
+}
+
+/// Roles and their colours, as in `page/page.css`.
+const STYLE: &str = "\
+text{font:12px system-ui,sans-serif;fill:#5c6670}.title{font-size:20px;font-weight:600;fill:#1b1f24}\
+.name{font-size:14px;font-weight:600;fill:#1b1f24}.key{fill:#1b1f24}.paper{fill:#fcfcfb}\
+.grid{stroke:#edf0f2}.axis{stroke:#dfe3e7}path,.sample{fill:none;stroke-width:1.8;stroke-linejoin:round}\
+.c1{stroke:#1f6fd1}.c2{stroke:#c2570c}.c3{stroke:#17805a}.c4{stroke:#8a3fc0}.c5{stroke:#b3255a}.c6{stroke:#0d7f92}\
+.c7{stroke:#8a6d00}.c8{stroke:#5661d8}.bad{stroke:#c8283f}.plain{stroke:#7b8794;stroke-dasharray:5 4}\
+@media(prefers-color-scheme:dark){text{fill:#9ca7b2}.title,.name,.key{fill:#e7eaed}.paper{fill:#14171a}\
+.grid{stroke:#282e34}.axis{stroke:#343b42}.c1{stroke:#6aa9f7}.c2{stroke:#f0954f}.c3{stroke:#4fc596}.c4{stroke:#c08bf0}\
+.c5{stroke:#f07ba4}.c6{stroke:#4cc3d6}.c7{stroke:#d9b93c}.c8{stroke:#9aa3ff}.bad{stroke:#ff7a8a}.plain{stroke:#9aa5b1}}";
+
+struct Panel {
+    name: &'static str,
+    unit: &'static str,
+    below: &'static str,
+    x: Scale,
+    y: Scale,
+    lines: Vec<Line>,
+}
+
+struct Line {
+    name: String,
+    class: String,
+    points: Vec<(f64, Option<f64>)>,
+}
+
+fn panels(runs: &[Series]) -> [Panel; 4] {
+    let (since, times_name, rates_name) = if runs.len() == 1 {
+        ("time since the start", "Response time over time", "Rate over time")
+    } else {
+        ("time since the start of each run", "99 % response time over time", "Good answers over time")
+    };
+    let clock = Scale::clock(runs.iter().filter_map(|run| run.t.last()).fold(0.0, |a: f64, b| a.max(*b)));
+    let nines = runs.iter().filter_map(|run| run.curve.last()).fold(0.0, |a: f64, b| a.max(b.0));
+    let [curves, times, rates, flying] = lines(runs);
+    [
+        Panel {
+            name: "Response time by percentile",
+            unit: "response time",
+            below: "share of requests that were faster",
+            x: Scale::nines(nines),
+            y: Scale::times(values(&curves)),
+            lines: curves,
+        },
+        Panel {
+            name: times_name,
+            unit: "response time",
+            below: since,
+            x: clock.clone(),
+            y: Scale::times(values(&times)),
+            lines: times,
+        },
+        Panel {
+            name: rates_name,
+            unit: "requests per second",
+            below: since,
+            x: clock.clone(),
+            y: Scale::counts(values(&rates)),
+            lines: rates,
+        },
+        Panel {
+            name: "In flight over time",
+            unit: "requests in flight",
+            below: since,
+            x: clock,
+            y: Scale::counts(values(&flying)),
+            lines: flying,
+        },
+    ]
+}
+
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
+    lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
+}
+
+/// Lines of the four panels. One run shows its quantiles and outcomes, several show one line each.
+fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
+    let of = |pick: fn(&Series) -> Vec<(f64, Option<f64>)>| {
+        let line = |(at, run): (usize, &Series)| Line::new(&run.name, &format!("c{}", at % 8 + 1), pick(run));
+        runs.iter().enumerate().map(line).collect::<Vec<_>>()
+    };
+    let curve = |run: &Series| run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect();
+    let flying =
+        |run: &Series| run.t.iter().copied().zip(run.inflight.iter().map(|open| Some(*open))).collect();
+    let [run] = runs else {
+        return [of(curve), of(|run| times(run, &run.p99)), of(|run| rates(run, &run.good)), of(flying)];
+    };
+    let quantiles = [("99 %", "c2", &run.p99), ("90 %", "c6", &run.p90), ("median", "c1", &run.p50)];
+    let outcomes =
+        [("good", "c3", &run.good), ("errors", "bad", &run.bad), ("offered", "plain", &run.offered)];
+    [
+        vec![Line::new("all requests", "c1", curve(run))],
+        quantiles.map(|(name, class, values)| Line::new(name, class, times(run, values))).into(),
+        outcomes.map(|(name, class, values)| Line::new(name, class, rates(run, values))).into(),
+        vec![Line::new("in flight", "c4", flying(run))],
+    ]
+}
+
+fn times(run: &Series, values: &[Option<i64>]) -> Vec<(f64, Option<f64>)> {
+    run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
+}
+
+fn rates(run: &Series, values: &[Option<f64>]) -> Vec<(f64, Option<f64>)> {
+    run.t.iter().copied().zip(values.iter().copied()).collect()
+}
+
+impl Line {
+    fn new(name: &str, class: &str, points: Vec<(f64, Option<f64>)>) -> Self {
+        Self { name: name.to_owned(), class: class.to_owned(), points }
+    }
+}
+
+impl Panel {
+    fn draw(&self, out: &mut String, at: usize) -> fmt::Result {
+        self.grid(out)?;
+        let (wide, high) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+        writeln!(
+            out,
+            "<clipPath id=\"p{at}\"><rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{wide}\" height=\"{:.1}\"/></clipPath>",
+            TOP - 4.0,
+            high + 6.0
+        )?;
+        writeln!(out, "<g clip-path=\"url(#p{at})\">")?;
+        self.lines.iter().try_for_each(|line| self.path(out, line))?;
+        writeln!(out, "</g>")?;
+        self.legend(out)
+    }
+
+    fn place(&self, x: f64, y: f64) -> (f64, f64) {
+        let (wide, high) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
+        (LEFT + self.x.share(x) * wide, TOP + (1.0 - self.y.share(y)) * high)
+    }
+
+    fn grid(&self, out: &mut String) -> fmt::Result {
+        let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        writeln!(out, "<text class=\"name\" x=\"24\" y=\"24\">{}</text>", self.name)?;
+        writeln!(out, "<text x=\"24\" y=\"46\">{}</text>", self.unit)?;
+        for (value, label) in &self.y.ticks {
+            let (_, y) = self.place(0.0, *value);
+            writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>")?;
+            writeln!(
+                out,
+                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+                LEFT - 8.0,
+                y + 4.0
+            )?;
+        }
+        let mut taken = f64::MIN;
+        for (value, label) in &self.x.ticks {
+            let (x, _) = self.place(*value, self.y.low());
+            writeln!(out, "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{base}\"/>")?;
+            // A label that would touch its neighbour is left out; its line stays.
+            let half = label.chars().count() as f64 * 3.4;
+            if x - half > taken + 8.0 {
+                writeln!(
+                    out,
+                    "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+                    base + 17.0
+                )?;
+                taken = x + half;
+            }
+        }
+        writeln!(out, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{base}\" y2=\"{base}\"/>")?;
+        writeln!(out, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", base + 36.0, self.below)
+    }
+
+    /// A line breaks where a value is missing.
+    fn path(&self, out: &mut String, line: &Line) -> fmt::Result {
+        write!(out, "<path class=\"{}\" d=\"", line.class)?;
+        let mut command = 'M';
+        for (x, y) in &line.points {
+            let Some(y) = y.filter(|y| self.y.has(*y)) else {
+                command = 'M';
+                continue;
+            };
+            let (px, py) = self.place(*x, y);
+            write!(out, "{command}{px:.1} {py:.1}")?;
+            command = 'L';
+        }
+        writeln!(out, "\"/>")
+    }
+
+    fn legend(&self, out: &mut String) -> fmt::Result {
+        let (mut x, y) = (LEFT, HEIGHT - 16.0);
+        for line in &self.lines {
+            let name: String = line.name.chars().take(24).collect();
+            let width = 40.0 + name.chars().count() as f64 * 6.8;
+            if x + width > WIDTH {
+                return writeln!(out, "<text x=\"{x:.0}\" y=\"{y}\">…</text>");
+            }
+            writeln!(
+                out,
+                "<line class=\"sample {}\" x1=\"{x:.0}\" x2=\"{:.0}\" y1=\"{y2}\" y2=\"{y2}\"/>",
+                line.class,
+                x + 22.0,
+                y2 = y - 4.0
+            )?;
+            writeln!(out, "<text class=\"key\" x=\"{:.0}\" y=\"{y}\">{}</text>", x + 28.0, escaped(&name))?;
+            x += width;
+        }
+        Ok(())
+    }
+}
+
+/// Text as it may stand between tags; control characters have no place in XML at all.
+fn escaped(text: &str) -> String {
+    let clean: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
