@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
-use seawall_core::{Clock, Lease, Moment, Pod, Principal};
+use seawall_core::{Clock, Lease, Moment, Principal};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::counters::Counters;
 use crate::credential::Credential;
 use crate::exchange::{Exchange, ExchangeError, Fault, Issued};
 use crate::holder::{Holder, HolderSpec};
@@ -17,6 +17,7 @@ use crate::schedule::{self, Notice, Watcher};
 use crate::settings::Settings;
 use crate::slot::{Boarding, Slot};
 use crate::unavailable::Unavailable;
+use crate::view::PrincipalView;
 
 /// The broker; cheap to clone. Its renewals end with its last clone and last [`Holder`].
 #[derive(Clone, Debug)]
@@ -115,7 +116,7 @@ impl Broker {
             Boarding::Remembered(error) => return Err(Unavailable::Failed(error)),
             Boarding::Refused(unavailable) => return Err(unavailable),
             Boarding::Join(landing) => {
-                self.0.counters.coalesced.fetch_add(1, Ordering::Relaxed);
+                self.0.counters.coalesced();
                 landing
             }
             Boarding::Start(landing) => {
@@ -218,7 +219,7 @@ impl Inner {
         self.counters.succeeded(lane);
         let Issued { credential, lifetime } = issued;
         if !self.settings.floor.is_reachable_with(lifetime) {
-            self.counters.below_floor.fetch_add(1, Ordering::Relaxed);
+            self.counters.below_floor();
             tracing::warn!(
                 workload = %slot.principal.workload,
                 lifetime_seconds = lifetime.as_secs(),
@@ -273,103 +274,5 @@ impl Inner {
                 self.look_again(slot, (now + self.settings.retry_first).min(lease.expires));
             }
         }
-    }
-}
-
-/// What happened so far; read by metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    first: AtomicU64,
-    renewals: AtomicU64,
-    failures: [AtomicU64; Fault::ALL.len()],
-    coalesced: AtomicU64,
-    evicted: AtomicU64,
-    misses_refused: AtomicU64,
-    below_floor: AtomicU64,
-}
-
-impl Counters {
-    fn succeeded(&self, lane: Lane) {
-        let counter = match lane {
-            Lane::First => &self.first,
-            Lane::Renewal => &self.renewals,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn failed(&self, fault: Fault) {
-        self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn evicted(&self) {
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn misses_refused(&self) {
-        self.misses_refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Chains of upstream calls by what they came to: `first`, `renewal`, and each fault.
-    pub fn calls(&self) -> Vec<(&'static str, u64)> {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut rows = vec![("first", read(&self.first)), ("renewal", read(&self.renewals))];
-        rows.extend(Fault::ALL.iter().map(|fault| (fault.name(), read(&self.failures[*fault as usize]))));
-        rows
-    }
-
-    /// Requests that waited for a call which somebody else had started.
-    pub fn coalesced_total(&self) -> u64 {
-        self.coalesced.load(Ordering::Relaxed)
-    }
-
-    /// Credentials dropped because a pod asked for too many different ones.
-    pub fn evicted_total(&self) -> u64 {
-        self.evicted.load(Ordering::Relaxed)
-    }
-
-    /// Misses refused because a pod asked too fast.
-    pub fn misses_refused_total(&self) -> u64 {
-        self.misses_refused.load(Ordering::Relaxed)
-    }
-
-    /// Credentials issued with a life too short for the floor.
-    pub fn below_floor_total(&self) -> u64 {
-        self.below_floor.load(Ordering::Relaxed)
-    }
-}
-
-/// One principal as `/debug/pods` and the metrics see it; never its credential.
-#[derive(Clone, Debug)]
-pub struct PrincipalView {
-    /// Who.
-    pub principal: Principal,
-    /// The pods that use it.
-    pub pods: Vec<Pod>,
-    /// Issued, expiry, and when renewal is due; `None` while nothing is held.
-    pub times: Option<(Moment, Moment, Moment)>,
-    /// When it was last asked for.
-    pub used: Moment,
-    /// Whether a call is in the air.
-    pub in_air: bool,
-    /// What the last call failed with, if it failed.
-    pub failure: Option<ExchangeError>,
-}
-
-impl PrincipalView {
-    fn of(slot: &Slot) -> Self {
-        let (in_air, failure) = slot.state();
-        Self {
-            principal: slot.principal.clone(),
-            pods: slot.pods(),
-            times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
-            used: slot.used(),
-            in_air,
-            failure,
-        }
-    }
-
-    /// Life left at `now`, if anything is held.
-    pub fn remaining(&self, now: Moment) -> Option<Duration> {
-        self.times.map(|(_, expires, _)| expires.since(now))
     }
 }

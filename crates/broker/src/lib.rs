@@ -6,6 +6,7 @@
 //! runtime and pass one limiter. The broker knows no HTTP and no address of a pod; how a cloud is asked is an [`Exchange`].
 
 mod broker;
+mod counters;
 mod credential;
 mod exchange;
 pub mod google;
@@ -15,10 +16,13 @@ mod schedule;
 mod settings;
 mod slot;
 mod unavailable;
+mod view;
 
-pub use broker::{Broker, Counters, PrincipalView};
+pub use broker::Broker;
+pub use counters::Counters;
 pub use credential::{Credential, CredentialError};
 pub use exchange::{Exchange, ExchangeError, ExchangeFuture, Fault, Issued};
 pub use holder::{Changes, Holder, HolderSpec};
 pub use settings::Settings;
 pub use unavailable::Unavailable;
+pub use view::PrincipalView;

@@ -1,0 +1,44 @@
+//! What operators may see of a principal.
+
+use std::time::Duration;
+
+use seawall_core::{Moment, Pod, Principal};
+
+use crate::exchange::ExchangeError;
+use crate::slot::Slot;
+
+/// One principal as `/debug/pods` and the metrics see it; never its credential.
+#[derive(Clone, Debug)]
+pub struct PrincipalView {
+    /// Who.
+    pub principal: Principal,
+    /// The pods that use it.
+    pub pods: Vec<Pod>,
+    /// Issued, expiry, and when renewal is due; `None` while nothing is held.
+    pub times: Option<(Moment, Moment, Moment)>,
+    /// When it was last asked for.
+    pub used: Moment,
+    /// Whether a call is in the air.
+    pub in_air: bool,
+    /// What the last call failed with, if it failed.
+    pub failure: Option<ExchangeError>,
+}
+
+impl PrincipalView {
+    pub(crate) fn of(slot: &Slot) -> Self {
+        let (in_air, failure) = slot.state();
+        Self {
+            principal: slot.principal.clone(),
+            pods: slot.pods(),
+            times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
+            used: slot.used(),
+            in_air,
+            failure,
+        }
+    }
+
+    /// Life left at `now`, if anything is held.
+    pub fn remaining(&self, now: Moment) -> Option<Duration> {
+        self.times.map(|(_, expires, _)| expires.since(now))
+    }
+}
