@@ -1,4 +1,28 @@
-//! placeholder
+//! The load engine: HTTP at an exact rate, measured from the instant each request was due.
+//!
+//! Knows HTTP and no cloud. [`engine`] runs a [`engine::Plan`]: one thread per core, each with its own sockets, its own
+//! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
+//! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
+
+pub mod clock;
+mod connection;
+pub mod control;
+pub mod engine;
+mod exchange;
+pub mod fault;
+mod flights;
+mod poller;
+mod pool;
+pub mod rate;
+pub mod recorder;
+pub mod request;
+mod resolve;
+pub mod schedule;
+mod shard;
+mod socket;
+pub mod stats;
+pub mod supply;
+pub mod target;
 
 pub mod record;
 

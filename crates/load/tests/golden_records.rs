@@ -242,3 +242,36 @@ fn two_gob_streams_behind_each_other_are_one_input() {
     let twice = [include_bytes!("golden/results.gob"), &include_bytes!("golden/results.gob")[..]].concat();
     assert_eq!(decode(&twice).1, [golden(), golden()].concat());
 }
+
+/// Made by Go programs whose `Result` has fewer or more fields than vegeta 12.13's.
+#[test]
+fn results_of_older_and_newer_versions_are_read() {
+    let old = |code: u16, seconds: i64, latency_ns: i64, bytes_in: u64, error: &str| Record {
+        attack: "old".into(),
+        code,
+        timestamp: at(1_735_787_045_000_000_006 + seconds * 1_000_000_000, Zone::Utc),
+        latency_ns,
+        bytes_in,
+        error: error.into(),
+        ..Record::default()
+    };
+    let expected = vec![old(200, 0, 1500, 7, ""), old(500, 1, 2500, 8, "500 Internal Server Error")];
+    assert_eq!(decode(include_bytes!("golden/older.gob")).1, expected);
+    let new = |seq: u64, code: u16, latency_ns: i64| Record {
+        attack: "new".into(),
+        seq,
+        code,
+        timestamp: at(1_735_787_045_000_000_006, Zone::Utc),
+        latency_ns,
+        ..Record::default()
+    };
+    assert_eq!(decode(include_bytes!("golden/newer.gob")).1, [new(41, 201, 1500), new(42, 204, 0)]);
+}
+
+#[test]
+fn gobs_of_something_else_are_refused_by_name() {
+    let mut decoder = Decoder::detect(&include_bytes!("golden/foreign.gob")[..]).unwrap();
+    let error = decoder.decode(&mut Record::default()).unwrap_err();
+    let expected = "not results in gob, JSON or CSV: damaged gob: the values are not results";
+    assert_eq!(error.to_string(), format!("{expected} (at byte 15, after 0 records)"));
+}

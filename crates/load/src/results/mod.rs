@@ -14,7 +14,6 @@ mod csv;
 mod decode;
 mod gob;
 mod json;
-pub mod law;
 mod merge;
 mod mime;
 pub mod rfc3339;

@@ -8,3 +8,5 @@ for set in "" headers.; do
 	vegeta encode -to json "${set}results.gob" >"${set}results.json"
 	vegeta encode -to csv "${set}results.gob" >"${set}results.csv"
 done
+# Results of an older and a newer vegeta, and of something else; needs no module.
+go run versions.go .

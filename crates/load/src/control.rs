@@ -1,0 +1,166 @@
+//! What the threads of a run share: a command, the current arrivals, and gauges that each thread writes alone.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::clock::{Nanos, RunClock, SECOND};
+use crate::poller::Waker;
+use crate::rate::Rate;
+use crate::schedule::Arrivals;
+
+/// What the threads are told. Only ever rises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Command {
+    Run,
+    /// Send nothing more, wait for what is in flight.
+    Drain,
+    /// End now.
+    Abort,
+}
+
+/// Read by every thread each turn; written a few times in a run.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    command: AtomicU8,
+    /// When the first command came, in run time; `u64::MAX` before.
+    commanded_at: AtomicU64,
+    revision: AtomicU64,
+    /// A lock, because arrivals change as a whole and rarely; threads take it only when the revision has moved.
+    arrivals: Mutex<Arc<Arrivals>>,
+    wakers: Vec<Waker>,
+    clock: RunClock,
+    pub(crate) gauges: Vec<Gauges>,
+}
+
+/// What one thread says of itself ten times a second. One cache line each: no thread's store slows another's.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Gauges {
+    in_flight: AtomicUsize,
+    connections: AtomicUsize,
+}
+
+impl Gauges {
+    pub(crate) fn publish(&self, in_flight: usize, connections: usize) {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+        self.connections.store(connections, Ordering::Relaxed);
+    }
+}
+
+/// Changes of rate take effect this much later, so that every thread knows before.
+const NOTICE: Nanos = SECOND / 20;
+
+impl Shared {
+    pub(crate) fn new(arrivals: Arc<Arrivals>, wakers: Vec<Waker>, clock: RunClock) -> Self {
+        let gauges = wakers.iter().map(|_| Gauges::default()).collect();
+        Self {
+            command: AtomicU8::new(Command::Run as u8),
+            commanded_at: AtomicU64::new(u64::MAX),
+            revision: AtomicU64::new(0),
+            arrivals: Mutex::new(arrivals),
+            wakers,
+            clock,
+            gauges,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn commanded(&self) -> Command {
+        match self.command.load(Ordering::Relaxed) {
+            0 => Command::Run,
+            1 => Command::Drain,
+            _ => Command::Abort,
+        }
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        self.commanded_at.fetch_min(self.clock.now(), Ordering::Relaxed);
+        self.command.fetch_max(command as u8, Ordering::Relaxed);
+        self.wakers.iter().for_each(Waker::wake);
+    }
+
+    /// When the run was told to end, if it was.
+    pub(crate) fn commanded_at(&self) -> Option<Nanos> {
+        Some(self.commanded_at.load(Ordering::Relaxed)).filter(|&at| at != u64::MAX)
+    }
+
+    /// The arrivals, if they are not those of `revision`.
+    #[inline]
+    pub(crate) fn changed_arrivals(&self, revision: u64) -> Option<(u64, Arc<Arrivals>)> {
+        let current = self.revision.load(Ordering::Acquire);
+        (current != revision).then(|| (current, Arc::clone(&self.lock())))
+    }
+
+    pub(crate) fn arrivals(&self) -> Arc<Arrivals> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Arrivals>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_rate(&self, rate: Rate) -> bool {
+        let mut arrivals = self.lock();
+        let Arrivals::Open(schedule) = &**arrivals else { return false };
+        *arrivals = Arc::new(Arrivals::Open(schedule.changed(self.clock.now() + NOTICE, rate)));
+        self.revision.fetch_add(1, Ordering::Release);
+        drop(arrivals);
+        self.wakers.iter().for_each(Waker::wake);
+        true
+    }
+}
+
+/// Steers a run from outside. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control(pub(crate) Arc<Shared>);
+
+impl Control {
+    /// No new requests; those in flight are waited for.
+    pub fn drain(&self) {
+        self.0.command(Command::Drain);
+    }
+
+    /// The end: what is in flight is counted as aborted.
+    pub fn abort(&self) {
+        self.0.command(Command::Abort);
+    }
+
+    /// True once either was called.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.0.commanded() != Command::Run
+    }
+
+    /// Another rate from now on. False in a closed loop, which has none.
+    #[must_use]
+    pub fn set_rate(&self, rate: Rate) -> bool {
+        self.0.set_rate(rate)
+    }
+
+    /// The offered rate at this moment, in hits per second; none in a closed loop.
+    #[must_use]
+    pub fn offered(&self) -> Option<f64> {
+        match &*self.0.arrivals() {
+            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now())),
+            Arrivals::Closed => None,
+        }
+    }
+
+    /// Requests in flight, as of the last tenth of a second.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.0.gauges.iter().map(|gauges| gauges.in_flight.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Open connections, as of the last tenth of a second.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.gauges.iter().map(|gauges| gauges.connections.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Time since the run began.
+    #[must_use]
+    pub fn elapsed(&self) -> Nanos {
+        self.0.clock.now()
+    }
+}

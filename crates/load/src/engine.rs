@@ -1,0 +1,459 @@
+//! A run from its plan to its figures: starts the threads, adds up what they measured, ends with the last of them.
+//!
+//! The caller (the tool's `attack`, the search methods) describes a [`Plan`], gets a [`Running`], and takes a
+//! [`Tick`] per second from it until there is none. All rules of the run are values in the plan; nothing here reads
+//! flags, files or the terminal.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::{Nanos, RunClock, nanos};
+use crate::control::{Control, Shared};
+use crate::exchange::Keep;
+use crate::flights::Flights;
+use crate::pool::{Limits, Pool, Resolver};
+use crate::poller::Poller;
+use crate::recorder::{self, Batch, Recorder, WhenFull};
+use crate::request::{Origin, Style};
+use crate::resolve::{self, Question};
+use crate::results::{EncodeError, Format};
+use crate::schedule::{Arrivals, Cursor, Until};
+use crate::shard::{Harvest, Lengths, Progress, Rules, Shard, WhenBusy};
+use crate::socket::Address;
+use crate::stats::Stats;
+use crate::supply::{Feed, Source, Supply, feed_all};
+use crate::target::Mistake;
+
+/// Everything a run is.
+#[derive(Debug)]
+pub struct Plan {
+    /// Name of the attack in the records.
+    pub name: String,
+    /// What to send.
+    pub source: Source,
+    /// When to send it.
+    pub arrivals: Arrivals,
+    /// When to stop sending, apart from the schedule's own end and from [`Control`].
+    pub until: Until,
+    /// How much may be in flight, and what then.
+    pub in_flight: InFlight,
+    /// How requests travel.
+    pub travel: Travel,
+    /// How requests are framed.
+    pub style: Style,
+    /// Threads that send; no more are started than there are requests in flight or connections to share.
+    pub threads: usize,
+    /// Waits shorter than this are spun away instead of slept. Zero under a CPU quota.
+    pub spin: Duration,
+    /// Hits due before this are sent, and neither counted nor recorded.
+    pub warm_up: Duration,
+}
+
+/// The in-flight bound.
+#[derive(Debug, Clone, Copy)]
+pub struct InFlight {
+    /// Most requests in flight.
+    pub most: usize,
+    /// What happens to a hit that finds no room.
+    pub when_busy: WhenBusy,
+}
+
+/// How requests travel.
+#[derive(Debug, Clone)]
+pub struct Travel {
+    /// For a whole answer, from the send; none waits for ever.
+    pub timeout: Option<Duration>,
+    /// For a whole answer, from the intended instant.
+    pub deadline: Option<Duration>,
+    /// Redirects to follow; none takes a redirect as the answer.
+    pub redirects: Option<u32>,
+    /// Connections are used again.
+    pub keep_alive: bool,
+    /// Most connections per origin.
+    pub connections: usize,
+    /// Most idle connections per origin.
+    pub idle: usize,
+    /// Requests after which a connection is closed.
+    pub requests_per_connection: u64,
+    /// Age after which a connection is closed.
+    pub connection_age: Option<Duration>,
+    /// Source addresses, used in turn; none leaves it to the system.
+    pub sources: Vec<IpAddr>,
+    /// All connections go to this Unix socket.
+    pub unix_socket: Option<std::path::PathBuf>,
+}
+
+impl Default for Travel {
+    fn default() -> Self {
+        Self {
+            timeout: Some(Duration::from_secs(30)),
+            deadline: None,
+            redirects: Some(10),
+            keep_alive: true,
+            connections: usize::MAX,
+            idle: 10_000,
+            requests_per_connection: u64::MAX,
+            connection_age: None,
+            sources: Vec::new(),
+            unix_socket: None,
+        }
+    }
+}
+
+/// Where records go.
+pub struct Results {
+    /// How they are written.
+    pub format: Format,
+    /// Where to.
+    pub output: Box<dyn Write + Send>,
+    /// Bytes of each body to keep.
+    pub max_body: usize,
+    /// What a sender does when the output is slower than the run.
+    pub when_full: WhenFull,
+}
+
+/// Why a run did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system refused a thread or a descriptor.
+    #[error("the system refuses what a run needs: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The figures of one second, or of as long as the threads took to hand them over.
+#[derive(Debug)]
+pub struct Tick {
+    /// Time since the run began.
+    pub at: Nanos,
+    /// What was measured since the last tick.
+    pub stats: Stats,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// All that was measured.
+    pub total: Stats,
+    /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
+    /// loop.
+    pub scheduled: Option<u64>,
+    /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
+    pub scheduled_for: Nanos,
+    /// From the end of the warm-up to the end of the last thread.
+    pub elapsed: Nanos,
+    /// Records written, or why not all were.
+    pub written: Result<u64, EncodeError>,
+    /// A bad line in an input that was read during the run; the run ended there.
+    pub mistake: Option<Mistake>,
+    /// A command ended the run.
+    pub commanded: bool,
+    /// Threads that sent.
+    pub threads: usize,
+}
+
+/// Starts a run. The first hit is due some milliseconds later, when every thread is there.
+///
+/// # Errors
+/// [`StartError`]; nothing has been sent then.
+pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError> {
+    let threads = plan.threads.min(plan.in_flight.most).min(plan.travel.connections).max(1);
+    let known = known_addresses(&plan.source, &plan.travel);
+    let clock = RunClock::starting_in(MUSTER * threads as u32);
+    let pollers = (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
+    let arrivals = Arc::new(plan.arrivals.clone());
+    let wakers = pollers.iter().map(Poller::waker).collect();
+    let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock));
+    let keep = Keep {
+        location: plan.travel.redirects.is_some(),
+        record: results.as_ref().map(|results| results.max_body),
+    };
+    let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
+    let (supplies, mistake) = supplies(plan.source, plan.style, &pollers)?;
+    let (harvest_sender, harvest) = channel();
+    let mut crew = Crew {
+        size: threads,
+        clock,
+        shared,
+        known,
+        arrivals,
+        until: plan.until,
+        rules: rules(&plan.name, &plan.arrivals, plan.until, plan.in_flight, &plan.travel, plan.spin, plan.warm_up),
+        travel: plan.travel,
+        keep,
+        questions: resolve::spawn()?,
+        batches: writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full)),
+        harvest: harvest_sender,
+        spares: Vec::new(),
+        threads: Vec::new(),
+    };
+    for (poller, supply) in pollers.into_iter().zip(supplies) {
+        crew.enlist(poller, supply)?;
+    }
+    Ok(Running {
+        control: Control(crew.shared),
+        clock,
+        rules: crew.rules,
+        until: plan.until,
+        harvest,
+        spares: crew.spares,
+        alive: crew.threads.len(),
+        threads: crew.threads,
+        total: Stats::default(),
+        since_tick: Stats::default(),
+        handed_over: 0,
+        writer: writer.map(|writer| writer.thread),
+        mistake,
+    })
+}
+
+/// Time given to each thread to be there before the first hit is due.
+const MUSTER: Duration = Duration::from_millis(2);
+
+/// What every thread of a run gets its share of.
+struct Crew {
+    size: usize,
+    clock: RunClock,
+    shared: Arc<Shared>,
+    known: HashMap<Origin, Vec<Address>>,
+    arrivals: Arc<Arrivals>,
+    until: Until,
+    rules: Rules,
+    travel: Travel,
+    keep: Keep,
+    questions: Sender<Question>,
+    batches: Option<(Sender<Batch>, WhenFull)>,
+    harvest: Sender<Harvest>,
+    spares: Vec<Sender<Box<Stats>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Starts the next thread.
+    fn enlist(&mut self, poller: Poller, supply: Supply) -> io::Result<()> {
+        let index = self.threads.len();
+        let mut pool = Pool::new(poller, self.clock, &self.known, self.limits(index), self.keep, self.resolver());
+        pool.list(supply.listed());
+        let (spare_sender, spare) = channel();
+        // One box is on its way while the other is being filled.
+        let _ = spare_sender.send(Box::default());
+        self.spares.push(spare_sender);
+        let shard = Shard {
+            index,
+            clock: self.clock,
+            shared: Arc::clone(&self.shared),
+            rules: Rules { in_flight: share(self.rules.in_flight, index, self.size), ..self.rules.clone() },
+            cursor: Cursor::new(Arc::clone(&self.arrivals), self.until, index as u64, self.size as u64),
+            supply,
+            pool,
+            flights: Flights::new(),
+            stats: Box::default(),
+            lengths: Lengths::default(),
+            recorder: self.batches.as_ref().map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock)),
+            harvest: self.harvest.clone(),
+            spare,
+            progress: Progress::default(),
+        };
+        let thread = std::thread::Builder::new().name(format!("sender {index}"));
+        self.threads.push(thread.spawn(move || shard.run())?);
+        Ok(())
+    }
+
+    fn limits(&self, index: usize) -> Limits {
+        let travel = &self.travel;
+        Limits {
+            connections: share(travel.connections, index, self.size),
+            idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
+            requests: travel.requests_per_connection,
+            age: travel.connection_age.map_or(Nanos::MAX, nanos),
+            sources: travel.sources.clone(),
+        }
+    }
+
+    fn resolver(&self) -> Resolver {
+        let (reply, replies) = channel();
+        Resolver { questions: self.questions.clone(), reply, replies }
+    }
+}
+
+/// The part of a whole number that falls to one of several; no limit stays no limit.
+fn share(whole: usize, index: usize, of: usize) -> usize {
+    if whole == usize::MAX { whole } else { whole / of + usize::from(index < whole % of) }
+}
+
+fn rules(
+    name: &str,
+    arrivals: &Arrivals,
+    until: Until,
+    in_flight: InFlight,
+    travel: &Travel,
+    spin: Duration,
+    warm_up: Duration,
+) -> Rules {
+    let (closed, end) = match arrivals {
+        Arrivals::Closed => (true, until.after),
+        Arrivals::Open(schedule) => (false, schedule.end().unwrap_or(Nanos::MAX).min(until.after)),
+    };
+    Rules {
+        in_flight: in_flight.most,
+        when_busy: in_flight.when_busy,
+        timeout: travel.timeout.map_or(Nanos::MAX, nanos),
+        deadline: travel.deadline.map_or(Nanos::MAX, nanos),
+        warm_up: nanos(warm_up),
+        end,
+        redirects: travel.redirects,
+        spin: nanos(spin),
+        closed,
+        name: name.to_owned(),
+    }
+}
+
+/// The addresses of everything on the list, looked up before the clock starts.
+fn known_addresses(source: &Source, travel: &Travel) -> HashMap<Origin, Vec<Address>> {
+    let Source::List(list) = source else { return HashMap::new() };
+    let mut known = HashMap::new();
+    for request in list.requests() {
+        known.entry(request.origin.clone()).or_insert_with(|| match &travel.unix_socket {
+            Some(path) => vec![Address::Unix(path.clone())],
+            None => resolve::literal(&request.origin).map_or_else(|| resolve::lookup(&request.origin), |one| vec![one]),
+        });
+    }
+    known
+}
+
+/// A view of the source for each thread, and where to ask for the mistake that ended it.
+fn supplies(
+    source: Source,
+    style: Style,
+    pollers: &[Poller],
+) -> io::Result<(Vec<Supply>, Option<Receiver<Mistake>>)> {
+    let reader = match source {
+        Source::List(list) => return Ok((pollers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None)),
+        Source::Lazy(reader) => reader,
+    };
+    let (feeds, supplies): (Vec<_>, Vec<_>) = pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
+    let (sender, mistake) = channel();
+    std::thread::Builder::new().name("targets".into()).spawn(move || {
+        if let Err(mistake) = feed_all(reader, &feeds, style) {
+            // A run that has ended does not ask.
+            let _ = sender.send(mistake);
+        }
+    })?;
+    Ok((supplies, Some(mistake)))
+}
+
+/// The thread that writes records.
+struct Writer {
+    batches: Sender<Batch>,
+    when_full: WhenFull,
+    thread: JoinHandle<Result<u64, EncodeError>>,
+}
+
+impl Writer {
+    fn spawn(results: Results, control: Control) -> io::Result<Self> {
+        let (batches, receiver) = channel();
+        let when_full = results.when_full;
+        let thread = std::thread::Builder::new().name("results".into()).spawn(move || {
+            // Nobody reads the results any more: there is no point in going on.
+            recorder::write_all(&receiver, results.format, results.output, || control.drain())
+        })?;
+        Ok(Self { batches, when_full, thread })
+    }
+}
+
+/// A run that has been started.
+pub struct Running {
+    control: Control,
+    clock: RunClock,
+    rules: Rules,
+    until: Until,
+    harvest: Receiver<Harvest>,
+    spares: Vec<Sender<Box<Stats>>>,
+    alive: usize,
+    threads: Vec<JoinHandle<()>>,
+    total: Stats,
+    since_tick: Stats,
+    handed_over: usize,
+    writer: Option<JoinHandle<Result<u64, EncodeError>>>,
+    mistake: Option<Receiver<Mistake>>,
+}
+
+impl Running {
+    /// Steers the run.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Everything measured so far.
+    #[must_use]
+    pub fn total(&self) -> &Stats {
+        &self.total
+    }
+
+    /// Waits for the figures of the next second, or at most `patience`; `None` when the run has ended.
+    pub fn tick(&mut self, patience: Duration) -> Option<Tick> {
+        while self.alive > 0 {
+            match self.harvest.recv_timeout(patience) {
+                Ok(harvest) => self.take(harvest),
+                Err(RecvTimeoutError::Timeout) => return Some(self.cut()),
+                Err(RecvTimeoutError::Disconnected) => self.alive = 0,
+            }
+            if self.handed_over >= self.alive.max(1) {
+                return Some(self.cut());
+            }
+        }
+        None
+    }
+
+    fn cut(&mut self) -> Tick {
+        self.handed_over = 0;
+        Tick { at: self.clock.now(), stats: std::mem::take(&mut self.since_tick) }
+    }
+
+    fn take(&mut self, harvest: Harvest) {
+        let Harvest { shard, mut stats, last } = harvest;
+        self.since_tick.add(&stats);
+        self.total.add(&stats);
+        self.handed_over += 1;
+        self.alive -= usize::from(last);
+        stats.clear();
+        // A thread that has ended needs no empty box.
+        let _ = self.spares[shard].send(stats);
+    }
+
+    /// Waits for the end and sums up.
+    #[must_use]
+    pub fn finish(mut self) -> Outcome {
+        while self.tick(Duration::from_secs(1)).is_some() {}
+        let ended = self.clock.now();
+        let threads = self.threads.len();
+        // A thread that panicked has said so on standard error; its figures are missing and nothing else.
+        self.threads.drain(..).for_each(|thread| _ = thread.join());
+        let written = self.writer.take().map_or(Ok(0), |writer| {
+            writer.join().unwrap_or_else(|_| Err(io::Error::other("the results thread panicked").into()))
+        });
+        let end = self.control.0.commanded_at().unwrap_or(ended).min(self.rules.end).min(ended);
+        Outcome {
+            scheduled: self.scheduled(end),
+            scheduled_for: end.saturating_sub(self.rules.warm_up),
+            elapsed: ended.saturating_sub(self.rules.warm_up),
+            written,
+            mistake: self.mistake.and_then(|mistake| mistake.try_recv().ok()),
+            commanded: self.control.0.commanded_at().is_some(),
+            threads,
+            total: self.total,
+        }
+    }
+
+    fn scheduled(&self, end: Nanos) -> Option<u64> {
+        let arrivals = self.control.0.arrivals();
+        let Arrivals::Open(schedule) = &*arrivals else { return None };
+        let hits = |at| schedule.hits_before(at).min(self.until.hits);
+        Some(hits(end) - hits(self.rules.warm_up.min(end)))
+    }
+}

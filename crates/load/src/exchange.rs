@@ -1,0 +1,297 @@
+//! One HTTP/1.1 answer on its way in: bytes in, progress out. No socket, no clock.
+//!
+//! Called by the shard with whatever a read brought. Nothing is copied unless a head arrives in pieces, or the run
+//! keeps headers and bodies for its results.
+
+use seawall_wire::request::slots;
+use seawall_wire::{Body, BodyDecoder, Limits, Parsed, ResponseHead, parse_response};
+
+use crate::fault::Fault;
+use crate::record::{Headers, Record};
+
+/// A head may be larger than what the agent accepts: servers in the field set many cookies.
+const LIMITS: Limits = Limits { head: 64 * 1024, target: 0 };
+
+/// Informational answers before the real one; more are not an answer but a way to hold us.
+const MOST_INTERIM: u8 = 16;
+
+/// Where in an answer we are.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    stage: Stage,
+    /// The start of a head that came in pieces.
+    held: Vec<u8>,
+    interim: u8,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Head,
+    Body(BodyDecoder),
+}
+
+/// What the bytes so far amount to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Not the end.
+    More,
+    /// The answer is complete. False when bytes came after its end: the connection cannot be trusted further.
+    Done {
+        clean: bool,
+    },
+}
+
+/// What an answer said, as far as the run wants to know.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) keep_alive: bool,
+    pub(crate) bytes_in: u64,
+    /// Of a redirect that is to be followed.
+    pub(crate) location: Option<String>,
+    pub(crate) kept: Kept,
+}
+
+/// What a record needs of an answer; its buffers are used again for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) reason: String,
+    pub(crate) headers: Headers,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What to keep of answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Keep {
+    pub(crate) location: bool,
+    /// Headers, and so many bytes of the body; `None` keeps nothing.
+    pub(crate) record: Option<usize>,
+}
+
+impl Kept {
+    /// Fills the answer's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves
+    /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line.
+    pub(crate) fn move_into(&mut self, record: &mut Record, outcome: Result<u16, Fault>) {
+        use std::fmt::Write as _;
+        match outcome {
+            // Writing to a string cannot fail.
+            Err(fault) => _ = write!(record.error, "{fault}"),
+            Ok(status) => {
+                record.code = status;
+                std::mem::swap(&mut record.headers, &mut self.headers);
+                std::mem::swap(&mut record.body, &mut self.body);
+                if !record.is_success() {
+                    _ = write!(record.error, "{status} {}", self.reason);
+                }
+            }
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn clear(&mut self) {
+        self.status = 0;
+        self.keep_alive = false;
+        self.bytes_in = 0;
+        self.location = None;
+        self.kept.reason.clear();
+        self.kept.headers.clear();
+        self.kept.body.clear();
+    }
+
+    fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: Keep) {
+        self.status = head.status;
+        self.keep_alive = head.keep_alive;
+        if keep.location && matches!(head.status, 301 | 302 | 303 | 307 | 308) {
+            let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
+            self.location = named.map(|header| String::from_utf8_lossy(header.value).into_owned());
+        }
+        if keep.record.is_some() {
+            self.kept.reason.push_str(head.reason);
+            self.kept.headers.mark_present();
+            for header in head.headers {
+                self.kept.headers.push_canonical(header.name.as_bytes(), header.value);
+            }
+        }
+    }
+
+    pub(crate) fn data(&mut self, data: &[u8], keep: Keep) {
+        self.bytes_in += data.len() as u64;
+        if let Some(most) = keep.record {
+            let room = most.saturating_sub(self.kept.body.len());
+            self.kept.body.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) fn new() -> Self {
+        Self { stage: Stage::Head, held: Vec::new(), interim: 0 }
+    }
+
+    /// Ready for the next answer.
+    pub(crate) fn reset(&mut self) {
+        self.stage = Stage::Head;
+        self.held.clear();
+        self.interim = 0;
+    }
+
+    /// True when no byte of the answer has come.
+    pub(crate) fn is_untouched(&self) -> bool {
+        matches!(self.stage, Stage::Head) && self.held.is_empty() && self.interim == 0
+    }
+
+    /// Takes the bytes of one read.
+    #[inline]
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        method: &str,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<Step, Fault> {
+        if !self.held.is_empty() {
+            return self.feed_joined(input, method, keep, answer);
+        }
+        let (step, taken) = self.advance(input, method, keep, answer)?;
+        if taken < input.len() && step == Step::More {
+            self.held.extend_from_slice(&input[taken..]);
+        }
+        Ok(step)
+    }
+
+    /// The slow way: a head that came in pieces.
+    fn feed_joined(&mut self, input: &[u8], method: &str, keep: Keep, answer: &mut Answer) -> Result<Step, Fault> {
+        let mut joined = std::mem::take(&mut self.held);
+        joined.extend_from_slice(input);
+        let (step, taken) = self.advance(&joined, method, keep, answer)?;
+        joined.drain(..taken);
+        self.held = joined;
+        Ok(step)
+    }
+
+    /// How far the bytes lead, and how many of them were taken.
+    fn advance(
+        &mut self,
+        bytes: &[u8],
+        method: &str,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<(Step, usize), Fault> {
+        let mut at = 0;
+        loop {
+            match &mut self.stage {
+                Stage::Head => match self.head(&bytes[at..], method, keep, answer)? {
+                    Some(taken) => at += taken,
+                    None => return Ok((Step::More, at)),
+                },
+                Stage::Body(decoder) => match decoder.decode(&bytes[at..])? {
+                    Body::Data(data, taken) => {
+                        answer.data(data, keep);
+                        at += taken;
+                    }
+                    Body::More(taken) => return Ok((Step::More, at + taken)),
+                    Body::End(taken) => {
+                        at += taken;
+                        return Ok((Step::Done { clean: at == bytes.len() }, at));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Takes one head, informational or final.
+    fn head(&mut self, bytes: &[u8], method: &str, keep: Keep, answer: &mut Answer) -> Result<Option<usize>, Fault> {
+        let mut slots = slots();
+        match parse_response(bytes, method, &mut slots, &LIMITS)? {
+            Parsed::Partial => Ok(None),
+            // 101 is final: nobody here asked for another protocol.
+            Parsed::Complete(head, taken) if head.status < 200 && head.status != 101 => {
+                self.interim += 1;
+                let too_many = self.interim > MOST_INTERIM;
+                if too_many { Err(seawall_wire::ResponseError::TooLarge.into()) } else { Ok(Some(taken)) }
+            }
+            Parsed::Complete(head, taken) => {
+                answer.begin(&head, keep);
+                self.stage = Stage::Body(BodyDecoder::new(head.framing));
+                Ok(Some(taken))
+            }
+        }
+    }
+
+    /// The server has closed its side: the end of the answer if its framing says so, else a fault.
+    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+        match &self.stage {
+            Stage::Body(decoder) if decoder.finish() => Ok(()),
+            Stage::Body(_) => Err(Fault::Cut),
+            Stage::Head if self.is_untouched() => Err(Fault::ClosedEarly),
+            Stage::Head => Err(Fault::Cut),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Keep = Keep { location: true, record: Some(usize::MAX) };
+
+    /// The answer that `bytes` make in pieces of `step`, and whether they end clean.
+    fn answer(bytes: &[u8], step: usize) -> Result<(Step, Answer), Fault> {
+        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
+        let mut last = Step::More;
+        for piece in bytes.chunks(step) {
+            assert_eq!(last, Step::More);
+            last = exchange.feed(piece, "GET", ALL, &mut answer)?;
+        }
+        if last == Step::More {
+            exchange.end()?;
+        }
+        Ok((last, answer))
+    }
+
+    #[test]
+    fn any_split_gives_the_same_answer() {
+        let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nx-a: b\r\n\
+            Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\nT: u\r\n\r\n";
+        for step in 1..=bytes.len() {
+            let (last, answer) = answer(bytes, step).unwrap();
+            assert_eq!(last, Step::Done { clean: true }, "{step}");
+            assert_eq!((answer.status, answer.bytes_in, answer.keep_alive), (404, 5, true), "{step}");
+            assert_eq!((answer.kept.reason.as_str(), answer.kept.body.as_slice()), ("Not Found", &b"abcde"[..]));
+            assert_eq!(answer.kept.headers.iter().last(), Some((&b"X-A"[..], &b"b"[..])));
+        }
+    }
+
+    #[test]
+    fn the_close_ends_a_body_only_where_it_may() {
+        assert_eq!(answer(b"HTTP/1.1 200 OK\r\n\r\nabc", 9).unwrap().1.bytes_in, 3);
+        assert_eq!(answer(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc", 9).unwrap_err(), Fault::Cut);
+        assert_eq!(answer(b"HTTP/1.1 20", 99).unwrap_err(), Fault::Cut);
+        assert_eq!(answer(b"", 1).unwrap_err(), Fault::ClosedEarly);
+    }
+
+    #[test]
+    fn bytes_after_the_end_spoil_the_connection_not_the_answer() {
+        let (last, answer) = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc", 99).unwrap();
+        assert_eq!((last, answer.bytes_in), (Step::Done { clean: false }, 1));
+    }
+
+    #[test]
+    fn endless_interim_answers_are_refused() {
+        let bytes = b"HTTP/1.1 102 Processing\r\n\r\n".repeat(17);
+        assert!(matches!(answer(&bytes, 7), Err(Fault::Head(_))));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_kept() {
+        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
+        let bytes = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nabcd";
+        exchange.feed(bytes, "GET", Keep { location: true, record: None }, &mut answer).unwrap();
+        assert_eq!((answer.location.as_deref(), answer.kept.body.len()), (Some("/x"), 0));
+        assert!(answer.kept.headers.is_absent());
+        let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
+        exchange.feed(bytes, "GET", Keep { location: false, record: Some(3) }, &mut answer).unwrap();
+        assert_eq!((answer.location, answer.kept.body.as_slice(), answer.bytes_in), (None, &b"abc"[..], 4));
+    }
+}

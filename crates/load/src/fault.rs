@@ -1,0 +1,206 @@
+//! Why a request failed: a closed set, so that counters, labels and error texts stay bounded whatever a server does.
+
+use std::fmt;
+use std::io;
+
+use seawall_wire::{ResponseError, body::BodyError};
+
+/// What became of a request that got no complete answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The name has no address.
+    Resolve,
+    /// No connection: the system's reason.
+    Connect(io::ErrorKind),
+    /// This side could not make a socket: out of files or ports.
+    Local(io::ErrorKind),
+    /// The TLS handshake or a record failed.
+    Tls,
+    /// A proxy refused the tunnel.
+    Proxy,
+    /// The connection broke while the request was on it.
+    Broken(io::ErrorKind),
+    /// The server closed the connection before the first byte of its answer.
+    ClosedEarly,
+    /// The server closed the connection within its answer.
+    Cut,
+    /// A response head that is no HTTP.
+    Head(ResponseError),
+    /// A body whose chunks are broken.
+    Body,
+    /// An HTTP/2 stream or connection error.
+    Http2,
+    /// More redirects than allowed.
+    Redirects,
+    /// A redirect to what is no URL of ours.
+    Location,
+    /// No complete answer within `-timeout` of the send.
+    Timeout,
+    /// No complete answer within `--deadline` of the intended instant.
+    Deadline,
+    /// Too late to be worth sending: `--deadline` had passed before there was room.
+    Shed,
+    /// Never sent, because the in-flight bound was reached and the policy is to drop.
+    Dropped,
+    /// Cut off by a second signal.
+    Aborted,
+}
+
+/// What a reader of figures tells apart. Latencies of one class never mix with another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Status 200 to 399.
+    Good,
+    /// Any other status.
+    Refused,
+    /// Given up by us: its latency is a lower bound.
+    TimedOut,
+    /// No complete answer for another reason.
+    Failed,
+}
+
+impl Class {
+    /// All, in the order of their discriminants.
+    pub const ALL: [Self; 4] = [Self::Good, Self::Refused, Self::TimedOut, Self::Failed];
+
+    /// The class of an answer.
+    #[must_use]
+    pub fn of_status(status: u16) -> Self {
+        if (200..400).contains(&status) { Self::Good } else { Self::Refused }
+    }
+
+    /// The word for it in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Refused => "refused",
+            Self::TimedOut => "timed out",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Fault {
+    /// How many kinds there are, details aside.
+    pub const KINDS: usize = NAMES.len();
+
+    /// The class it belongs to.
+    #[must_use]
+    pub fn class(self) -> Class {
+        match self {
+            Self::Timeout | Self::Deadline => Class::TimedOut,
+            _ => Class::Failed,
+        }
+    }
+
+    /// False when the request was never handed to a connection, so that it has no service time.
+    #[must_use]
+    pub fn was_sent(self) -> bool {
+        !matches!(self, Self::Shed | Self::Dropped)
+    }
+
+    /// Its place in [`Fault::KINDS`].
+    #[must_use]
+    pub fn kind(self) -> usize {
+        match self {
+            Self::Resolve => 0,
+            Self::Connect(_) => 1,
+            Self::Local(_) => 2,
+            Self::Tls => 3,
+            Self::Proxy => 4,
+            Self::Broken(_) => 5,
+            Self::ClosedEarly => 6,
+            Self::Cut => 7,
+            Self::Head(_) => 8,
+            Self::Body => 9,
+            Self::Http2 => 10,
+            Self::Redirects => 11,
+            Self::Location => 12,
+            Self::Timeout => 13,
+            Self::Deadline => 14,
+            Self::Shed => 15,
+            Self::Dropped => 16,
+            Self::Aborted => 17,
+        }
+    }
+
+    /// The name of a kind, for counters and labels.
+    #[must_use]
+    pub fn name(kind: usize) -> &'static str {
+        NAMES.get(kind).copied().unwrap_or("other")
+    }
+}
+
+const NAMES: [&str; 18] = [
+    "resolve", "connect", "local", "tls", "proxy", "broken", "closed-early", "cut", "head", "body", "http2",
+    "redirects", "location", "timeout", "deadline", "shed", "dropped", "aborted",
+];
+
+impl From<ResponseError> for Fault {
+    fn from(error: ResponseError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl From<BodyError> for Fault {
+    fn from(_: BodyError) -> Self {
+        Self::Body
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve => f.write_str("lookup: no such host"),
+            Self::Connect(kind) => write!(f, "connect: {kind}"),
+            Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
+            Self::Tls => f.write_str("tls: handshake or record refused"),
+            Self::Proxy => f.write_str("proxy: tunnel refused"),
+            Self::Broken(kind) => write!(f, "connection broken: {kind}"),
+            Self::ClosedEarly => f.write_str("EOF before the answer"),
+            Self::Cut => f.write_str("unexpected EOF within the answer"),
+            Self::Head(error) => write!(f, "{error}"),
+            Self::Body => f.write_str("malformed chunked body"),
+            Self::Http2 => f.write_str("http2: stream or connection error"),
+            Self::Redirects => f.write_str("stopped after too many redirects"),
+            Self::Location => f.write_str("redirect to an unusable location"),
+            Self::Timeout => f.write_str("timeout: no complete answer in time (counted from the send)"),
+            Self::Deadline => f.write_str("deadline: no complete answer in time (counted from the schedule)"),
+            Self::Shed => f.write_str("shed: its deadline passed before it could be sent"),
+            Self::Dropped => f.write_str("dropped: too many requests in flight"),
+            Self::Aborted => f.write_str("aborted: the run was ended before the answer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_place_and_name() {
+        let faults = [
+            Fault::Resolve,
+            Fault::Connect(io::ErrorKind::ConnectionRefused),
+            Fault::Local(io::ErrorKind::OutOfMemory),
+            Fault::Tls,
+            Fault::Proxy,
+            Fault::Broken(io::ErrorKind::ConnectionReset),
+            Fault::ClosedEarly,
+            Fault::Cut,
+            Fault::Head(ResponseError::Framing),
+            Fault::Body,
+            Fault::Http2,
+            Fault::Redirects,
+            Fault::Location,
+            Fault::Timeout,
+            Fault::Deadline,
+            Fault::Shed,
+            Fault::Dropped,
+            Fault::Aborted,
+        ];
+        let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
+        assert_eq!(kinds, (0..Fault::KINDS).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,224 @@
+//! The requests in flight on one thread, and which of them expires first.
+//!
+//! A table of fixed slots that are used again, buffers included, threaded by a list in order of expiry. Requests expire
+//! a constant time after their send, so a new one nearly always belongs at the list's end: adding, removing and finding
+//! the first cost a constant, whatever is in flight. Exact to the nanosecond where a timer wheel would round.
+
+use std::sync::Arc;
+
+use crate::clock::Nanos;
+use crate::exchange::Answer;
+use crate::request::Request;
+use crate::schedule::Hit;
+
+/// Names a slot and its present user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlightKey {
+    slot: u32,
+    generation: u32,
+}
+
+/// Which request is in flight.
+#[derive(Debug, Clone)]
+pub(crate) enum Which {
+    /// One of the run's list.
+    Listed(usize),
+    /// Its own: lazily read, filled from a template, or what a redirect made of one.
+    Own(Arc<Request>),
+}
+
+/// One request, from the instant the schedule handed it out to its outcome.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) hit: Hit,
+    pub(crate) which: Which,
+    /// Index of its target in the statistics.
+    pub(crate) target: usize,
+    pub(crate) sent: Nanos,
+    pub(crate) first_byte: Option<Nanos>,
+    /// When it is given up.
+    pub(crate) expires: Nanos,
+    /// Slot of its connection.
+    pub(crate) connection: Option<usize>,
+    pub(crate) redirects: u32,
+    pub(crate) retried: bool,
+    pub(crate) answer: Answer,
+}
+
+#[derive(Debug)]
+struct Slot {
+    flight: Flight,
+    generation: u32,
+    used: bool,
+    earlier: u32,
+    later: u32,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Flights {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    first: u32,
+    last: u32,
+}
+
+/// The end of a list.
+const NONE: u32 = u32::MAX;
+
+impl Flights {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE }
+    }
+
+    /// How many are in flight.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a slot.
+    pub(crate) fn insert(&mut self, hit: Hit, which: Which, target: usize, sent: Nanos, expires: Nanos) -> FlightKey {
+        let slot = self.free.pop().unwrap_or_else(|| self.grow());
+        let entry = &mut self.slots[slot as usize];
+        entry.used = true;
+        let flight = &mut entry.flight;
+        (flight.hit, flight.which, flight.target) = (hit, which, target);
+        (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
+        (flight.connection, flight.redirects, flight.retried) = (None, 0, false);
+        let generation = entry.generation;
+        self.link(slot);
+        FlightKey { slot, generation }
+    }
+
+    fn grow(&mut self) -> u32 {
+        let flight = Flight {
+            hit: Hit { seq: 0, due: 0 },
+            which: Which::Listed(0),
+            target: 0,
+            sent: 0,
+            first_byte: None,
+            expires: 0,
+            connection: None,
+            redirects: 0,
+            retried: false,
+            answer: Answer::default(),
+        };
+        self.slots.push(Slot { flight, generation: 0, used: false, earlier: NONE, later: NONE });
+        // The in-flight bound is far below 2^32; the engine checks it.
+        (self.slots.len() - 1) as u32
+    }
+
+    /// Gives the slot back. The flight's buffers stay in it.
+    pub(crate) fn remove(&mut self, key: FlightKey) {
+        self.unlink(key.slot);
+        let entry = &mut self.slots[key.slot as usize];
+        entry.used = false;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.flight.which = Which::Listed(0);
+        entry.flight.answer.clear();
+        self.free.push(key.slot);
+    }
+
+    /// The flight, unless its slot has another user by now.
+    pub(crate) fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
+        let entry = self.slots.get_mut(key.slot as usize)?;
+        (entry.used && entry.generation == key.generation).then_some(&mut entry.flight)
+    }
+
+    /// The flight of a key that its holder has not let go.
+    #[inline]
+    pub(crate) fn of(&mut self, key: FlightKey) -> &mut Flight {
+        &mut self.slots[key.slot as usize].flight
+    }
+
+    /// When the first one expires.
+    #[inline]
+    pub(crate) fn first_expiry(&self) -> Nanos {
+        self.slots.get(self.first as usize).map_or(Nanos::MAX, |slot| slot.flight.expires)
+    }
+
+    /// One that has expired by `now`.
+    pub(crate) fn expired(&self, now: Nanos) -> Option<FlightKey> {
+        self.any().filter(|_| self.first_expiry() <= now)
+    }
+
+    /// Any one, the first to expire.
+    pub(crate) fn any(&self) -> Option<FlightKey> {
+        let slot = self.slots.get(self.first as usize)?;
+        Some(FlightKey { slot: self.first, generation: slot.generation })
+    }
+
+    /// Puts a slot behind all that expire no later.
+    fn link(&mut self, slot: u32) {
+        let expires = self.slots[slot as usize].flight.expires;
+        let mut earlier = self.last;
+        while earlier != NONE && self.slots[earlier as usize].flight.expires > expires {
+            earlier = self.slots[earlier as usize].earlier;
+        }
+        let later = if earlier == NONE { self.first } else { self.slots[earlier as usize].later };
+        self.join(earlier, slot);
+        self.join(slot, later);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Slot { earlier, later, .. } = self.slots[slot as usize];
+        self.join(earlier, later);
+    }
+
+    /// Makes two slots neighbours; `NONE` is the end of the list on its side.
+    fn join(&mut self, earlier: u32, later: u32) {
+        match self.slots.get_mut(earlier as usize) {
+            Some(slot) => slot.later = later,
+            None => self.first = later,
+        }
+        match self.slots.get_mut(later as usize) {
+            Some(slot) => slot.earlier = earlier,
+            None => self.last = earlier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(flights: &mut Flights, expires: Nanos) -> FlightKey {
+        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, 0, expires)
+    }
+
+    fn drain(flights: &mut Flights) -> Vec<Nanos> {
+        std::iter::from_fn(|| {
+            let key = flights.any()?;
+            let expires = flights.of(key).expires;
+            flights.remove(key);
+            Some(expires)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn they_expire_in_order_whatever_the_order_they_came_in() {
+        let mut flights = Flights::new();
+        for expires in [5, 3, 9, 3, 1, 7] {
+            add(&mut flights, expires);
+        }
+        assert_eq!(flights.expired(0), None);
+        assert_eq!(flights.first_expiry(), 1);
+        assert_eq!(drain(&mut flights), [1, 3, 3, 5, 7, 9]);
+        assert_eq!((flights.len(), flights.first_expiry()), (0, Nanos::MAX));
+    }
+
+    #[test]
+    fn a_slot_is_used_again_under_another_key() {
+        let mut flights = Flights::new();
+        let first = add(&mut flights, 1);
+        let second = add(&mut flights, 2);
+        flights.remove(first);
+        let third = add(&mut flights, 3);
+        assert_eq!((third.slot, flights.len(), flights.slots.len()), (first.slot, 2, 2));
+        assert!(flights.get_mut(first).is_none());
+        assert!(flights.get_mut(second).is_some());
+        assert_eq!(drain(&mut flights), [2, 3]);
+    }
+}

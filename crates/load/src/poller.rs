@@ -1,0 +1,108 @@
+//! Readiness, a precise alarm and a wake-up call, over epoll(7), timerfd(2) and eventfd(2).
+//!
+//! Sockets are registered once, edge-triggered, and never touched again: a short read is the sign that a socket is
+//! drained (epoll(7), question 9). The alarm is a timerfd and not epoll's own timeout, because that one is in
+//! milliseconds before Linux 5.11 and subject to the timer slack after it; a timerfd is exact in both.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::AsFd;
+use rustix::io::{self, Errno};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::clock::{Nanos, RunClock};
+
+/// What became ready.
+pub(crate) use rustix::event::epoll::{Event, EventFlags};
+
+/// Tokens that are no socket's.
+const ALARM: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+
+/// Most events taken at once: between two events there is always a look at the schedule, but a batch also delays
+/// what became ready after it.
+const BATCH: usize = 256;
+
+/// One thread's view of readiness.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    alarm: OwnedFd,
+    wake: Arc<OwnedFd>,
+    clock: RunClock,
+    /// When the alarm rings; in the past when it has rung.
+    armed: Nanos,
+}
+
+/// Wakes a poller from another thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        // A full counter means that the poller is about to wake anyway.
+        let _ = io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Whether an event is a socket's, and whose.
+pub(crate) fn token(event: &Event) -> Option<u64> {
+    Some(event.data.u64()).filter(|&token| token < WAKE)
+}
+
+impl Poller {
+    pub(crate) fn new(clock: RunClock) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &alarm, epoll::EventData::new_u64(ALARM), edge)?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), edge)?;
+        Ok(Self { epoll, alarm, wake: Arc::new(wake), clock, armed: 0 })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.wake))
+    }
+
+    /// Room for one batch.
+    pub(crate) fn events() -> Vec<Event> {
+        Vec::with_capacity(BATCH)
+    }
+
+    /// Watches a socket until it is closed.
+    pub(crate) fn watch(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), flags)
+    }
+
+    /// What is ready now, without waiting.
+    pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.collect(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    /// Waits until something is ready, or until `until` or shortly before (an earlier alarm is left as it is).
+    pub(crate) fn wait(&mut self, events: &mut Vec<Event>, now: Nanos, until: Nanos) -> io::Result<()> {
+        if until < self.armed || self.armed <= now {
+            let value = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: self.clock.timespec(until),
+            };
+            timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &value)?;
+            self.armed = until;
+        }
+        self.collect(events, None)
+    }
+
+    fn collect(&mut self, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> io::Result<()> {
+        events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

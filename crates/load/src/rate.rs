@@ -1,0 +1,215 @@
+//! Rates and durations as vegeta's users write them: `50/1s`, `3/10s`, `1.5`, `700/m`; `1h2m3.5s`.
+//!
+//! A rate is kept as two whole numbers, so that a schedule made of it has no rounding of its own.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::clock::{Nanos, SECOND};
+
+/// So many hits in so many nanoseconds; neither is zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    hits: u64,
+    period: Nanos,
+}
+
+/// Why a text is no rate or no duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Not `N` or `N/unit`.
+    #[error("{0:?} is not a rate: expected N or N/unit, such as 50, 0.5/s, 3/10s or 700/m")]
+    Rate(String),
+    /// More than the engine's arithmetic holds.
+    #[error("{0:?} is too large: a rate has at most 2^40 hits and a period of at most 30 days")]
+    RateTooLarge(String),
+    /// Not a Go duration.
+    #[error("{0:?} is not a duration: expected a number with a unit, such as 300ms, 1.5h or 1m30s")]
+    Duration(String),
+}
+
+/// Largest parts: their products fit 128 bits with a fraction to spare, for runs of decades.
+const MOST_HITS: u64 = 1 << 40;
+const LONGEST_PERIOD: Nanos = 30 * 86_400 * SECOND;
+
+impl Rate {
+    /// `hits` in every `period`; `None` when either is zero or beyond the arithmetic.
+    #[must_use]
+    pub fn new(hits: u64, period: Nanos) -> Option<Self> {
+        let fits = (1..=MOST_HITS).contains(&hits) && (1..=LONGEST_PERIOD).contains(&period);
+        fits.then_some(Self { hits, period })
+    }
+
+    /// Hits in one [`Rate::period`].
+    #[must_use]
+    pub fn hits(self) -> u64 {
+        self.hits
+    }
+
+    /// Nanoseconds in which [`Rate::hits`] are due.
+    #[must_use]
+    pub fn period(self) -> Nanos {
+        self.period
+    }
+
+    /// Hits per second.
+    #[must_use]
+    pub fn per_second(self) -> f64 {
+        self.hits as f64 * SECOND as f64 / self.period as f64
+    }
+
+    /// The rate nearest to so many hits per second, to a thousandth of a hit.
+    #[must_use]
+    pub fn from_per_second(hits: f64) -> Option<Self> {
+        (hits.is_finite() && hits > 0.0).then(|| Self::new((hits * 1e3).round() as u64, 1000 * SECOND)).flatten()
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/s", self.per_second())
+    }
+}
+
+/// `-rate`: a number, or as fast as the in-flight bound allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// An open loop at this rate.
+    Exact(Rate),
+    /// `0` or `infinity`: a closed loop.
+    Unlimited,
+}
+
+impl FromStr for Pace {
+    type Err = Malformed;
+
+    /// vegeta's `-rate` (flags.go `rateFlag`), with fractions, and with `infinity` meaning what it says.
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::Rate(text.to_owned());
+        if text == "infinity" {
+            return Ok(Self::Unlimited);
+        }
+        let (number, unit) = text.split_once('/').unwrap_or((text, "1s"));
+        let (digits, scale) = decimal(number).ok_or_else(malformed)?;
+        let bare_unit = unit.starts_with(|c: char| c.is_ascii_alphabetic() || c == 'µ');
+        let period = duration(&if bare_unit { format!("1{unit}") } else { unit.to_owned() });
+        let period = period.ok().filter(|period| !period.is_zero()).ok_or_else(malformed)?;
+        if digits == 0 {
+            return Ok(Self::Unlimited);
+        }
+        let period = u64::try_from(period.as_nanos()).ok().and_then(|ns| ns.checked_mul(scale));
+        let rate = period.and_then(|period| Rate::new(digits, period));
+        rate.map(Self::Exact).ok_or_else(|| Malformed::RateTooLarge(text.to_owned()))
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        match text.parse()? {
+            Pace::Exact(rate) => Ok(rate),
+            Pace::Unlimited => Err(Malformed::Rate(text.to_owned())),
+        }
+    }
+}
+
+/// `1.50` as 150 and 100. At most nine digits after the point, where a nanosecond ends too.
+fn decimal(text: &str) -> Option<(u64, u64)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let fits = fraction.len() <= 9 && !(whole.is_empty() && fraction.is_empty());
+    let digits = format!("{whole}{fraction}");
+    let plain = fits && digits.bytes().all(|b| b.is_ascii_digit());
+    plain.then_some(())?;
+    Some((digits.parse().ok()?, 10u64.pow(fraction.len() as u32)))
+}
+
+/// Go's duration syntax (`time.ParseDuration`), not negative. A bare `0` needs no unit.
+///
+/// # Errors
+/// [`Malformed::Duration`].
+pub fn duration(text: &str) -> Result<Duration, Malformed> {
+    let malformed = || Malformed::Duration(text.to_owned());
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut total = 0u128;
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
+        let (number, tail) = rest.split_at(number_end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let (digits, scale) = decimal(number).ok_or_else(malformed)?;
+        let unit = unit_ns(unit).ok_or_else(malformed)?;
+        total += u128::from(digits) * u128::from(unit) / u128::from(scale);
+        rest = tail;
+    }
+    let ns = u64::try_from(total).ok().filter(|_| !text.is_empty()).ok_or_else(malformed)?;
+    Ok(Duration::from_nanos(ns))
+}
+
+/// Go's units (time/format.go `unitMap`): both spellings of micro are U+00B5 and U+03BC.
+fn unit_ns(unit: &str) -> Option<Nanos> {
+    Some(match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => SECOND,
+        "m" => 60 * SECOND,
+        "h" => 3_600 * SECOND,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(text: &str) -> Option<(u64, Nanos)> {
+        match text.parse() {
+            Ok(Pace::Exact(rate)) => Some((rate.hits, rate.period)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn rates_in_all_spellings() {
+        assert_eq!(exact("50"), Some((50, SECOND)));
+        assert_eq!(exact("50/1s"), Some((50, SECOND)));
+        assert_eq!(exact("3/10s"), Some((3, 10 * SECOND)));
+        assert_eq!(exact("700/m"), Some((700, 60 * SECOND)));
+        assert_eq!(exact("1.5"), Some((15, 10 * SECOND)));
+        assert_eq!(exact("0.5/ms"), Some((5, 10_000_000)));
+        assert_eq!(exact("1/1m30s"), Some((1, 90 * SECOND)));
+    }
+
+    #[test]
+    fn zero_and_infinity_are_unlimited_where_vegeta_runs_infinity_at_50() {
+        for text in ["0", "0/1s", "0.0", "infinity"] {
+            assert_eq!(text.parse(), Ok(Pace::Unlimited), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in ["", "/s", "5/", "5/0s", "-1", "5/x", "1e3", "5/-1s", ".", "1.0000000001"] {
+            assert!(matches!(text.parse::<Pace>(), Err(Malformed::Rate(_))), "{text}");
+        }
+        assert!(matches!("99999999999999".parse::<Pace>(), Err(Malformed::RateTooLarge(_))));
+    }
+
+    #[test]
+    fn durations_as_go_reads_them() {
+        let ns = |text| duration(text).map(|d| d.as_nanos());
+        assert_eq!(ns("0"), Ok(0));
+        assert_eq!(ns("300ms"), Ok(300_000_000));
+        assert_eq!(ns("1.5h"), Ok(5_400_000_000_000));
+        assert_eq!(ns("1m30s"), Ok(90_000_000_000));
+        assert_eq!(ns("2µs"), Ok(2_000));
+        for text in ["", "5", "s", "-1s", "1x", "1s ", "1..5s", "99999999999h"] {
+            assert!(ns(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Records on their way from the senders to the results: batches that are used again, and one thread that writes.
+//!
+//! A sender fills a [`Record`] in place and never touches the output. As many batches exist as [`BATCHES`] allows, so
+//! memory is bounded; what happens when the writer holds them all is the run's [`WhenFull`].
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use crate::clock::{Nanos, RunClock};
+use crate::record::Record;
+use crate::results::{EncodeError, Encoder, Format};
+
+/// Records in a batch, and bytes of bodies after which a batch is full anyway.
+const BATCH: usize = 256;
+const BATCH_BODIES: usize = 1 << 20;
+
+/// Batches per sender.
+const BATCHES: usize = 64;
+
+/// A buffer larger than this is given back to the system after use.
+const LARGE: usize = 64 << 10;
+
+/// What a sender does when every batch waits for the writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// Waits. No record is lost; the time is in the lag of what is sent late, and counted.
+    #[default]
+    Wait,
+    /// Goes on without the record. The schedule is kept; lost records are counted.
+    Drop,
+}
+
+/// Some records of one sender.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    records: Vec<Record>,
+    used: usize,
+    bodies: usize,
+    home: Sender<Batch>,
+}
+
+/// A sender's end.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    current: Option<Batch>,
+    full: Sender<Batch>,
+    empty: Receiver<Batch>,
+    home: Sender<Batch>,
+    made: usize,
+    when_full: WhenFull,
+    clock: RunClock,
+    /// Time spent waiting for the writer, and records lost to it.
+    pub(crate) stalled: Nanos,
+    pub(crate) lost: u64,
+}
+
+impl Recorder {
+    pub(crate) fn new(full: Sender<Batch>, when_full: WhenFull, clock: RunClock) -> Self {
+        let (home, empty) = channel();
+        Self { current: None, full, empty, home, made: 0, when_full, clock, stalled: 0, lost: 0 }
+    }
+
+    /// Has the next record filled.
+    #[inline]
+    pub(crate) fn record(&mut self, fill: impl FnOnce(&mut Record)) {
+        if self.current.is_none() {
+            self.current = self.batch();
+        }
+        let Some(batch) = &mut self.current else {
+            self.lost += 1;
+            return;
+        };
+        let record = &mut batch.records[batch.used];
+        fill(record);
+        batch.used += 1;
+        batch.bodies += record.body.len();
+        if batch.used == BATCH || batch.bodies >= BATCH_BODIES {
+            self.flush();
+        }
+    }
+
+    /// Hands over what there is, so that a reader of the results need not wait for a batch to fill.
+    pub(crate) fn flush(&mut self) {
+        if let Some(batch) = self.current.take_if(|batch| batch.used > 0) {
+            // The writer outlives the senders; if it is gone, so is the batch, and there may be another in its place.
+            if self.full.send(batch).is_err() {
+                self.made -= 1;
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Option<Batch> {
+        match self.empty.try_recv() {
+            Ok(batch) => return Some(batch),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return None,
+        }
+        if self.made < BATCHES {
+            self.made += 1;
+            let records = std::iter::repeat_with(Record::default).take(BATCH).collect();
+            return Some(Batch { records, used: 0, bodies: 0, home: self.home.clone() });
+        }
+        if self.when_full == WhenFull::Drop {
+            return None;
+        }
+        let since = self.clock.now();
+        let batch = self.empty.recv().ok();
+        self.stalled += self.clock.now() - since;
+        batch
+    }
+}
+
+/// Writes batches until the last sender is gone. An output that fails is reported once, and what comes after it is
+/// taken and thrown away, so that no sender waits for it.
+pub(crate) fn write_all(
+    batches: &Receiver<Batch>,
+    format: Format,
+    output: Box<dyn Write + Send>,
+    failed: impl FnOnce(),
+) -> Result<u64, EncodeError> {
+    let mut encoder = Encoder::new(format, io::BufWriter::with_capacity(LARGE, output));
+    let mut failed = Some(failed);
+    let mut outcome = Ok(0);
+    while let Ok(batch) = next(batches, &mut encoder) {
+        if let Ok(written) = &mut outcome {
+            match write(&mut encoder, &batch) {
+                Ok(()) => *written += batch.used as u64,
+                Err(error) => {
+                    outcome = Err(error);
+                    failed.take().into_iter().for_each(|failed| failed());
+                }
+            }
+        }
+        give_back(batch);
+    }
+    encoder.flush()?;
+    outcome
+}
+
+/// The next batch; what is buffered goes out before waiting for it.
+fn next(batches: &Receiver<Batch>, encoder: &mut Encoder<impl Write>) -> Result<Batch, TryRecvError> {
+    match batches.try_recv() {
+        Err(TryRecvError::Empty) => {
+            // An error comes back with the next write.
+            let _ = encoder.flush();
+            batches.recv().map_err(|_| TryRecvError::Disconnected)
+        }
+        other => other,
+    }
+}
+
+fn write(encoder: &mut Encoder<impl Write>, batch: &Batch) -> Result<(), EncodeError> {
+    batch.records[..batch.used].iter().try_for_each(|record| encoder.encode(record))
+}
+
+fn give_back(mut batch: Batch) {
+    for record in &mut batch.records[..batch.used] {
+        record.clear();
+        if record.body.capacity() > LARGE {
+            record.body = Vec::new();
+        }
+    }
+    (batch.used, batch.bodies) = (0, 0);
+    let home = batch.home.clone();
+    // Its sender may have ended.
+    let _ = home.send(batch);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_is_written_when_the_sender_waits() {
+        let (full, batches) = channel();
+        let mut recorder = Recorder::new(full, WhenFull::Wait, RunClock::start());
+        let writer = std::thread::spawn(move || {
+            write_all(&batches, Format::Csv, Box::new(io::sink()), || ()).unwrap()
+        });
+        let more_than_memory_holds = (BATCH * BATCHES * 3 + 7) as u64;
+        for seq in 0..more_than_memory_holds {
+            recorder.record(|record| record.seq = seq);
+        }
+        recorder.flush();
+        assert_eq!(recorder.lost, 0);
+        drop(recorder);
+        assert_eq!(writer.join().unwrap(), more_than_memory_holds);
+    }
+
+    #[test]
+    fn records_beyond_the_bound_are_counted_when_nobody_writes() {
+        let (full, _batches) = channel();
+        let mut recorder = Recorder::new(full, WhenFull::Drop, RunClock::start());
+        let room = (BATCH * BATCHES) as u64;
+        for seq in 0..room + 5 {
+            recorder.record(|record| record.seq = seq);
+        }
+        assert_eq!(recorder.lost, 5);
+    }
+
+    #[test]
+    fn a_broken_output_is_reported_once_and_senders_go_on() {
+        struct Broken;
+        impl Write for Broken {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (full, batches) = channel();
+        let mut reported = false;
+        let mut recorder = Recorder::new(full, WhenFull::Wait, RunClock::start());
+        let sender = std::thread::spawn(move || {
+            for seq in 0..(BATCH * BATCHES * 2) as u64 {
+                recorder.record(|record| record.seq = seq);
+            }
+        });
+        let outcome = write_all(&batches, Format::Gob, Box::new(Broken), || reported = true);
+        sender.join().unwrap();
+        assert!(outcome.is_err() && reported);
+    }
+}

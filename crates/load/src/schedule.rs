@@ -1,0 +1,522 @@
+//! When which hit is due: a closed form in integer nanoseconds, so that a run of any length never drifts.
+//!
+//! A [`Schedule`] is a [`Spacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`Stage`]s
+//! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
+//! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the shard asks
+//! [`Cursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
+//! does the rest.
+
+use std::sync::Arc;
+
+use crate::clock::{Nanos, SECOND};
+use crate::rate::Rate;
+
+/// A position counts hits in units of 2^-20, so that stages may meet within a hit.
+type Position = u64;
+const HIT: u32 = 20;
+const ONE: f64 = (1u64 << HIT) as f64;
+
+/// One stretch of a profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// The rate over the stage.
+    pub shape: Shape,
+    /// How long it lasts; `None` is without end, and whatever follows is never reached.
+    pub length: Option<Nanos>,
+}
+
+/// How the rate behaves within a stage.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shape {
+    /// One rate.
+    Hold(Rate),
+    /// From one rate to another, linearly over the stage.
+    Ramp {
+        /// At the start, in hits per second.
+        from: f64,
+        /// At the end, in hits per second.
+        to: f64,
+    },
+    /// A mean rate with a sine on top, starting at the mean and rising.
+    Sine {
+        /// Hits per second.
+        mean: f64,
+        /// At most the mean.
+        amplitude: f64,
+        /// One full swing.
+        period: Nanos,
+    },
+    /// Recorded offsets from the stage's start, ascending.
+    Replay(Arc<[Nanos]>),
+}
+
+/// How hits are spread over the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spacing {
+    /// One after the other, equally far apart.
+    #[default]
+    Even,
+    /// Exponential gaps, as many independent users make them. The seed makes the run repeatable.
+    Poisson(u64),
+    /// So many at the same instant.
+    Burst(u64),
+}
+
+/// What is due next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// This one, now.
+    Due(Hit),
+    /// Nothing before this instant.
+    Later(Nanos),
+    /// Nothing ever again.
+    Over,
+}
+
+/// One entry of the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// Number in the run, from 0.
+    pub seq: u64,
+    /// The intended instant.
+    pub due: Nanos,
+}
+
+/// The whole plan of a run's arrivals.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arrivals {
+    /// An open loop: hits are due by the clock, whatever became of the earlier ones.
+    Open(Schedule),
+    /// A closed loop: the next hit is due as soon as there is room for it.
+    Closed,
+}
+
+/// Stages one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    stages: Vec<Placed>,
+    spacing: Spacing,
+    end: Option<Nanos>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Placed {
+    shape: Shape,
+    start: Nanos,
+    length: Option<Nanos>,
+    /// Position at the start.
+    first: Position,
+}
+
+impl Schedule {
+    /// Stages in order.
+    #[must_use]
+    pub fn new(stages: Vec<Stage>, spacing: Spacing) -> Self {
+        let mut schedule = Self { stages: Vec::with_capacity(stages.len()), spacing, end: Some(0) };
+        for stage in stages {
+            schedule.push(stage);
+        }
+        schedule
+    }
+
+    /// One rate for ever.
+    #[must_use]
+    pub fn constant(rate: Rate, spacing: Spacing) -> Self {
+        Self::new(vec![Stage { shape: Shape::Hold(rate), length: None }], spacing)
+    }
+
+    fn push(&mut self, stage: Stage) {
+        let Some(start) = self.end else { return };
+        let first = self.position_at(start);
+        self.end = stage.length.map(|length| start.saturating_add(length));
+        self.stages.push(Placed { shape: stage.shape, start, length: stage.length, first });
+    }
+
+    /// When the last stage ends, if it does.
+    #[must_use]
+    pub fn end(&self) -> Option<Nanos> {
+        self.end
+    }
+
+    /// The same up to `at`, then `rate` for as long as the old schedule would have lasted.
+    #[must_use]
+    pub fn changed(&self, at: Nanos, rate: Rate) -> Self {
+        let mut changed = self.clone();
+        changed.stages.retain(|stage| stage.start < at);
+        if let Some(last) = changed.stages.last_mut() {
+            let cut = at - last.start;
+            last.length = Some(last.length.map_or(cut, |length| length.min(cut)));
+        }
+        changed.end = Some(at);
+        changed.push(Stage { shape: Shape::Hold(rate), length: self.end.map(|end| end.saturating_sub(at)) });
+        changed
+    }
+
+    /// The offered rate at an instant, in hits per second.
+    #[must_use]
+    pub fn rate_at(&self, at: Nanos) -> f64 {
+        match self.stages.iter().rev().find(|stage| stage.start <= at) {
+            Some(stage) if stage.length.is_none_or(|length| at - stage.start < length) => {
+                stage.shape.rate(at - stage.start, stage.length)
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// The highest rate of any stage, in hits per second.
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
+    }
+
+    /// How many hits are due before `at`, whatever their spacing would round it to.
+    #[must_use]
+    pub fn hits_before(&self, at: Nanos) -> u64 {
+        self.position_at(at).div_ceil(1 << HIT)
+    }
+
+    fn position_at(&self, at: Nanos) -> Position {
+        self.stages.iter().rev().find(|stage| stage.start <= at).map_or(0, |stage| {
+            let inside = (at - stage.start).min(stage.length.unwrap_or(Nanos::MAX));
+            stage.first.saturating_add(stage.shape.hits_until(inside, stage.length))
+        })
+    }
+
+    /// The instant of a position, looking for its stage from `hint` on.
+    fn instant(&self, position: Position, hint: &mut usize) -> Option<Nanos> {
+        while self.stages.get(*hint + 1).is_some_and(|next| next.first <= position) {
+            *hint += 1;
+        }
+        let stage = self.stages.get(*hint)?;
+        let inside = stage.shape.instant(position - stage.first, stage.length)?;
+        let within = stage.length.is_none_or(|length| inside < length);
+        within.then(|| stage.start.saturating_add(inside))
+    }
+}
+
+impl Shape {
+    fn rate(&self, at: Nanos, length: Option<Nanos>) -> f64 {
+        match self {
+            Self::Hold(rate) => rate.per_second(),
+            Self::Ramp { from, to } => from + (to - from) * at as f64 / length.unwrap_or(at.max(1)) as f64,
+            Self::Sine { mean, amplitude, period } => mean + amplitude * swing(at, *period).sin(),
+            Self::Replay(_) => self.hits_until(at, length) as f64 / ONE * SECOND as f64 / at.max(1) as f64,
+        }
+    }
+
+    fn peak(&self, length: Option<Nanos>) -> f64 {
+        match self {
+            Self::Hold(rate) => rate.per_second(),
+            Self::Ramp { from, to } => from.max(*to),
+            Self::Sine { mean, amplitude, .. } => mean + amplitude,
+            Self::Replay(_) => self.rate(length.unwrap_or(SECOND), length),
+        }
+    }
+
+    /// The integral of the rate from the stage's start.
+    fn hits_until(&self, at: Nanos, length: Option<Nanos>) -> Position {
+        let hits = match self {
+            Self::Hold(rate) => {
+                let scaled = (u128::from(at) * u128::from(rate.hits())) << HIT;
+                return u64::try_from(scaled / u128::from(rate.period())).unwrap_or(u64::MAX);
+            }
+            Self::Ramp { from, .. } => (from + self.rate(at, length)) / 2.0 * seconds(at),
+            Self::Sine { mean, amplitude, period } => sine_hits(seconds(at), *mean, *amplitude, seconds(*period)),
+            Self::Replay(offsets) => return (offsets.partition_point(|&offset| offset < at) as u64) << HIT,
+        };
+        (hits * ONE).round() as u64
+    }
+
+    /// The inverse of [`Shape::hits_until`]. Exact for a held rate, within a nanosecond or two for curves.
+    fn instant(&self, position: Position, length: Option<Nanos>) -> Option<Nanos> {
+        let hits = position as f64 / ONE;
+        let seconds = match self {
+            Self::Hold(rate) => {
+                let scaled = (u128::from(position) * u128::from(rate.period())) >> HIT;
+                return u64::try_from(scaled / u128::from(rate.hits())).ok();
+            }
+            Self::Replay(offsets) => return offsets.get(usize::try_from(position >> HIT).ok()?).copied(),
+            Self::Ramp { from, to } => ramp_instant(hits, *from, *to, seconds(length?)),
+            Self::Sine { mean, amplitude, period } => sine_instant(hits, *mean, *amplitude, seconds(*period)),
+        };
+        let ns = seconds * SECOND as f64;
+        (ns.is_finite() && ns < u64::MAX as f64).then(|| ns.round() as u64)
+    }
+}
+
+fn seconds(ns: Nanos) -> f64 {
+    ns as f64 / SECOND as f64
+}
+
+fn swing(at: Nanos, period: Nanos) -> f64 {
+    std::f64::consts::TAU * (at % period.max(1)) as f64 / period.max(1) as f64
+}
+
+/// Solves `from t + slope t^2 / 2 = hits` in the form that does not cancel when the slope is small.
+fn ramp_instant(hits: f64, from: f64, to: f64, length: f64) -> f64 {
+    let slope = (to - from) / length;
+    let root = (from * from + 2.0 * slope * hits).max(0.0).sqrt();
+    if hits == 0.0 { 0.0 } else { 2.0 * hits / (from + root) }
+}
+
+fn sine_hits(at: f64, mean: f64, amplitude: f64, period: f64) -> f64 {
+    let turn = std::f64::consts::TAU / period;
+    mean * at + amplitude / turn * (1.0 - (turn * at).cos())
+}
+
+/// Bisection between the two instants that bound the sine's share of the hits: monotone, so it always ends.
+fn sine_instant(hits: f64, mean: f64, amplitude: f64, period: f64) -> f64 {
+    let most = amplitude * period / std::f64::consts::PI;
+    let (mut low, mut high) = (((hits - most) / mean).max(0.0), hits / mean);
+    while high - low > 0.5 / SECOND as f64 {
+        let middle = f64::midpoint(low, high);
+        if middle <= low || middle >= high {
+            break;
+        }
+        if sine_hits(middle, mean, amplitude, period) < hits { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// When the schedule ends, beyond its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Until {
+    /// No hit is due at or after this instant.
+    pub after: Nanos,
+    /// No more hits than this.
+    pub hits: u64,
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Self { after: Nanos::MAX, hits: u64::MAX }
+    }
+}
+
+/// One thread's way through the arrivals: every n-th hit.
+#[derive(Debug)]
+pub struct Cursor {
+    arrivals: Arc<Arrivals>,
+    until: Until,
+    seq: u64,
+    stride: u64,
+    stage: usize,
+    gaps: Option<Gaps>,
+    due: Option<Nanos>,
+}
+
+impl Cursor {
+    /// The way of thread `index` of `stride`.
+    #[must_use]
+    pub fn new(arrivals: Arc<Arrivals>, until: Until, index: u64, stride: u64) -> Self {
+        let gaps = match &*arrivals {
+            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Gaps::new(*seed)),
+            _ => None,
+        };
+        let mut cursor = Self { arrivals, until, seq: index, stride, stage: 0, gaps, due: None };
+        cursor.skip_gaps(index + 1);
+        cursor.due = cursor.instant();
+        cursor
+    }
+
+    /// What is due at `now`. A hit is handed out once.
+    #[inline]
+    pub fn next(&mut self, now: Nanos) -> Next {
+        let Some(due) = self.due.filter(|_| self.seq < self.until.hits) else { return Next::Over };
+        let due = due.max(if self.is_closed() { now } else { 0 });
+        if due >= self.until.after {
+            return Next::Over;
+        }
+        if due > now {
+            return Next::Later(due);
+        }
+        let hit = Hit { seq: self.seq, due };
+        self.seq += self.stride;
+        self.skip_gaps(self.stride);
+        self.due = self.instant();
+        Next::Due(hit)
+    }
+
+    /// Goes on with other arrivals from the same hit.
+    pub fn replace(&mut self, arrivals: Arc<Arrivals>) {
+        self.arrivals = arrivals;
+        self.stage = 0;
+        self.due = self.instant();
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(*self.arrivals, Arrivals::Closed)
+    }
+
+    fn skip_gaps(&mut self, count: u64) {
+        if let Some(gaps) = &mut self.gaps {
+            gaps.skip(count);
+        }
+    }
+
+    fn instant(&mut self) -> Option<Nanos> {
+        let Arrivals::Open(schedule) = &*self.arrivals else { return Some(0) };
+        let position = match schedule.spacing {
+            Spacing::Even => self.seq << HIT,
+            Spacing::Burst(size) => (self.seq - self.seq % size.max(1)) << HIT,
+            Spacing::Poisson(_) => self.gaps.as_ref().map_or(0, |gaps| gaps.position),
+        };
+        schedule.instant(position, &mut self.stage)
+    }
+}
+
+/// The positions of a Poisson process of rate one. Every thread draws all of them and keeps its own: the arrivals
+/// are then the same for any number of threads, and sequence numbers follow time.
+#[derive(Debug)]
+struct Gaps {
+    random: fastrand::Rng,
+    position: Position,
+}
+
+impl Gaps {
+    fn new(seed: u64) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), position: 0 }
+    }
+
+    fn skip(&mut self, count: u64) {
+        for _ in 0..count {
+            let gap = -(1.0 - self.random.f64()).ln();
+            self.position = self.position.saturating_add((gap * ONE) as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    fn all(arrivals: &Arc<Arrivals>, until: Until, threads: u64) -> Vec<Hit> {
+        let mut hits: Vec<_> = (0..threads)
+            .flat_map(|index| {
+                let mut cursor = Cursor::new(Arc::clone(arrivals), until, index, threads);
+                std::iter::from_fn(move || match cursor.next(Nanos::MAX - 1) {
+                    Next::Due(hit) => Some(hit),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+            })
+            .collect();
+        hits.sort_by_key(|hit| hit.seq);
+        hits
+    }
+
+    fn open(stages: Vec<Stage>, spacing: Spacing) -> Arc<Arrivals> {
+        Arc::new(Arrivals::Open(Schedule::new(stages, spacing)))
+    }
+
+    fn stage(shape: Shape, seconds: u64) -> Stage {
+        Stage { shape, length: Some(seconds * SECOND) }
+    }
+
+    #[test]
+    fn a_constant_rate_makes_rate_times_duration_hits_however_many_threads_share_them() {
+        let until = Until { after: 10 * SECOND, ..Until::default() };
+        for text in ["50", "3/10s", "700000", "1/3s", "333/7s"] {
+            let arrivals = Arc::new(Arrivals::Open(Schedule::constant(rate(text), Spacing::Even)));
+            let one = all(&arrivals, until, 1);
+            let rate = rate(text);
+            let expected = (10 * SECOND * rate.hits()).div_ceil(rate.period());
+            assert_eq!(one.len() as u64, expected, "{text}");
+            assert_eq!(all(&arrivals, until, 3), one, "{text}");
+            assert!(one.iter().enumerate().all(|(i, hit)| hit.seq == i as u64));
+        }
+    }
+
+    #[test]
+    fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
+        let schedule = Schedule::constant(rate("3/s"), Spacing::Even);
+        let year = 365 * 86_400;
+        assert_eq!(schedule.instant((3 * year) << HIT, &mut 0), Some(year * SECOND));
+        assert_eq!(schedule.instant((3 * year + 1) << HIT, &mut 0), Some(year * SECOND + 333_333_333));
+    }
+
+    #[test]
+    fn a_ramp_makes_the_area_under_it_and_speeds_up() {
+        let hits = all(&open(vec![stage(Shape::Ramp { from: 0.0, to: 100.0 }, 10)], Spacing::Even), Until::default(), 1);
+        assert_eq!(hits.len(), 500);
+        assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
+        let first_half = hits.iter().filter(|hit| hit.due < 5 * SECOND).count();
+        assert_eq!(first_half, 125);
+    }
+
+    #[test]
+    fn a_falling_ramp_ends() {
+        let hits = all(&open(vec![stage(Shape::Ramp { from: 100.0, to: 0.0 }, 10)], Spacing::Even), Until::default(), 2);
+        assert_eq!(hits.len(), 500);
+    }
+
+    #[test]
+    fn a_sine_makes_its_mean_over_whole_periods() {
+        let shape = Shape::Sine { mean: 100.0, amplitude: 100.0, period: 2 * SECOND };
+        let hits = all(&open(vec![stage(shape, 10)], Spacing::Even), Until::default(), 1);
+        assert_eq!(hits.len(), 1000);
+        assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
+        let rising = hits.iter().filter(|hit| hit.due < SECOND).count();
+        assert_eq!(rising, 164, "mean plus 2/pi of the amplitude");
+    }
+
+    #[test]
+    fn stages_follow_each_other_and_fractions_of_hits_are_not_lost() {
+        let third = || stage(Shape::Hold(rate("10/3s")), 1);
+        let hits = all(&open(vec![third(), third(), third()], Spacing::Even), Until::default(), 1);
+        assert_eq!(hits.len(), 10);
+    }
+
+    #[test]
+    fn offsets_are_replayed_as_recorded() {
+        let offsets: Arc<[Nanos]> = [5, 5, 70].into();
+        let stages = vec![stage(Shape::Hold(rate("2")), 1), stage(Shape::Replay(offsets), 1)];
+        let due: Vec<_> = all(&open(stages, Spacing::Even), Until::default(), 2).iter().map(|hit| hit.due).collect();
+        assert_eq!(due, [0, SECOND / 2, SECOND + 5, SECOND + 5, SECOND + 70]);
+    }
+
+    #[test]
+    fn bursts_come_together_and_keep_the_rate() {
+        let until = Until { after: SECOND, ..Until::default() };
+        let hits = all(&open(vec![stage(Shape::Hold(rate("100")), 2)], Spacing::Burst(10)), until, 3);
+        assert_eq!(hits.len(), 100);
+        assert!(hits.iter().all(|hit| hit.due == hit.seq / 10 * SECOND / 10));
+    }
+
+    #[test]
+    fn poisson_arrivals_do_not_depend_on_the_threads_and_have_exponential_gaps() {
+        let arrivals = open(vec![stage(Shape::Hold(rate("1000")), 100)], Spacing::Poisson(7));
+        let one = all(&arrivals, Until::default(), 1);
+        assert_eq!(all(&arrivals, Until::default(), 4), one);
+        let gaps: Vec<f64> = one.windows(2).map(|pair| (pair[1].due - pair[0].due) as f64 / 1e6).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let above_mean = gaps.iter().filter(|&&gap| gap > 1.0).count() as f64 / gaps.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+        assert!((above_mean - (-1.0f64).exp()).abs() < 0.01, "{above_mean}");
+    }
+
+    #[test]
+    fn a_changed_rate_keeps_what_was_due_before() {
+        let before = Schedule::new(vec![stage(Shape::Hold(rate("10")), 10)], Spacing::Even);
+        let changed = before.changed(3 * SECOND, rate("100"));
+        let hits = all(&Arc::new(Arrivals::Open(changed.clone())), Until::default(), 1);
+        assert_eq!(hits.len(), 30 + 700);
+        assert_eq!(hits[29].due, 2_900_000_000);
+        assert_eq!(hits[31].due - hits[30].due, SECOND / 100);
+        assert!((changed.rate_at(5 * SECOND) - 100.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_closed_loop_is_always_due_until_it_is_over() {
+        let until = Until { after: SECOND, hits: 3 };
+        let mut cursor = Cursor::new(Arc::new(Arrivals::Closed), until, 1, 2);
+        assert_eq!(cursor.next(5), Next::Due(Hit { seq: 1, due: 5 }));
+        assert_eq!(cursor.next(6), Next::Over, "hits 0 and 2 are the other thread's");
+        let mut other = Cursor::new(Arc::new(Arrivals::Closed), until, 0, 2);
+        assert_eq!(other.next(SECOND), Next::Over);
+    }
+}

@@ -1,0 +1,586 @@
+//! The loop: one thread, its sockets, its share of the schedule, its figures.
+//!
+//! Three values meet here and know nothing of each other: the [`Cursor`] says which hit is due, the
+//! [`Rules`] say how long it may take and when the run is over, the [`Pool`] moves bytes. Open and closed loop,
+//! recorded or not, one target or many: the same few functions run. Nothing is shared with the other threads but
+//! [`Shared`], which is read.
+//!
+//! In the steady state a request costs one write, one read, two looks at the clock and a handful of histogram
+//! increments; nothing is allocated.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use crate::clock::{Nanos, RunClock, SECOND};
+use crate::control::{Command, Shared};
+use crate::fault::Fault;
+use crate::flights::{Flight, FlightKey, Flights};
+use crate::connection::Received;
+use crate::poller::{Event, EventFlags, Poller, token};
+use crate::pool::{Pool, Readiness, Want};
+use crate::record::{Record, Timestamp, Zone};
+use crate::recorder::Recorder;
+use crate::request::Request;
+use crate::schedule::{Cursor, Hit, Next};
+use crate::stats::{Finished, Stats, TARGETS};
+use crate::supply::{Pick, Supply};
+
+/// Due hits sent in one go before answers are looked at again.
+const BURST: usize = 64;
+
+/// How often results, gauges and commands are looked after.
+const TICK: Nanos = SECOND / 10;
+
+/// After the end of the schedule, hits that were due before it are sent for this long.
+const GRACE: Nanos = SECOND / 10;
+
+/// What a run allows, in this thread's share.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// Most requests in flight.
+    pub(crate) in_flight: usize,
+    pub(crate) when_busy: WhenBusy,
+    /// From the send.
+    pub(crate) timeout: Nanos,
+    /// From the intended instant.
+    pub(crate) deadline: Nanos,
+    /// Hits due before this are sent and not counted.
+    pub(crate) warm_up: Nanos,
+    /// When the schedule ends.
+    pub(crate) end: Nanos,
+    /// Redirects followed for one hit; `None` takes a redirect as the answer.
+    pub(crate) redirects: Option<u32>,
+    /// Waits shorter than this are spun away.
+    pub(crate) spin: Nanos,
+    /// A closed loop has no lag.
+    pub(crate) closed: bool,
+    /// Name of the attack in the records.
+    pub(crate) name: String,
+}
+
+/// What to do with a hit that is due while the in-flight bound is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenBusy {
+    /// It waits for room; its response time runs from when it was due.
+    #[default]
+    Queue,
+    /// It is not sent, and counted.
+    Drop,
+}
+
+/// What a thread hands to the collector.
+#[derive(Debug)]
+pub(crate) struct Harvest {
+    pub(crate) shard: usize,
+    pub(crate) stats: Box<Stats>,
+    /// The thread has ended.
+    pub(crate) last: bool,
+}
+
+/// One thread of the engine.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) clock: RunClock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) rules: Rules,
+    pub(crate) cursor: Cursor,
+    pub(crate) supply: Supply,
+    pub(crate) pool: Pool,
+    pub(crate) flights: Flights,
+    pub(crate) stats: Box<Stats>,
+    pub(crate) lengths: Lengths,
+    pub(crate) recorder: Option<Recorder>,
+    pub(crate) harvest: Sender<Harvest>,
+    pub(crate) spare: Receiver<Box<Stats>>,
+    pub(crate) progress: Progress,
+}
+
+/// Where the loop is.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    now: Nanos,
+    /// When to look at the schedule again.
+    next_due: Nanos,
+    next_tick: Nanos,
+    /// Since when there has been room in flight.
+    room_since: Nanos,
+    busy: bool,
+    /// A due hit whose request has not been read yet.
+    held: Option<Hit>,
+    /// No more hits.
+    over: bool,
+    revision: u64,
+}
+
+impl Shard {
+    /// Runs to the end of the schedule, or to a command.
+    pub(crate) fn run(mut self) {
+        let mut events = Poller::events();
+        while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
+            let waited = self.pool.poller.wait(&mut events, 0, 0);
+            self.check(waited);
+        }
+        while !self.is_finished() {
+            self.wait(&mut events);
+            self.refresh();
+            self.obey();
+            for event in &events {
+                self.on_event(event);
+                self.release();
+            }
+            self.look_again();
+            self.release();
+            self.expire();
+            self.tick();
+        }
+        self.hand_over(true);
+    }
+
+    #[inline]
+    fn refresh(&mut self) {
+        self.progress.now = self.clock.now();
+    }
+
+    fn is_finished(&self) -> bool {
+        self.progress.over && self.flights.len() == 0
+    }
+
+    /// Sleeps until something can happen. Waits too short to sleep are spent polling.
+    fn wait(&mut self, events: &mut Vec<Event>) {
+        self.refresh();
+        let Progress { now, next_due, next_tick, over, .. } = self.progress;
+        let due = if over { Nanos::MAX } else { next_due };
+        let until = due.min(next_tick).min(self.flights.first_expiry());
+        let polled = if until <= now.saturating_add(self.rules.spin) {
+            self.pool.poller.poll(events)
+        } else {
+            self.pool.poller.wait(events, now, until - self.rules.spin)
+        };
+        self.check(polled);
+    }
+
+    /// An epoll set that cannot be waited for is a broken program, not a load result: end the run.
+    fn check(&self, polled: rustix::io::Result<()>) {
+        if polled.is_err() {
+            self.shared.command(Command::Abort);
+        }
+    }
+
+    fn obey(&mut self) {
+        match self.shared.commanded() {
+            Command::Run => {}
+            Command::Drain => self.progress.over = true,
+            Command::Abort => self.abort(),
+        }
+        if let Some((revision, arrivals)) = self.shared.changed_arrivals(self.progress.revision) {
+            self.progress.revision = revision;
+            self.cursor.replace(arrivals);
+            self.progress.next_due = 0;
+        }
+    }
+
+    #[cold]
+    fn abort(&mut self) {
+        self.progress.over = true;
+        while let Some(key) = self.flights.any() {
+            self.give_up(key, Fault::Aborted);
+        }
+    }
+
+    /// Sends what is due.
+    #[inline]
+    fn release(&mut self) {
+        if self.progress.now < self.progress.next_due || self.progress.over {
+            return;
+        }
+        for _ in 0..BURST {
+            if self.flights.len() >= self.rules.in_flight {
+                return self.be_busy();
+            }
+            match self.next_hit() {
+                Next::Due(hit) if self.is_too_late(hit) => return self.end_schedule(),
+                Next::Due(hit) => self.launch(hit),
+                Next::Later(at) => {
+                    self.progress.next_due = at;
+                    return;
+                }
+                Next::Over => return self.end_schedule(),
+            }
+        }
+    }
+
+    #[inline]
+    fn next_hit(&mut self) -> Next {
+        match self.progress.held.take() {
+            Some(hit) => Next::Due(hit),
+            None => self.cursor.next(self.progress.now),
+        }
+    }
+
+    fn end_schedule(&mut self) {
+        self.progress.over = true;
+    }
+
+    /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run
+    /// ends on time. What was not sent is counted by the engine.
+    fn is_too_late(&self, hit: Hit) -> bool {
+        let Progress { now, room_since, .. } = self.progress;
+        let end = self.rules.end;
+        now >= end && (hit.due < room_since || now - end >= GRACE)
+    }
+
+    /// The in-flight bound is reached: hits wait in the schedule, where they cost nothing, or are dropped.
+    #[cold]
+    fn be_busy(&mut self) {
+        self.progress.busy = true;
+        self.progress.next_due = Nanos::MAX;
+        if self.rules.when_busy == WhenBusy::Queue {
+            return;
+        }
+        loop {
+            match self.next_hit() {
+                Next::Due(hit) => self.never_sent(hit, Fault::Dropped),
+                Next::Later(at) => {
+                    self.progress.next_due = at;
+                    return;
+                }
+                Next::Over => return self.end_schedule(),
+            }
+        }
+    }
+
+    fn launch(&mut self, hit: Hit) {
+        let now = self.progress.now;
+        let deadline = hit.due.saturating_add(self.rules.deadline);
+        if deadline <= now {
+            return self.never_sent(hit, Fault::Shed);
+        }
+        let (which, target) = match self.supply.pick(hit.seq) {
+            Pick::Ready(which, target) => (which, target),
+            Pick::NotYet => {
+                self.progress.held = Some(hit);
+                self.progress.next_due = Nanos::MAX;
+                return;
+            }
+            Pick::Over => return self.end_schedule(),
+        };
+        self.count_launch(hit);
+        let expires = deadline.min(now.saturating_add(self.rules.timeout));
+        let key = self.flights.insert(hit, which, target, now, expires);
+        self.stats.in_flight_peak = self.stats.in_flight_peak.max(self.flights.len() as u64);
+        self.place(key);
+    }
+
+    fn count_launch(&mut self, hit: Hit) {
+        if hit.due < self.rules.warm_up {
+            return;
+        }
+        self.stats.sent += 1;
+        if !self.rules.closed {
+            let Progress { now, room_since, .. } = self.progress;
+            self.stats.lag.record(now - hit.due);
+            self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
+        }
+    }
+
+    /// Puts a flight on a connection, or into the queue for one.
+    fn place(&mut self, key: FlightKey) {
+        let Flight { which, connection, .. } = self.flights.of(key);
+        let want = Want { key, request: self.supply.request(which), which, connection };
+        let placed = self.pool.place(want, &mut self.stats);
+        self.placed(key, placed);
+    }
+
+    /// Writing took time; what follows must not be dated before it.
+    fn placed(&mut self, key: FlightKey, placed: Result<(), Fault>) {
+        self.refresh();
+        let flight = self.flights.of(key);
+        match placed {
+            Ok(()) => {
+                let request = self.supply.request(&flight.which);
+                if flight.connection.is_some_and(|index| self.pool.has_sent(index, request)) {
+                    self.stats.write.record(self.progress.now.saturating_sub(flight.sent));
+                }
+            }
+            Err(fault) => match flight.connection {
+                Some(index) => self.broken(index, key, fault),
+                None => self.finish(key, Err(fault)),
+            },
+        }
+    }
+
+    fn on_event(&mut self, event: &Event) {
+        let flags = event.flags;
+        let Some(index) = token(event).and_then(|token| self.pool.find(token)) else { return };
+        match self.pool.readiness(index, flags, &mut self.stats) {
+            Readiness::Idle => {
+                if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+                    self.pool.close(index);
+                }
+            }
+            Readiness::Connecting => {}
+            Readiness::Refused(key, fault) => self.refused(index, key, fault),
+            Readiness::Busy(key) => self.exchange(index, key, flags),
+        }
+        self.serve_waiting();
+    }
+
+    /// Goes on with the request and the answer on a connection.
+    fn exchange(&mut self, index: usize, key: FlightKey, flags: EventFlags) {
+        let Flight { which, answer, first_byte, sent, .. } = self.flights.of(key);
+        let request = self.supply.request(which);
+        if flags.contains(EventFlags::OUT) {
+            match self.pool.send(index, request) {
+                Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
+                Ok(false) => {}
+                Err(fault) => return self.broken(index, key, fault),
+            }
+        }
+        let received = self.pool.receive(index, request, answer);
+        self.progress.now = self.clock.now();
+        if first_byte.is_none() && !matches!(received, Ok(Received::More { begun: false }) | Err(_)) {
+            *first_byte = Some(self.progress.now);
+        }
+        match received {
+            Ok(Received::More { .. }) => {}
+            Ok(Received::Done { reusable }) => self.answered(index, key, reusable),
+            Err(fault) => self.broken(index, key, fault),
+        }
+    }
+
+    /// A complete answer: the connection is free, the flight is done or redirected.
+    fn answered(&mut self, index: usize, key: FlightKey, reusable: bool) {
+        let flight = self.flights.of(key);
+        flight.connection = None;
+        let reusable = reusable && !self.supply.request(&flight.which).close;
+        self.pool.release(index, reusable, self.progress.now);
+        let status = flight.answer.status;
+        match (flight.answer.location.take(), self.rules.redirects) {
+            (Some(location), Some(most)) => self.redirect(key, status, &location, most),
+            _ => self.finish(key, Ok(status)),
+        }
+    }
+
+    fn redirect(&mut self, key: FlightKey, status: u16, location: &str, most: u32) {
+        let flight = self.flights.of(key);
+        if flight.redirects >= most {
+            return self.finish(key, Err(Fault::Redirects));
+        }
+        match self.supply.redirected(&flight.which, status, location) {
+            Err(_) => self.finish(key, Err(Fault::Location)),
+            Ok(which) => {
+                flight.redirects += 1;
+                flight.which = which;
+                flight.answer.clear();
+                self.stats.redirects += 1;
+                self.place(key);
+            }
+        }
+    }
+
+    /// A connection broke under a flight. If it was an old one and the server had just let it go, the request goes out
+    /// again on a new one, once, as Go's client does; the time it lost stays in its latency.
+    fn broken(&mut self, index: usize, key: FlightKey, fault: Fault) {
+        let stale = self.pool.was_stale(index) && matches!(fault, Fault::ClosedEarly | Fault::Broken(_));
+        self.pool.close(index);
+        let flight = self.flights.of(key);
+        flight.connection = None;
+        if stale && !flight.retried && self.supply.request(&flight.which).is_idempotent() {
+            flight.retried = true;
+            flight.answer.clear();
+            self.stats.retried += 1;
+            self.reopen(key, None);
+        } else {
+            self.finish(key, Err(fault));
+        }
+    }
+
+    /// The next address gets its chance; after the last the flight has failed.
+    fn refused(&mut self, index: usize, key: FlightKey, fault: Fault) {
+        let alternatives = self.pool.alternatives(index);
+        self.pool.close(index);
+        self.flights.of(key).connection = None;
+        self.refresh();
+        match alternatives.checked_sub(1) {
+            None => self.finish(key, Err(fault)),
+            others => self.reopen(key, others),
+        }
+    }
+
+    fn reopen(&mut self, key: FlightKey, others: Option<usize>) {
+        let Flight { which, connection, .. } = self.flights.of(key);
+        let want = Want { key, request: self.supply.request(which), which, connection };
+        let placed = self.pool.reopen(others, want, &mut self.stats);
+        self.placed(key, placed);
+    }
+
+    /// Flights that wait for a connection get those that have become free.
+    #[inline]
+    fn serve_waiting(&mut self) {
+        while let Some(key) = self.pool.next_waiting() {
+            if self.flights.get_mut(key).is_some() {
+                self.place(key);
+            }
+        }
+    }
+
+    /// What may have changed without an event: addresses, and requests that were not read yet.
+    #[inline]
+    fn look_again(&mut self) {
+        self.pool.adopt_resolved(self.progress.now);
+        self.serve_waiting();
+        if self.progress.held.is_some() {
+            self.progress.next_due = 0;
+        }
+    }
+
+    /// Gives up what has taken too long.
+    #[inline]
+    fn expire(&mut self) {
+        while let Some(key) = self.flights.expired(self.progress.now) {
+            let flight = self.flights.of(key);
+            let by_deadline = flight.expires == flight.hit.due.saturating_add(self.rules.deadline);
+            self.give_up(key, if by_deadline { Fault::Deadline } else { Fault::Timeout });
+        }
+    }
+
+    fn give_up(&mut self, key: FlightKey, fault: Fault) {
+        if let Some(index) = self.flights.of(key).connection {
+            self.pool.close(index);
+        }
+        self.finish(key, Err(fault));
+    }
+
+    /// Counts, records and forgets a flight.
+    fn finish(&mut self, key: FlightKey, outcome: Result<u16, Fault>) {
+        let flight = self.flights.of(key);
+        if flight.hit.due >= self.rules.warm_up {
+            let request = self.supply.request(&flight.which);
+            let finished = finished(flight, request, outcome, self.progress.now);
+            let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
+            self.stats.other_length += u64::from(other);
+            self.stats.finish(&finished);
+            if let Some(recorder) = &mut self.recorder {
+                let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
+                let (clock, name) = (&self.clock, &self.rules.name);
+                recorder.record(|record| {
+                    fill(record, &finished, seq, clock, name);
+                    name_request(record, request);
+                    kept.move_into(record, outcome);
+                });
+            }
+        }
+        self.flights.remove(key);
+        if self.progress.busy {
+            self.progress.busy = false;
+            self.progress.room_since = self.progress.now;
+            self.progress.next_due = 0;
+        }
+    }
+
+    /// A hit without a flight: counted and recorded, so that nothing goes missing in silence.
+    fn never_sent(&mut self, hit: Hit, fault: Fault) {
+        if hit.due < self.rules.warm_up {
+            return;
+        }
+        let now = self.progress.now;
+        let finished = Finished {
+            target: 0,
+            outcome: Err(fault),
+            due: hit.due,
+            sent: now,
+            first_byte: None,
+            end: now,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        self.stats.finish(&finished);
+        if let Some(recorder) = &mut self.recorder {
+            let picked = self.supply.pick(hit.seq);
+            recorder.record(|record| {
+                fill(record, &finished, hit.seq, &self.clock, &self.rules.name);
+                if let Pick::Ready(which, _) = &picked {
+                    name_request(record, self.supply.request(which));
+                }
+                record.error.push_str(&fault.to_string());
+            });
+        }
+    }
+
+    /// Ten times a second: results out, gauges up, and once a second the figures to the collector.
+    #[inline]
+    fn tick(&mut self) {
+        let Progress { now, next_tick, .. } = self.progress;
+        if now < next_tick {
+            return;
+        }
+        self.progress.next_tick = (now / TICK + 1) * TICK;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
+        self.shared.gauges[self.index].publish(self.flights.len(), self.pool.open_connections());
+        if next_tick / SECOND != self.progress.next_tick / SECOND {
+            self.hand_over(false);
+        }
+    }
+
+    /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
+    fn hand_over(&mut self, last: bool) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+            self.stats.stalled += std::mem::take(&mut recorder.stalled);
+            self.stats.unrecorded += std::mem::take(&mut recorder.lost);
+        }
+        let empty = if last { Some(Box::default()) } else { self.spare.try_recv().ok() };
+        if let Some(empty) = empty {
+            let stats = std::mem::replace(&mut self.stats, empty);
+            // The collector outlives the shards; without it nobody asks for figures.
+            let _ = self.harvest.send(Harvest { shard: self.index, stats, last });
+        }
+    }
+}
+
+/// Body lengths by target, to notice answers that differ from the first.
+#[derive(Debug, Default)]
+pub(crate) struct Lengths(Vec<Option<u64>>);
+
+impl Lengths {
+    #[inline]
+    fn is_other(&mut self, target: usize, length: u64) -> bool {
+        if target >= TARGETS {
+            return false;
+        }
+        if target >= self.0.len() {
+            self.0.resize(target + 1, None);
+        }
+        *self.0[target].get_or_insert(length) != length
+    }
+}
+
+fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
+    Finished {
+        target: flight.target,
+        outcome,
+        due: flight.hit.due,
+        sent: flight.sent,
+        first_byte: flight.first_byte,
+        end,
+        bytes_in: flight.answer.bytes_in,
+        bytes_out: request.body_length,
+    }
+}
+
+/// What a record says whatever came back. The record comes empty.
+fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, name: &str) {
+    record.attack.push_str(name);
+    record.seq = seq;
+    record.timestamp = Timestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
+    record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
+    record.bytes_out = finished.bytes_out;
+    record.bytes_in = finished.bytes_in;
+}
+
+fn name_request(record: &mut Record, request: &Request) {
+    record.method.push_str(&request.method);
+    record.url.push_str(&request.url);
+}

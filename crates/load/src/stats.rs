@@ -1,0 +1,388 @@
+//! What a run measured, in memory that does not grow with the run.
+//!
+//! Each thread fills a [`Stats`] of its own and hands it over once a second; the collector adds them up. Latencies are
+//! kept per target and per [`Class`], in nanoseconds, in HDR histograms of three significant digits (stated error
+//! 0.1 %). A target beyond the first [`TARGETS`] shares the last place, so a million URLs cost no more than 64.
+//!
+//! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
+//! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
+//! it was given up. One that was never sent has neither time and is only counted.
+
+use hdrhistogram::Histogram as Hdr;
+
+use crate::clock::Nanos;
+use crate::fault::{Class, Fault};
+
+/// Places for targets.
+pub const TARGETS: usize = 64;
+
+/// A histogram that costs nothing until something is recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Histogram(Option<Box<Hdr<u64>>>);
+
+impl Histogram {
+    /// One more value.
+    #[inline]
+    pub fn record(&mut self, value: Nanos) {
+        if let Some(hdr) = self.hdr() {
+            // The histogram resizes itself; u64 nanoseconds always fit.
+            let _ = hdr.record(value);
+        }
+    }
+
+    #[inline]
+    fn hdr(&mut self) -> Option<&mut Hdr<u64>> {
+        if self.0.is_none() {
+            // Three digits are a constant that the library accepts: the error cannot happen.
+            self.0 = Hdr::new(3).ok().map(Box::new);
+        }
+        self.0.as_deref_mut()
+    }
+
+    /// Adds another's counts, exactly.
+    pub fn add(&mut self, other: &Self) {
+        if let (Some(theirs), Some(ours)) = (&other.0, self.hdr().filter(|_| other.0.is_some())) {
+            let _ = ours.add(&**theirs);
+        }
+    }
+
+    /// Forgets the counts and keeps the memory.
+    pub fn clear(&mut self) {
+        if let Some(hdr) = &mut self.0 {
+            hdr.reset();
+        }
+    }
+
+    /// How many values it holds.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |hdr| hdr.len())
+    }
+
+    /// The value at a quantile from 0 to 1; 0 when empty.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> Nanos {
+        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.value_at_quantile(quantile))
+    }
+
+    /// The mean; 0 when empty.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0.0, |hdr| hdr.mean())
+    }
+
+    /// The smallest value; 0 when empty.
+    #[must_use]
+    pub fn min(&self) -> Nanos {
+        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.min())
+    }
+
+    /// The largest value; 0 when empty.
+    #[must_use]
+    pub fn max(&self) -> Nanos {
+        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.max())
+    }
+
+    /// The library's own, for serialising.
+    #[must_use]
+    pub fn as_hdr(&self) -> Option<&Hdr<u64>> {
+        self.0.as_deref()
+    }
+}
+
+/// The two times of one class of one target.
+#[derive(Debug, Clone, Default)]
+pub struct Times {
+    /// From the real send.
+    pub service: Histogram,
+    /// From the intended instant.
+    pub response: Histogram,
+}
+
+impl Times {
+    fn add(&mut self, other: &Self) {
+        self.service.add(&other.service);
+        self.response.add(&other.response);
+    }
+
+    fn clear(&mut self) {
+        self.service.clear();
+        self.response.clear();
+    }
+}
+
+/// One target's share.
+#[derive(Debug, Clone, Default)]
+pub struct TargetStats {
+    classes: [Times; 4],
+}
+
+impl TargetStats {
+    /// The times of a class.
+    #[must_use]
+    pub fn class(&self, class: Class) -> &Times {
+        &self.classes[class as usize]
+    }
+}
+
+/// Everything one thread measured in one stretch of time, or all threads in all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Requests handed to a connection, or to a queue for one.
+    pub sent: u64,
+    /// Requests of which the outcome is known, those never sent included.
+    pub done: u64,
+    /// Answers by status, `[0]` is 100.
+    pub statuses: Statuses,
+    /// Failures by [`Fault::kind`].
+    pub faults: [u64; Fault::KINDS],
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+    /// Bytes of request bodies.
+    pub bytes_out: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Requests sent again because the server had closed an idle connection.
+    pub retried: u64,
+    /// Redirects followed.
+    pub redirects: u64,
+    /// Answers whose body length differs from the target's first: what ab calls a length failure.
+    pub other_length: u64,
+    /// Records that a slow reader cost (`--results drop`).
+    pub unrecorded: u64,
+    /// Time that senders stood still for a slow reader (`--results wait`).
+    pub stalled: Nanos,
+    /// Most requests in flight at once, over all threads when merged.
+    pub in_flight_peak: u64,
+    /// Real send minus intended send.
+    pub lag: Histogram,
+    /// The part of the lag that is ours: from when the request was due *and* had room.
+    pub own_lag: Histogram,
+    /// Name lookup, where one was made for a request.
+    pub lookup: Histogram,
+    /// TCP handshake of each connection.
+    pub connect: Histogram,
+    /// TLS handshake of each connection.
+    pub tls: Histogram,
+    /// From the send until the last byte of the request was handed to the system.
+    pub write: Histogram,
+    /// From the send to the first byte of the answer.
+    pub first_byte: Histogram,
+    /// From the first to the last byte of the answer.
+    pub body: Histogram,
+    targets: Vec<TargetStats>,
+}
+
+/// A counter per status from 100 to 599.
+#[derive(Debug, Clone)]
+pub struct Statuses(Box<[u64; 500]>);
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self(Box::new([0; 500]))
+    }
+}
+
+impl Statuses {
+    #[inline]
+    fn count(&mut self, status: u16) {
+        if let Some(counter) = self.0.get_mut(usize::from(status.wrapping_sub(100))) {
+            *counter += 1;
+        }
+    }
+
+    /// Those that came, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
+        (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+}
+
+/// One finished request.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    /// Index of its target.
+    pub target: usize,
+    /// The status of its complete answer, or why there is none.
+    pub outcome: Result<u16, Fault>,
+    /// Intended instant.
+    pub due: Nanos,
+    /// Real send.
+    pub sent: Nanos,
+    /// First byte of the answer, if one came.
+    pub first_byte: Option<Nanos>,
+    /// Last byte, or the failure.
+    pub end: Nanos,
+    /// Bytes of the response body.
+    pub bytes_in: u64,
+    /// Bytes of the request body.
+    pub bytes_out: u64,
+}
+
+impl Stats {
+    /// Counts one finished request.
+    #[inline]
+    pub fn finish(&mut self, finished: &Finished) {
+        self.done += 1;
+        self.bytes_in += finished.bytes_in;
+        let class = match finished.outcome {
+            Ok(status) => {
+                self.statuses.count(status);
+                Class::of_status(status)
+            }
+            Err(fault) => {
+                self.faults[fault.kind()] += 1;
+                if !fault.was_sent() {
+                    return;
+                }
+                fault.class()
+            }
+        };
+        self.bytes_out += finished.bytes_out;
+        if let Some(first) = finished.first_byte {
+            self.first_byte.record(first.saturating_sub(finished.sent));
+            self.body.record(finished.end.saturating_sub(first));
+        }
+        let times = &mut self.target(finished.target).classes[class as usize];
+        times.service.record(finished.end.saturating_sub(finished.sent));
+        times.response.record(finished.end.saturating_sub(finished.due));
+    }
+
+    fn target(&mut self, index: usize) -> &mut TargetStats {
+        let index = index.min(TARGETS - 1);
+        if index >= self.targets.len() {
+            self.targets.resize_with(index + 1, TargetStats::default);
+        }
+        &mut self.targets[index]
+    }
+
+    /// Targets in order; the last of [`TARGETS`] stands for all that follow it.
+    #[must_use]
+    pub fn targets(&self) -> &[TargetStats] {
+        &self.targets
+    }
+
+    /// The times of a class over all targets.
+    #[must_use]
+    pub fn class(&self, class: Class) -> Times {
+        let mut sum = Times::default();
+        for target in &self.targets {
+            sum.add(target.class(class));
+        }
+        sum
+    }
+
+    /// The times of everything that was sent: a failure is in it with the time it took, never left out.
+    #[must_use]
+    pub fn all(&self) -> Times {
+        let mut sum = Times::default();
+        for target in &self.targets {
+            target.classes.iter().for_each(|times| sum.add(times));
+        }
+        sum
+    }
+
+    /// Complete answers with a status from 200 to 399.
+    #[must_use]
+    pub fn good(&self) -> u64 {
+        self.statuses.iter().filter(|(status, _)| (200..400).contains(status)).map(|(_, count)| count).sum()
+    }
+
+    /// Failures of one kind.
+    #[must_use]
+    pub fn fault(&self, fault: Fault) -> u64 {
+        self.faults[fault.kind()]
+    }
+
+    /// Adds what another thread, or another second, measured.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.done += other.done;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.connections += other.connections;
+        self.retried += other.retried;
+        self.redirects += other.redirects;
+        self.other_length += other.other_length;
+        self.unrecorded += other.unrecorded;
+        self.stalled += other.stalled;
+        self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
+        self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
+        self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
+        let theirs = other.histograms();
+        self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
+        for (index, target) in other.targets.iter().enumerate() {
+            let classes = &mut self.target(index).classes;
+            classes.iter_mut().zip(&target.classes).for_each(|(ours, theirs)| ours.add(theirs));
+        }
+    }
+
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.histograms_mut().into_iter().for_each(Histogram::clear);
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.iter_mut().flat_map(|target| &mut target.classes).for_each(Times::clear);
+        let [lag, own_lag, lookup, connect, tls, write, first_byte, body] =
+            self.histograms_mut().map(std::mem::take);
+        *self = Self { targets, lag, own_lag, lookup, connect, tls, write, first_byte, body, ..Self::default() };
+    }
+
+    fn histograms(&self) -> [&Histogram; 8] {
+        let Self { lag, own_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
+        [lag, own_lag, lookup, connect, tls, write, first_byte, body]
+    }
+
+    fn histograms_mut(&mut self) -> [&mut Histogram; 8] {
+        let Self { lag, own_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
+        [lag, own_lag, lookup, connect, tls, write, first_byte, body]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(outcome: Result<u16, Fault>, due: Nanos, sent: Nanos, end: Nanos) -> Finished {
+        Finished { target: 0, outcome, due, sent, first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+    }
+
+    #[test]
+    fn a_stalled_send_is_in_the_response_time_and_not_in_the_service_time() {
+        let mut stats = Stats::default();
+        stats.finish(&finished(Ok(200), 0, 1_000, 1_500));
+        let times = stats.class(Class::Good);
+        assert_eq!((times.service.max(), times.response.max()), (500, 1_500));
+    }
+
+    #[test]
+    fn timeouts_are_in_the_histograms_and_what_was_never_sent_is_only_counted() {
+        let mut stats = Stats::default();
+        stats.finish(&finished(Err(Fault::Timeout), 0, 0, 1_000));
+        stats.finish(&finished(Err(Fault::Dropped), 0, 0, 0));
+        assert_eq!((stats.done, stats.all().response.count()), (2, 1));
+        assert_eq!((stats.fault(Fault::Timeout), stats.fault(Fault::Dropped)), (1, 1));
+        assert_eq!(stats.class(Class::TimedOut).response.max(), 1_000);
+    }
+
+    #[test]
+    fn adding_is_exact_and_clearing_forgets() {
+        let mut one = Stats::default();
+        one.finish(&finished(Ok(200), 0, 0, 1_000));
+        one.lag.record(5);
+        let mut sum = Stats::default();
+        sum.finish(&finished(Ok(503), 0, 0, 2_000));
+        sum.add(&one);
+        assert_eq!(sum.statuses.iter().collect::<Vec<_>>(), [(200, 1), (503, 1)]);
+        assert_eq!((sum.done, sum.good(), sum.lag.count(), sum.all().service.count()), (2, 1, 1, 2));
+        sum.clear();
+        assert_eq!((sum.done, sum.lag.count(), sum.all().service.count()), (0, 0, 0));
+        assert_eq!(sum.statuses.iter().count(), 0);
+    }
+
+    #[test]
+    fn targets_beyond_the_last_place_share_it() {
+        let mut stats = Stats::default();
+        stats.finish(&Finished { target: 1_000_000, ..finished(Ok(200), 0, 0, 1) });
+        assert_eq!(stats.targets().len(), TARGETS);
+        assert_eq!(stats.all().service.count(), 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! Which request a hit sends: from a list that was read before the run, or from an input that is read during it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::Arc;
+
+use crate::flights::Which;
+use crate::poller::Waker;
+use crate::request::{Request, Style, Unsendable};
+use crate::target::{Mistake, Reader, Weight};
+
+/// Requests read ahead per thread.
+const AHEAD: usize = 1024;
+
+/// Weights above this many places are scaled by nobody: the list says what it says.
+const MOST_PLACES: u64 = 1 << 24;
+
+/// The requests of a run, all known before it begins.
+#[derive(Debug, Clone)]
+pub struct List {
+    requests: Arc<[Request]>,
+    /// Indexes in the order of one round; empty when everything weighs the same.
+    order: Arc<[u32]>,
+}
+
+/// A list that cannot be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadList {
+    /// Nothing to send.
+    #[error("no targets to attack")]
+    Empty,
+    /// The weights add up to more places than the engine keeps.
+    #[error("the weights of the targets add up to {0}, more than {MOST_PLACES}")]
+    Heavy(u64),
+}
+
+impl List {
+    /// Requests with their weights.
+    ///
+    /// # Errors
+    /// [`BadList`].
+    pub fn new(weighted: Vec<(Request, Weight)>) -> Result<Self, BadList> {
+        let weights: Vec<u32> = weighted.iter().map(|(_, weight)| weight.0).collect();
+        let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
+        if total == 0 {
+            return Err(BadList::Empty);
+        }
+        if total > MOST_PLACES {
+            return Err(BadList::Heavy(total));
+        }
+        let equal = weights.iter().all(|&weight| weight == weights[0]);
+        let order = if equal { Vec::new() } else { interleave(&weights, total) };
+        Ok(Self { requests: weighted.into_iter().map(|(request, _)| request).collect(), order: order.into() })
+    }
+
+    /// The requests in the order they were given.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    #[inline]
+    fn index(&self, seq: u64) -> usize {
+        if self.order.is_empty() {
+            (seq % self.requests.len() as u64) as usize
+        } else {
+            self.order[(seq % self.order.len() as u64) as usize] as usize
+        }
+    }
+}
+
+/// One round in which each index has its share of places, evenly spread: place `j` of a target with weight `w` wants
+/// to stand at `(2j + 1) / 2w` of the round.
+fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
+    let mut places: Vec<(u64, u32)> = (0u32..)
+        .zip(weights)
+        .flat_map(|(index, &weight)| {
+            (0..u64::from(weight)).map(move |place| ((2 * place + 1) * (total << 8) / u64::from(weight), index))
+        })
+        .collect();
+    places.sort_unstable();
+    places.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Where a run's requests come from.
+#[derive(Debug)]
+pub enum Source {
+    /// Read before the run, used in turn.
+    List(List),
+    /// Read during the run, each used once; the run ends with the input.
+    Lazy(Reader),
+}
+
+/// One thread's view of the source.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    style: Style,
+    /// Empty when requests come from a queue.
+    list: List,
+    queue: Option<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    requests: Receiver<Arc<Request>>,
+    hungry: Arc<AtomicBool>,
+}
+
+/// What to send for a hit.
+#[derive(Debug)]
+pub(crate) enum Pick {
+    /// This request, counted under this target.
+    Ready(Which, usize),
+    /// The input has not been read that far.
+    NotYet,
+    /// The input has ended.
+    Over,
+}
+
+impl Supply {
+    pub(crate) fn list(list: List, style: Style) -> Self {
+        Self { style, list, queue: None }
+    }
+
+    #[inline]
+    pub(crate) fn pick(&self, seq: u64) -> Pick {
+        let Some(queue) = &self.queue else {
+            let index = self.list.index(seq);
+            return Pick::Ready(Which::Listed(index), index);
+        };
+        match queue.requests.try_recv() {
+            Ok(request) => Pick::Ready(Which::Own(request), 0),
+            Err(TryRecvError::Disconnected) => Pick::Over,
+            Err(TryRecvError::Empty) => queue.ask(),
+        }
+    }
+
+    /// The request of a flight. Indexes come from [`Supply::pick`] alone.
+    #[inline]
+    pub(crate) fn request<'r>(&'r self, which: &'r Which) -> &'r Request {
+        match which {
+            Which::Listed(index) => &self.list.requests[*index],
+            Which::Own(request) => request,
+        }
+    }
+
+    pub(crate) fn listed(&self) -> &[Request] {
+        &self.list.requests
+    }
+
+    pub(crate) fn redirected(&self, which: &Which, status: u16, location: &str) -> Result<Which, Unsendable> {
+        self.request(which).redirected(status, location, self.style).map(|request| Which::Own(Arc::new(request)))
+    }
+}
+
+impl Queue {
+    /// Says that this thread waits, then looks again: a request that came in between would wake nobody.
+    #[cold]
+    fn ask(&self) -> Pick {
+        self.hungry.store(true, Ordering::SeqCst);
+        match self.requests.try_recv() {
+            Ok(request) => Pick::Ready(Which::Own(request), 0),
+            Err(TryRecvError::Empty) => Pick::NotYet,
+            Err(TryRecvError::Disconnected) => Pick::Over,
+        }
+    }
+}
+
+/// The other end of a thread's queue.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    requests: SyncSender<Arc<Request>>,
+    hungry: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+impl Feed {
+    /// A queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
+    pub(crate) fn new(style: Style, waker: Waker) -> (Self, Supply) {
+        let (sender, requests) = sync_channel(AHEAD);
+        let hungry = Arc::new(AtomicBool::new(false));
+        let queue = Queue { requests, hungry: Arc::clone(&hungry) };
+        let list = List { requests: Arc::default(), order: Arc::default() };
+        (Self { requests: sender, hungry, waker }, Supply { style, list, queue: Some(queue) })
+    }
+
+    /// False when the thread has ended.
+    fn give(&self, request: Arc<Request>) -> bool {
+        let given = self.requests.send(request).is_ok();
+        if self.hungry.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+        given
+    }
+}
+
+impl Drop for Feed {
+    /// The thread must notice that nothing more comes.
+    fn drop(&mut self) {
+        self.waker.wake();
+    }
+}
+
+/// Reads the whole input, request `k` for thread `k mod n`, so that hit `k` sends it.
+///
+/// # Errors
+/// The first mistake; the threads then have what stood before it.
+pub(crate) fn feed_all(mut reader: Reader, feeds: &[Feed], style: Style) -> Result<(), Mistake> {
+    for feed in feeds.iter().cycle() {
+        let Some((target, line)) = reader.next_target()? else { return Ok(()) };
+        let request = Request::new(&target, style).map_err(|bad| reader.mistake(line, bad.into()))?;
+        if !feed.give(Arc::new(request)) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn list(weights: &[u32]) -> Result<List, BadList> {
+        let target = Target { method: "GET".into(), url: "http://a/".into(), ..Target::default() };
+        let request = Request::new(&target, Style::default()).unwrap();
+        List::new(weights.iter().map(|&weight| (request.clone(), Weight(weight))).collect())
+    }
+
+    fn round(weights: &[u32], hits: u64) -> Vec<usize> {
+        let list = list(weights).unwrap();
+        (0..hits).map(|seq| list.index(seq)).collect()
+    }
+
+    #[test]
+    fn equal_targets_take_turns() {
+        assert_eq!(round(&[1, 1, 1], 7), [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(round(&[5, 5], 3), [0, 1, 0]);
+    }
+
+    #[test]
+    fn weights_are_shares_spread_over_the_round() {
+        assert_eq!(round(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+        assert_eq!(round(&[1, 2, 4], 7).iter().filter(|&&index| index == 2).count(), 4);
+    }
+
+    #[test]
+    fn nothing_to_send_is_refused() {
+        assert_eq!(list(&[]).unwrap_err(), BadList::Empty);
+        assert!(matches!(list(&[u32::MAX, 1]), Err(BadList::Heavy(_))));
+    }
+}

@@ -1,0 +1,128 @@
+//! vegeta's http format: a request line, headers, comments, a body file; an empty line or the next request line ends it.
+
+use super::{Defaults, Lines, Reason, Target, Weight, header};
+
+/// The next target and its first line.
+pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Target, usize)>, Reason> {
+    let Some((line, weight)) = request_line(lines)? else { return Ok(None) };
+    let first = lines.number;
+    let mut target = Target { weight, ..defaults.target() };
+    (target.method, target.url) = method_and_url(&line)?;
+    headers_and_body(lines, &mut target)?;
+    Ok(Some((target, first)))
+}
+
+/// The first line that is neither empty nor a comment, with the weight that a comment gave it.
+fn request_line(lines: &mut Lines) -> Result<Option<(String, Weight)>, Reason> {
+    let mut given = Weight::default();
+    while let Some(line) = lines.next()? {
+        match line.strip_prefix('#') {
+            Some(comment) => given = weight(comment)?.unwrap_or(given),
+            None if line.is_empty() => {}
+            None => return Ok(Some((line, given))),
+        }
+    }
+    Ok(None)
+}
+
+/// `#weight=3` before a request line: a comment to vegeta, a share to us.
+fn weight(comment: &str) -> Result<Option<Weight>, Reason> {
+    let Some(number) = comment.trim().strip_prefix("weight=") else { return Ok(None) };
+    let weight = number.trim().parse().ok().filter(|&weight| weight > 0);
+    weight.map(|weight| Some(Weight(weight))).ok_or_else(|| Reason::Weight(number.to_owned()))
+}
+
+fn method_and_url(line: &str) -> Result<(String, String), Reason> {
+    let (method, url) = line.split_once(' ').ok_or_else(|| Reason::NoUrl(line.to_owned()))?;
+    if !is_method(method) {
+        return Err(Reason::Method(method.to_owned()));
+    }
+    Ok((method.to_owned(), url.trim().to_owned()))
+}
+
+fn is_method(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase())
+}
+
+/// A line that begins the next target when it follows a request line directly.
+fn begins_target(line: &str) -> bool {
+    line.split_once([' ', '\t']).is_some_and(|(word, _)| is_method(word))
+}
+
+fn headers_and_body(lines: &mut Lines, target: &mut Target) -> Result<(), Reason> {
+    let mut first = true;
+    while let Some(line) = lines.next()? {
+        if line.is_empty() {
+            return Ok(());
+        }
+        if first && begins_target(&line) {
+            lines.unread(line);
+            return Ok(());
+        }
+        first = false;
+        if let Some(file) = line.strip_prefix('@') {
+            let body = std::fs::read(file).map_err(|error| Reason::Body { file: file.to_owned(), error })?;
+            target.body = body.into();
+            return Ok(());
+        }
+        if !line.starts_with('#') {
+            target.headers.push(header(&line)?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use crate::target::{Defaults, Format, Mistake, Reader, Target};
+
+    fn read(text: &str, defaults: Defaults) -> Result<Vec<Target>, Mistake> {
+        let input = Box::new(std::io::Cursor::new(text.to_owned()));
+        let mut reader = Reader::new("targets.txt", input, Format::Http, defaults);
+        let mut targets = vec![];
+        while let Some((target, _)) = reader.next_target()? {
+            targets.push(target);
+        }
+        Ok(targets)
+    }
+
+    fn mistake(text: &str) -> String {
+        read(text, Defaults::default()).map(|_| ()).map_err(|mistake| mistake.to_string()).unwrap_err()
+    }
+
+    #[test]
+    fn targets_with_headers_comments_and_without_blank_lines() {
+        let text = "# first\n\nGET http://a/1\nGET http://a/2\nX-Id: 1\n# not a header\nX-Id: 2\n\n\nPURGE http://a/3\n";
+        let targets = read(text, Defaults { headers: vec![("A".into(), "b".into())], ..Defaults::default() }).unwrap();
+        let seen: Vec<_> = targets.iter().map(|t| (t.method.as_str(), t.url.as_str(), t.headers.len())).collect();
+        assert_eq!(seen, [("GET", "http://a/1", 1), ("GET", "http://a/2", 3), ("PURGE", "http://a/3", 1)]);
+        assert_eq!(targets[1].headers[2], ("X-Id".into(), "2".into()));
+    }
+
+    #[test]
+    fn a_body_file_ends_the_target_and_wins_over_the_default_body() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"own").unwrap();
+        let text = format!("POST http://a/\nX: y\n@{}\nPOST http://a/", file.path().display());
+        let targets = read(&text, Defaults { body: (*b"default").into(), ..Defaults::default() }).unwrap();
+        assert_eq!((&*targets[0].body, &*targets[1].body), (&b"own"[..], &b"default"[..]));
+    }
+
+    #[test]
+    fn a_comment_may_weigh_the_next_target() {
+        let targets = read("# weight=3\nGET http://a/\n\nGET http://b/", Defaults::default()).unwrap();
+        assert_eq!((targets[0].weight.0, targets[1].weight.0), (3, 1));
+    }
+
+    #[test]
+    fn a_mistake_names_file_line_and_reason() {
+        assert_eq!(mistake("GET http://a/\n\nhello"), "targets.txt:3: bad target \"hello\": expected METHOD URL");
+        assert!(mistake("get http://a/").starts_with("targets.txt:1: bad method \"get\""));
+        assert!(mistake("GET http://a/\nX:\n").starts_with("targets.txt:2: bad header \"X:\""));
+        assert!(mistake("GET http://a/\nX: y\nGET http://b/\n").starts_with("targets.txt:3: bad header"));
+        assert!(mistake("GET http://a/\n@/does/not/exist").starts_with("targets.txt:2: bad body: /does/not/exist"));
+        assert!(mistake("# weight=0\nGET http://a/").starts_with("targets.txt:1: bad weight"));
+    }
+}

@@ -1,0 +1,93 @@
+//! vegeta's JSON format: one object per line, `method` and `url` required, `body` in base64, `header` name to values.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use super::{Defaults, Lines, Reason, Target, Weight};
+
+/// The schema, plus `weight`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    method: String,
+    url: String,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    header: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    weight: Option<u32>,
+}
+
+/// The next target and its line.
+pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Target, usize)>, Reason> {
+    while let Some(line) = lines.next()? {
+        if !line.is_empty() {
+            return target(&line, defaults).map(|target| Some((target, lines.number)));
+        }
+    }
+    Ok(None)
+}
+
+fn target(line: &str, defaults: &Defaults) -> Result<Target, Reason> {
+    let written: Written = serde_json::from_str(line).map_err(|error| Reason::Json(error.to_string()))?;
+    if written.method.is_empty() || !written.method.bytes().all(|b| b.is_ascii_uppercase()) {
+        return Err(Reason::Method(written.method));
+    }
+    let mut target = Target { method: written.method, url: written.url, ..defaults.target() };
+    if let Some(body) = written.body.filter(|body| !body.is_empty()) {
+        let bytes = STANDARD.decode(body).map_err(|error| Reason::Json(format!("body is not base64: {error}")))?;
+        target.body = bytes.into();
+    }
+    for (name, values) in written.header.unwrap_or_default() {
+        target.headers.extend(values.into_iter().map(|value| (name.clone(), value)));
+    }
+    if let Some(weight) = written.weight {
+        target.weight = (weight > 0).then_some(Weight(weight)).ok_or_else(|| Reason::Weight(weight.to_string()))?;
+    }
+    Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::target::{Defaults, Format, Mistake, Reader, Target};
+
+    fn read(text: &str) -> Result<Vec<Target>, Mistake> {
+        let defaults = Defaults { headers: vec![("A".into(), "b".into())], body: (*b"default").into() };
+        let mut reader = Reader::new("t", Box::new(std::io::Cursor::new(text.to_owned())), Format::Json, defaults);
+        let mut targets = vec![];
+        while let Some((target, _)) = reader.next_target()? {
+            targets.push(target);
+        }
+        Ok(targets)
+    }
+
+    #[test]
+    fn one_target_per_line_empty_lines_skipped() {
+        let text = "\n{\"method\":\"GET\",\"url\":\"http://a/\"}\n\n\
+            {\"method\":\"POST\",\"url\":\"http://b/\",\"body\":\"aGk=\",\"header\":{\"X\":[\"1\",\"2\"]}}";
+        let targets = read(text).unwrap();
+        assert_eq!((targets[0].method.as_str(), &*targets[0].body), ("GET", &b"default"[..]));
+        assert_eq!(&*targets[1].body, b"hi");
+        let headers: Vec<_> = targets[1].headers.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(headers, [("A", "b"), ("X", "1"), ("X", "2")]);
+    }
+
+    #[test]
+    fn what_the_schema_forbids_is_refused() {
+        for text in [
+            "{}",
+            "{\"method\":\"GET\"}",
+            "{\"url\":\"http://a/\"}",
+            "{\"method\":\"\",\"url\":\"http://a/\"}",
+            "{\"method\":\"GET\",\"url\":\"http://a/\",\"x\":1}",
+            "{\"method\":\"GET\",\"url\":\"http://a/\",\"body\":\"?\"}",
+            "GET http://a/",
+        ] {
+            assert!(read(text).unwrap_err().to_string().starts_with("t:1: bad "), "{text}");
+        }
+    }
+}

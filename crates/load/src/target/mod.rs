@@ -1,0 +1,225 @@
+//! What to send: vegeta's two target formats, read one target at a time.
+//!
+//! A [`Reader`] turns lines into [`Target`]s and stops at the first bad one, naming file, line and reason; nothing is
+//! sent before the caller has seen it (or, with `-lazy`, before that line). [`crate::request`] makes bytes of a target.
+//! Formats: vegeta `lib/targets.go` and `lib/target.schema.json`.
+
+mod http;
+mod json;
+
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// One request as the user wrote it, the flags' headers and body included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Upper-case method.
+    pub method: String,
+    /// Absolute URL as written.
+    pub url: String,
+    /// Names and values in the order they were given, spelled as given; a name may repeat.
+    pub headers: Vec<(String, String)>,
+    /// The body; empty is none.
+    pub body: Arc<[u8]>,
+    /// Share of this target among all; 1 unless the user says so.
+    pub weight: Weight,
+}
+
+/// How often a target is chosen, relative to the others; not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight(pub u32);
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+/// What the flags add to every target.
+#[derive(Debug, Clone, Default)]
+pub struct Defaults {
+    /// `-header`, before the target's own.
+    pub headers: Vec<(String, String)>,
+    /// `-body`, where a target has none.
+    pub body: Arc<[u8]>,
+}
+
+impl Defaults {
+    fn target(&self) -> Target {
+        Target { headers: self.headers.clone(), body: Arc::clone(&self.body), ..Target::default() }
+    }
+}
+
+/// `-format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Request lines, headers, `@body` files.
+    Http,
+    /// One JSON object per line.
+    Json,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "http" => Ok(Self::Http),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("format {text:?} isn't one of http, json")),
+        }
+    }
+}
+
+/// A line that is no target.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}:{line}: {reason}")]
+pub struct Mistake {
+    /// Name of the input, `stdin` for standard input.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: Reason,
+}
+
+/// What can be wrong with a line.
+#[derive(Debug, thiserror::Error)]
+pub enum Reason {
+    /// The input cannot be read.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// Not text.
+    #[error("not UTF-8")]
+    Utf8,
+    /// Longer than any target.
+    #[error("a line longer than {} bytes", .0)]
+    LineTooLong(u64),
+    /// Not `METHOD URL`.
+    #[error("bad target {0:?}: expected METHOD URL")]
+    NoUrl(String),
+    /// Not upper-case letters.
+    #[error("bad method {0:?}: expected upper-case letters, such as GET")]
+    Method(String),
+    /// Not `Key: value`.
+    #[error("bad header {0:?}: expected Key: value")]
+    Header(String),
+    /// The body file cannot be read.
+    #[error("bad body: {file}: {error}")]
+    Body {
+        /// Its name.
+        file: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// Not the JSON that the schema asks for.
+    #[error("bad target: {0}")]
+    Json(String),
+    /// A weight that is no positive number.
+    #[error("bad weight {0:?}: expected a whole number above 0")]
+    Weight(String),
+    /// No request can be made of it.
+    #[error(transparent)]
+    Request(#[from] crate::request::Unsendable),
+}
+
+/// Longest line. An http line is a header at most; a JSON line may hold a body.
+const LONGEST_HTTP_LINE: u64 = 1 << 20;
+const LONGEST_JSON_LINE: u64 = 1 << 28;
+
+/// Reads targets one by one.
+pub struct Reader {
+    lines: Lines,
+    format: Format,
+    defaults: Defaults,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("file", &self.lines.file).field("line", &self.lines.number).finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Targets from `input`, which mistakes call `file`.
+    pub fn new(file: &str, input: Box<dyn BufRead + Send>, format: Format, defaults: Defaults) -> Self {
+        let longest = if format == Format::Http { LONGEST_HTTP_LINE } else { LONGEST_JSON_LINE };
+        Self { lines: Lines { file: file.to_owned(), input, longest, number: 0, peeked: None }, format, defaults }
+    }
+
+    /// The line that the last target or mistake ended at.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.lines.number
+    }
+
+    /// A mistake on the line of the target that was read last.
+    #[must_use]
+    pub fn mistake(&self, line: usize, reason: Reason) -> Mistake {
+        Mistake { file: self.lines.file.clone(), line, reason }
+    }
+
+    /// The next target and the line it began on; `None` at the end.
+    ///
+    /// # Errors
+    /// The first [`Mistake`]; what follows it cannot be trusted to be at the start of a target.
+    pub fn next_target(&mut self) -> Result<Option<(Target, usize)>, Mistake> {
+        let read = match self.format {
+            Format::Http => http::next(&mut self.lines, &self.defaults),
+            Format::Json => json::next(&mut self.lines, &self.defaults),
+        };
+        read.map_err(|reason| self.mistake(self.lines.number, reason))
+    }
+}
+
+/// Trimmed lines with their numbers, one of which may be put back.
+struct Lines {
+    file: String,
+    input: Box<dyn BufRead + Send>,
+    longest: u64,
+    number: usize,
+    peeked: Option<String>,
+}
+
+impl Lines {
+    fn next(&mut self) -> Result<Option<String>, Reason> {
+        if let Some(line) = self.peeked.take() {
+            self.number += 1;
+            return Ok(Some(line));
+        }
+        let mut line = Vec::new();
+        let length = self.input.by_ref().take(self.longest).read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        if length as u64 == self.longest && line.last() != Some(&b'\n') {
+            return Err(Reason::LineTooLong(self.longest));
+        }
+        String::from_utf8(line).map(|line| Some(line.trim().to_owned())).map_err(|_| Reason::Utf8)
+    }
+
+    /// Puts the line just read back.
+    fn unread(&mut self, line: String) {
+        self.number -= 1;
+        self.peeked = Some(line);
+    }
+}
+
+/// `Key: value`, trimmed, both present, the key a token: a forgotten empty line must not make a header of a target.
+///
+/// # Errors
+/// [`Reason::Header`].
+pub fn header(line: &str) -> Result<(String, String), Reason> {
+    let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
+    match parts {
+        Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Reason::Header(line.to_owned())),
+    }
+}
+
+fn is_token(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(crate::record::is_token)
+}
