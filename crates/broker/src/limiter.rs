@@ -1,6 +1,6 @@
 //! One limit for everything that goes to a cloud.
 //!
-//! Chains of upstream calls start at most at a rate, which halves when the cloud throttles and grows with each success:
+//! Chains of upstream calls start at most at a rate, which halves when the cloud throttles and grows while it does not:
 //! the rule that lets many senders share an unknown capacity (Chiu and Jain, 1989). Whoever may not start yet waits in
 //! a queue and is chosen when there is room, so a rate that has recovered serves those who came while it was low.
 //!
@@ -127,7 +127,9 @@ impl Limiter {
     /// The upstream answered well.
     pub(crate) fn succeeded(&self) {
         let mut state = self.state();
-        state.per_second = (state.per_second + 1.0).min(self.most_per_second);
+        // One more per second each second. One more with each success would double the rate each second, and half of all
+        // calls would be throttled.
+        state.per_second = (state.per_second + 1.0 / state.per_second).min(self.most_per_second);
     }
 
     /// The upstream asked for less.
@@ -294,9 +296,11 @@ mod tests {
         assert_eq!(limiter.per_second(), 50.0);
         limiter.throttled(at(1000));
         assert_eq!(limiter.per_second(), 25.0);
-        for _ in 0..200 {
+        for _ in 0..25 {
             limiter.succeeded();
         }
+        assert!((25.9..26.1).contains(&limiter.per_second()), "one more after a second's worth");
+        (0..10_000).for_each(|_| limiter.succeeded());
         assert_eq!(limiter.per_second(), 100.0);
         for second in 2..40 {
             limiter.throttled(at(second * 1000));
@@ -344,7 +348,7 @@ mod tests {
         }
         let _waiting: Vec<_> = (0..50).map(|_| wait(&limiter, Lane::First, "cart")).collect();
         assert_eq!(starts(&limiter, at(20_000)).len(), 1);
-        (0..100).for_each(|_| limiter.succeeded());
+        (0..10_000).for_each(|_| limiter.succeeded());
         let started: usize = (0..100).map(|step| starts(&limiter, at(22_000 + step * 10)).len()).sum();
         assert_eq!(started, 49);
     }
