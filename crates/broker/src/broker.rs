@@ -109,10 +109,11 @@ impl Broker {
         may_start: impl FnOnce() -> Result<(), Unavailable>,
     ) -> Result<Arc<Lease<Credential>>, Unavailable> {
         let now = self.now();
-        if let Some(lease) = slot.held(now) {
+        if let Some(lease) = self.hand_out(slot, now) {
             return Ok(lease);
         }
-        let landing = match slot.board(now, may_start) {
+        let landing = match slot.board(now, Lane::First, may_start) {
+            Boarding::Held => return self.hand_out(slot, now).ok_or(Unavailable::Slow),
             Boarding::Remembered(error) => return Err(Unavailable::Failed(error)),
             Boarding::Refused(unavailable) => return Err(unavailable),
             Boarding::Join(landing) => {
@@ -128,7 +129,14 @@ impl Broker {
             landed = landing.wait() => landed.map_err(Unavailable::Failed)?,
             () = self.0.clock.sleep(self.0.settings.wait) => return Err(Unavailable::Slow),
         }
-        slot.held(self.now()).ok_or(Unavailable::Slow)
+        self.hand_out(slot, self.now()).ok_or(Unavailable::Slow)
+    }
+
+    /// A valid lease about to be answered with.
+    pub(crate) fn hand_out(&self, slot: &Slot, now: Moment) -> Option<Arc<Lease<Credential>>> {
+        let lease = slot.held(now)?;
+        self.0.counters.handed_out(lease.remaining(now), &self.0.settings.floor);
+        Some(lease)
     }
 
     /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
@@ -199,19 +207,27 @@ impl Inner {
     async fn fly(&self, slot: &Slot, lane: Lane) -> (Moment, Result<Issued, ExchangeError>) {
         let _turn = self.limiter.turn(lane, &slot.principal.workload).await;
         let started = self.clock.now();
-        let Some(proof) = slot.proof() else {
-            return (
-                started,
-                Err(ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it")),
-            );
-        };
         let result = tokio::select! {
-            result = self.exchange.exchange(&slot.principal, &*proof.subject) => result,
+            result = self.prove(slot) => result,
             () = self.clock.sleep(self.settings.call_deadline) => {
                 Err(ExchangeError::new(Fault::Upstream, "exchange", "no answer within the deadline"))
             }
         };
         (started, result)
+    }
+
+    /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing must not
+    /// spoil what its siblings could prove.
+    async fn prove(&self, slot: &Slot) -> Result<Issued, ExchangeError> {
+        let mut without =
+            ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
+        for proof in slot.proofs_alive() {
+            match self.exchange.exchange(&slot.principal, &*proof.subject).await {
+                Err(error) if error.fault == Fault::Subject => without = error,
+                result => return result,
+            }
+        }
+        Err(without)
     }
 
     fn succeeded(&self, slot: &Arc<Slot>, issued: Issued, started: Moment, lane: Lane) {
@@ -226,7 +242,9 @@ impl Inner {
                 "the upstream's credentials live too short to keep answers above the floor"
             );
         }
-        let refresh_at = self.settings.floor.refresh_at(started, lifetime, fastrand::f64());
+        // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
+        let earliest = self.clock.now() + self.settings.retry_first;
+        let refresh_at = self.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         slot.succeed(Lease { value: credential, issued: started, expires: started + lifetime, refresh_at });
         tracing::info!(
             workload = %slot.principal.workload,
@@ -256,20 +274,18 @@ impl Inner {
         let _ = self.schedule.send(Notice::Due(at, slot.number, Arc::downgrade(slot)));
     }
 
-    /// Renews what is due, unless nobody has asked for it during a whole life: then it is left to expire.
+    /// Renews what is due, unless nobody has asked for it during a whole life: then it is let go at once, because what is
+    /// kept without being renewed would sooner or later be handed out below the floor. An SDK asks at least once a life.
     fn due(self: &Arc<Self>, slot: &Arc<Slot>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
-        if !lease.is_valid(now) {
-            return slot.drop_expired(now);
-        }
         let life = lease.expires.since(lease.issued);
-        if now.since(slot.used()) >= life {
-            return self.look_again(slot, lease.expires);
+        if !lease.is_valid(now) || now.since(slot.used()) >= life {
+            return slot.drop_lease();
         }
-        match slot.board(now, || Ok(())) {
+        match slot.board(now, Lane::Renewal, || Ok(())) {
             Boarding::Start(_) => self.clone().spawn_flight(slot.clone(), Lane::Renewal),
-            Boarding::Join(_) => {}
+            Boarding::Held | Boarding::Join(_) => {}
             Boarding::Remembered(_) | Boarding::Refused(_) => {
                 self.look_again(slot, (now + self.settings.retry_first).min(lease.expires));
             }

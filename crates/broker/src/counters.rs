@@ -1,12 +1,15 @@
 //! What the broker counts. Plain atomics, written from every thread and read at each scrape.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_core::Floor;
 
 use crate::exchange::Fault;
 use crate::limiter::Lane;
 
 /// What happened so far; read by metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     first: AtomicU64,
     renewals: AtomicU64,
@@ -15,6 +18,25 @@ pub struct Counters {
     evicted: AtomicU64,
     misses_refused: AtomicU64,
     below_floor: AtomicU64,
+    /// Nanoseconds; all ones until something was handed out.
+    least_remaining: AtomicU64,
+    floor_breaches: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            first: AtomicU64::default(),
+            renewals: AtomicU64::default(),
+            failures: Default::default(),
+            coalesced: AtomicU64::default(),
+            evicted: AtomicU64::default(),
+            misses_refused: AtomicU64::default(),
+            below_floor: AtomicU64::default(),
+            least_remaining: AtomicU64::new(u64::MAX),
+            floor_breaches: AtomicU64::default(),
+        }
+    }
 }
 
 impl Counters {
@@ -28,6 +50,18 @@ impl Counters {
 
     pub(crate) fn failed(&self, fault: Fault) {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the life left in an answer. On every request's way: two loads, and a write only when there is news, because
+    /// the traffic threads share these words.
+    pub(crate) fn handed_out(&self, remaining: Duration, floor: &Floor) {
+        let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
+        if nanos < self.least_remaining.load(Ordering::Relaxed) {
+            self.least_remaining.fetch_min(nanos, Ordering::Relaxed);
+        }
+        if remaining < floor.hard {
+            self.floor_breaches.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn coalesced(&self) {
@@ -67,6 +101,17 @@ impl Counters {
     /// Misses refused because a pod asked too fast.
     pub fn misses_refused_total(&self) -> u64 {
         self.misses_refused.load(Ordering::Relaxed)
+    }
+
+    /// The least life that any answer carried since the start.
+    pub fn least_remaining(&self) -> Option<Duration> {
+        let nanos = self.least_remaining.load(Ordering::Relaxed);
+        (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// Answers with less life than the floor: an outage used up the margin, or the upstream's credentials are too short.
+    pub fn floor_breaches_total(&self) -> u64 {
+        self.floor_breaches.load(Ordering::Relaxed)
     }
 
     /// Credentials issued with a life too short for the floor.

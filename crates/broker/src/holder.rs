@@ -38,20 +38,28 @@ pub struct Holder {
     misses: Gcra,
 }
 
-/// Tells when a credential may have changed.
+/// Tells when a credential has changed.
 #[derive(Debug)]
-pub struct Changes(Option<watch::Receiver<Landed>>);
+pub struct Changes(Option<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    landings: watch::Receiver<Landed>,
+    /// Leases that had come when last looked.
+    seen: u64,
+}
 
 impl Changes {
-    /// Returns at the next change; never, if there is nothing to change.
+    /// Returns when there is a lease that was not there before; never, if nothing can change. A renewal that fails
+    /// changes nothing.
     pub async fn changed(&mut self) {
-        let gone = match &mut self.0 {
-            Some(receiver) => receiver.changed().await.is_err(),
-            None => true,
-        };
-        if gone {
-            std::future::pending::<()>().await;
+        if let Some(Watched { landings, seen }) = &mut self.0
+            && let Ok(landed) = landings.wait_for(|landed| landed.leases > *seen).await
+        {
+            *seen = landed.leases;
+            return;
         }
+        std::future::pending::<()>().await;
     }
 }
 
@@ -78,7 +86,8 @@ impl Holder {
     /// A valid lease from memory. No lock, no I/O, no allocation.
     pub fn held(&self, want: WantRef<'_>, now: Moment) -> Option<Arc<Lease<Credential>>> {
         let slots = self.slots.load();
-        slots.iter().find(|slot| slot.principal.want.as_ref() == want)?.held(now)
+        let slot = slots.iter().find(|slot| slot.principal.want.as_ref() == want)?;
+        self.broker.hand_out(slot, now)
     }
 
     /// A valid lease, fetched if need be. Any number of callers share one upstream call, and it outlives them.
@@ -89,13 +98,19 @@ impl Holder {
         if self.account.is_none() && matches!(want, WantRef::IdToken { .. }) {
             return Err(Unavailable::NoAccount);
         }
-        let slot = self.slot(want)?;
-        self.broker.lease(&slot, || self.may_miss()).await
+        let (slot, is_new) = self.slot(want)?;
+        // A new slot's first call was paid for with the slot.
+        self.broker.lease(&slot, || if is_new { Ok(()) } else { self.may_miss() }).await
     }
 
     /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.
     pub fn changes(&self, want: WantRef<'_>) -> Changes {
-        Changes(self.find(want).map(|slot| slot.watch()))
+        let watched = |slot: Arc<Slot>| {
+            let landings = slot.watch();
+            let seen = landings.borrow().leases;
+            Watched { landings, seen }
+        };
+        Changes(self.find(want).map(watched))
     }
 
     fn may_miss(&self) -> Result<(), Unavailable> {
@@ -109,14 +124,15 @@ impl Holder {
         self.slots.load().iter().find(|slot| slot.principal.want.as_ref() == want).cloned()
     }
 
-    /// This pod's slot for `want`, made if need be: from the broker's, which pods of one ServiceAccount share.
-    fn slot(&self, want: WantRef<'_>) -> Result<Arc<Slot>, Unavailable> {
+    /// This pod's slot for `want`, and whether it was made just now: from the broker's, which pods of one
+    /// ServiceAccount share.
+    fn slot(&self, want: WantRef<'_>) -> Result<(Arc<Slot>, bool), Unavailable> {
         if let Some(slot) = self.find(want) {
-            return Ok(slot);
+            return Ok((slot, false));
         }
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = self.find(want) {
-            return Ok(slot);
+            return Ok((slot, false));
         }
         // Making room for an invention costs a permit, or a pod could churn through everybody's memory for free.
         self.may_miss()?;
@@ -126,7 +142,7 @@ impl Holder {
         self.make_room(&mut slots);
         slots.push(slot.clone());
         self.slots.store(Arc::new(slots));
-        Ok(slot)
+        Ok((slot, true))
     }
 
     fn principal(&self, want: WantRef<'_>) -> Principal {

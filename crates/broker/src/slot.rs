@@ -14,9 +14,13 @@ use tokio::sync::{mpsc, watch};
 
 use crate::credential::Credential;
 use crate::exchange::ExchangeError;
+use crate::limiter::Lane;
 use crate::schedule::Notice;
 use crate::settings::Settings;
 use crate::unavailable::Unavailable;
+
+/// Pods whose proof is tried in one flight.
+const PROOFS_TRIED: usize = 4;
 
 /// A pod that uses the slot, and the proof with which a call for it can be made.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub(crate) struct Slot {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Landed {
     number: u64,
+    /// How many of them brought a lease.
+    pub(crate) leases: u64,
     error: Option<ExchangeError>,
 }
 
@@ -55,6 +61,8 @@ struct Flight {
 
 /// What a request that found no lease does next.
 pub(crate) enum Boarding {
+    /// Take the lease: it came just now.
+    Held,
     /// Wait for a flight that is in the air.
     Join(Landing),
     /// Start one, and wait for it.
@@ -124,8 +132,17 @@ impl Slot {
     }
 
     /// Joins or starts a flight. `may_start` is asked only before a start.
-    pub(crate) fn board(&self, now: Moment, may_start: impl FnOnce() -> Result<(), Unavailable>) -> Boarding {
+    pub(crate) fn board(
+        &self,
+        now: Moment,
+        lane: Lane,
+        may_start: impl FnOnce() -> Result<(), Unavailable>,
+    ) -> Boarding {
         let mut flight = self.flight();
+        // A flight may have landed since the caller looked; without this, the second of two threads calls again.
+        if lane == Lane::First && self.lease().is_some_and(|lease| lease.is_valid(now)) {
+            return Boarding::Held;
+        }
         let receiver = self.landed.subscribe();
         let after = receiver.borrow().number;
         let landing = Landing { receiver, after };
@@ -168,15 +185,14 @@ impl Slot {
     fn land(&self, error: Option<ExchangeError>) {
         self.landed.send_modify(|landed| {
             landed.number += 1;
+            landed.leases += u64::from(error.is_none());
             landed.error = error;
         });
     }
 
-    /// Drops an expired lease, so that its text does not outlive its use.
-    pub(crate) fn drop_expired(&self, now: Moment) {
-        if self.lease.load().as_ref().is_some_and(|lease| !lease.is_valid(now)) {
-            self.lease.store(None);
-        }
+    /// Drops the lease, so that its text does not outlive its use.
+    pub(crate) fn drop_lease(&self) {
+        self.lease.store(None);
     }
 
     /// Tells of every flight that lands.
@@ -193,9 +209,9 @@ impl Slot {
         }
     }
 
-    /// The proof of a pod that lives: the youngest, whose token has longest to live.
-    pub(crate) fn proof(&self) -> Option<Arc<Proof>> {
-        self.proofs().iter().rev().find_map(Weak::upgrade)
+    /// The proofs of pods that live, a few: the youngest first, whose token has longest to live.
+    pub(crate) fn proofs_alive(&self) -> Vec<Arc<Proof>> {
+        self.proofs().iter().rev().filter_map(Weak::upgrade).take(PROOFS_TRIED).collect()
     }
 
     /// The pods that use it.
