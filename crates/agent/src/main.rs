@@ -1,1 +1,167 @@
-fn main() {}
+//! `seawall-agent`, the node's metadata server. Three words on the command line, read by hand: a parser
+//! crate would be larger than what it parses.
+
+mod admin;
+mod answer;
+mod build;
+mod callers;
+mod config;
+mod connections;
+mod date;
+mod debug;
+mod forward;
+mod later;
+mod lifecycle;
+mod listen;
+mod metrics;
+mod ready;
+mod sandbox;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use config::Config;
+
+const HELP: &str = "\
+seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
+
+Usage:
+  seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
+  seawall-agent check [--config FILE]   read the configuration and the identity file, name every
+                                        mistake, print the effective configuration; exit 1 on mistakes
+  seawall-agent config-default          print the documented default configuration
+  seawall-agent version
+  seawall-agent help
+
+Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything that stops the start; 2 bad usage.
+Example:
+  seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
+";
+
+/// Where the configuration is unless `--config` names another.
+const CONFIG: &str = "/etc/seawall/agent.yaml";
+
+enum Command {
+    Serve(PathBuf),
+    Check(PathBuf),
+    Print(String),
+}
+
+fn main() -> ExitCode {
+    match command(std::env::args_os().skip(1).collect()) {
+        Ok(Command::Serve(path)) => {
+            done(Config::load(&path).map_err(Into::into).and_then(|config| build::serve(&config)))
+        }
+        Ok(Command::Check(path)) => done(check(&path)),
+        Ok(Command::Print(text)) => done(say(&text)),
+        Err(mistake) => {
+            complain(&format!("{mistake}\n\n{HELP}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command(mut args: Vec<OsString>) -> Result<Command, String> {
+    let path = config_flag(&mut args)?;
+    let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
+    let named = path.is_some();
+    let path = path.unwrap_or_else(|| CONFIG.into());
+    match words[..] {
+        [] => Ok(Command::Serve(path)),
+        ["check"] => Ok(Command::Check(path)),
+        ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
+        ["version" | "--version" | "-V"] if !named => {
+            Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
+        }
+        ["help" | "--help" | "-h"] => Ok(Command::Print(HELP.into())),
+        _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
+    }
+}
+
+/// Takes `--config FILE` or `--config=FILE` (one dash or two) out of the arguments.
+fn config_flag(args: &mut Vec<OsString>) -> Result<Option<PathBuf>, String> {
+    let is_flag = |arg: &OsString| arg == "--config" || arg == "-config";
+    if let Some(at) = args.iter().position(is_flag) {
+        args.remove(at);
+        if at >= args.len() {
+            return Err("seawall-agent: --config needs a file".into());
+        }
+        return Ok(Some(args.remove(at).into()));
+    }
+    let value =
+        |arg: &OsString| Some(arg.to_str()?.trim_start_matches('-').strip_prefix("config=")?.to_owned());
+    let found = args.iter().enumerate().find_map(|(i, arg)| Some((i, value(arg)?)));
+    Ok(found.map(|(at, value)| {
+        args.remove(at);
+        value.into()
+    }))
+}
+
+fn check(path: &std::path::Path) -> anyhow::Result<()> {
+    let config = Config::load(path)?;
+    build::check(&config)?;
+    say(&config::effective(&config))
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    // A closed pipe (`| head`) is the reader's choice and no failure.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn done(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("seawall-agent: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(text: &str) {
+    // Where standard error is closed there is nowhere left to complain.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Command, String> {
+        command(args.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn words_and_flag_in_any_order() {
+        for args in [
+            &["--config", "a.yaml", "check"][..],
+            &["check", "-config=a.yaml"],
+            &["check", "--config", "a.yaml"],
+        ] {
+            assert!(
+                matches!(parsed(args), Ok(Command::Check(path)) if path.as_os_str() == "a.yaml"),
+                "{args:?}"
+            );
+        }
+        assert!(matches!(parsed(&[]), Ok(Command::Serve(path)) if path.as_os_str() == CONFIG));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for args in [
+            &["serve"][..],
+            &["--config"],
+            &["check", "twice"],
+            &["--verbose"],
+            &["config-default", "--config=x"],
+        ] {
+            assert!(parsed(args).is_err(), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One request to one answer. This is the whole decision; everything it calls is a pure function or a read of memory.
+//!
+//! The order is the argument: who calls was decided when the connection was accepted; the dialect canonicalises the path
+//! once and refuses by default; only then is a lease looked up, under the caller's own holder, which cannot
+//! reach anyone else's. A request that needs to wait (a cold lease, a long poll, the real server) becomes a
+//! [`Later`] and is the caller's task's business, never this thread's.
+
+use std::sync::Arc;
+
+use seawall_broker::Holder;
+use seawall_cloud::Refusal;
+use seawall_cloud::gce::query::Alt;
+use seawall_cloud::gce::{Frame, Hold, Server, Tree, What, respond};
+use seawall_core::{Moment, WantRef};
+use seawall_wire::RequestHead;
+
+use crate::callers::{Caller, PodCaller};
+use crate::forward::Forwarder;
+use crate::later::{self, Later, LongPolls, PollPlace, Wanted};
+use crate::metrics::Route;
+
+/// How this agent answers; one per traffic thread.
+#[derive(Debug)]
+pub(crate) enum Service {
+    /// Pods have credentials of their own.
+    Federate {
+        /// What the readiness probe sees: the node's tree, without an account.
+        probe: Arc<Tree>,
+        /// Bounds on requests that wait for a change.
+        long_polls: LongPolls,
+    },
+    /// Requests go through a filter to the real metadata server.
+    Conceal(Forwarder),
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The answer stands in the buffer.
+    Answered { route: Route, status: u16 },
+    /// The answer takes time.
+    Later(Later),
+}
+
+/// One request, its caller and its moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a, 'h, 'b> {
+    pub(crate) head: &'a RequestHead<'h, 'b>,
+    pub(crate) frame: &'a Frame<'a>,
+    pub(crate) request: u64,
+    pub(crate) now: Moment,
+}
+
+/// 403 and not 503: in `static` identity nothing changes by trying again, and SDKs would retry a 503.
+const UNKNOWN_CALLER: Refusal = Refusal::new(
+    403,
+    "unknown_caller",
+    "No pod is known at this source address, so nothing is answered to it.",
+);
+
+const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+
+impl Service {
+    /// Which server's name the answers carry.
+    pub(crate) fn server(&self) -> Server {
+        match self {
+            Self::Federate { .. } => Server::Gke,
+            Self::Conceal(_) => Server::Vm,
+        }
+    }
+
+    /// Answers into `out`, or says what has to be waited for.
+    pub(crate) fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let step = match (self, caller) {
+            (_, Caller::Unknown) | (Self::Federate { .. }, Caller::Anyone) => Err(UNKNOWN_CALLER),
+            (Self::Federate { long_polls, .. }, Caller::Pod(pod)) => federate(pod, long_polls, asked, out),
+            (Self::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
+            (Self::Conceal(forwarder), caller) => forwarder.forward(caller, asked.head).map(Step::Later),
+        };
+        step.unwrap_or_else(|refusal| {
+            respond::refusal(out, asked.frame, &refusal, asked.request);
+            Step::Answered { route: Route::Refused, status: refusal.status }
+        })
+    }
+}
+
+fn federate(
+    pod: &PodCaller,
+    long_polls: &LongPolls,
+    asked: Asked<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<Step, Refusal> {
+    let own = pod.federated.as_ref().ok_or(UNKNOWN_CALLER)?;
+    let query = own.tree.query(asked.head)?;
+    let hold = match query.hold {
+        Some(hold) => Some((hold, long_polls.enter(Some(&pod.long_polls))?)),
+        None => None,
+    };
+    let wanted = match &query.what {
+        What::AccessToken { scopes, alt } => {
+            Wanted { want: WantRef::AccessToken { scopes: scopes.as_str() }, alt: *alt }
+        }
+        What::IdToken { audience, include_email } => {
+            Wanted { want: WantRef::IdToken { audience, include_email: *include_email }, alt: Alt::Text }
+        }
+        What::Known(_) | What::Redirect(_) => return Ok(text(query.what, hold, long_polls, asked, out)),
+    };
+    match hold {
+        Some((hold, place)) => Ok(Step::Later(long_polls.lease(&own.holder, wanted, &hold, place))),
+        None => Ok(credential(&own.holder, wanted, asked, out)),
+    }
+}
+
+/// A credential: from memory if a lease is held, else as soon as the broker has one.
+fn credential(holder: &Arc<Holder>, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    let Some(lease) = holder.held(wanted.want, asked.now) else {
+        return Step::Later(later::cold_lease(holder, wanted));
+    };
+    match wanted.want {
+        WantRef::AccessToken { .. } => {
+            later::access_token(out, asked.frame, &lease, asked.now, wanted.alt, None);
+        }
+        WantRef::IdToken { .. } => later::id_token(out, asked.frame, &lease),
+    }
+    Step::Answered { route: Route::of(wanted.want), status: 200 }
+}
+
+/// Text that is known already, unless the client wants to wait for it to change.
+fn text(
+    what: What<'_, '_>,
+    hold: Option<(Hold<'_>, PollPlace)>,
+    long_polls: &LongPolls,
+    asked: Asked<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> Step {
+    match (what, hold) {
+        (What::Known(known), Some((hold, place))) => Step::Later(long_polls.unchanging(known, &hold, place)),
+        (What::Redirect(redirect), _) => {
+            respond::redirect(out, asked.frame, &redirect);
+            Step::Answered { route: Route::Tree, status: 301 }
+        }
+        (What::Known(known), None) => {
+            respond::known(out, asked.frame, &known);
+            Step::Answered { route: Route::Tree, status: 200 }
+        }
+        // Credentials were answered before; naming them here keeps the match whole without a panic.
+        (What::AccessToken { .. } | What::IdToken { .. }, _) => {
+            respond::refusal(out, asked.frame, &PROBE, asked.request);
+            Step::Answered { route: Route::Refused, status: PROBE.status }
+        }
+    }
+}
+
+/// A look at a tree that has no credentials.
+fn look(tree: &Tree, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
+    match tree.query(asked.head)?.what {
+        What::Known(known) => {
+            respond::known(out, asked.frame, &known);
+            Ok(Step::Answered { route: Route::Probe, status: 200 })
+        }
+        _ => Err(PROBE),
+    }
+}

@@ -1,0 +1,297 @@
+//! The one wiring function: configuration in, a running agent out.
+//!
+//! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
+//! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
+//! its own and sees of the control thread only the broker's snapshots.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use prometheus_client::registry::Registry;
+use seawall_attest::{Attested, StaticIdentity};
+use seawall_broker::google::{self, GoogleExchange};
+use seawall_broker::{Broker, HolderSpec, Settings};
+use seawall_cloud::gce;
+use seawall_core::Clock;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::admin::Admin;
+use crate::answer::Service;
+use crate::callers::{Callers, Federated};
+use crate::config::{Config, Federate, Identity, Mode};
+use crate::connections::{Cap, Timeouts};
+use crate::forward::Forwarder;
+use crate::later::LongPolls;
+use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
+use crate::listen;
+use crate::metrics::{BrokerCollector, Traffic, TrafficCollector};
+use crate::ready::{ProbeAddress, Readiness};
+use crate::serve::{Limits, Shared, Thread};
+use crate::{debug, sandbox};
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
+pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
+    log_to_stderr(config.log_level);
+    let identity = identity(&config.identity)?;
+    let threads = config.threads.count();
+    let listeners = listen::bind(&config.listen, threads)?;
+    let control = control_runtime()?;
+    let admin_listener = control
+        .block_on(tokio::net::TcpListener::bind(config.admin))
+        .with_context(|| format!("cannot listen on {} (admin)", config.admin))?;
+    sandbox::enter().context("cannot give up privileges")?;
+
+    let parts = Parts::new(config, identity.as_ref(), &control)?;
+    let (stopper, stop) = lifecycle::switch();
+    let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
+    let admin = parts.admin(&metrics, listeners.addresses.clone());
+    announce(config, &listeners.addresses, admin_listener.local_addr()?, threads);
+
+    let (alive, all_gone) = lifecycle::threads(threads, &stopper);
+    let traffic = listeners
+        .of_thread
+        .into_iter()
+        .zip(metrics)
+        .zip(alive)
+        .enumerate()
+        .map(|(n, ((own, metrics), alive))| {
+            parts.traffic_thread(config, n, own, metrics, stop.clone(), alive)
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    drop(parts);
+    control.block_on(control_thread(admin, admin_listener, stopper, stop, all_gone))?;
+    for thread in traffic {
+        thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Checks what can be checked without serving: the identity file behind the configuration.
+///
+/// # Errors
+/// Every mistake in the file.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    identity(&config.identity).map(drop)
+}
+
+fn identity(identity: &Identity) -> anyhow::Result<Option<StaticIdentity>> {
+    match identity {
+        Identity::Static { file } => Ok(Some(StaticIdentity::load(file)?)),
+        Identity::Anyone => Ok(None),
+    }
+}
+
+fn control_runtime() -> anyhow::Result<Runtime> {
+    // Name look-ups of upstream hosts run on blocking threads; each costs a stack.
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()
+        .context("cannot start a runtime")
+}
+
+fn log_to_stderr(level: tracing::Level) {
+    tracing_subscriber::fmt().json().with_max_level(level).with_writer(std::io::stderr).init();
+}
+
+fn announce(config: &Config, listeners: &[SocketAddr], admin: SocketAddr, threads: usize) {
+    let mode = match config.mode {
+        Mode::Federate(_) => "federate",
+        Mode::Conceal(_) => "conceal",
+    };
+    let identity = match config.identity {
+        Identity::Static { .. } => "static",
+        Identity::Anyone => "anyone",
+    };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), mode, identity, ?listeners, %admin, threads, "serving");
+}
+
+/// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain. A second signal
+/// does not wait.
+async fn control_thread(
+    admin: Arc<Admin>,
+    listener: tokio::net::TcpListener,
+    stopper: Stopper,
+    mut stop: Stop,
+    mut all_gone: AllGone,
+) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    tokio::spawn(admin.serve(listener, stop.clone()));
+    tokio::select! {
+        signal = signals.next() => tracing::info!(signal, "stopping"),
+        () = stop.begun() => tracing::error!("a traffic thread ended by itself; stopping"),
+    }
+    stopper.stop();
+    tokio::select! {
+        () = all_gone.wait() => Ok(()),
+        signal = signals.next() => anyhow::bail!("cut short by a second signal ({signal})"),
+    }
+}
+
+/// What is built once and shared.
+struct Parts {
+    clock: Clock,
+    callers: Arc<Callers>,
+    broker: Option<Broker>,
+    probe_tree: Arc<gce::Tree>,
+    probe: ProbeAddress,
+    open: Arc<Cap>,
+    long_polls: Arc<Cap>,
+}
+
+impl Parts {
+    fn new(config: &Config, identity: Option<&StaticIdentity>, control: &Runtime) -> anyhow::Result<Self> {
+        let clock = Clock::system();
+        let probe = ProbeAddress::default();
+        let (broker, node, pool) = match &config.mode {
+            Mode::Federate(federate) => {
+                (Some(broker(federate, &clock, control)?), node(federate), federate.workload_pool.clone())
+            }
+            Mode::Conceal(_) => (None, gce::Node::default(), String::new()),
+        };
+        let callers = match identity {
+            Some(identity) => Callers::of_pods(identity, probe.clone(), |attested| {
+                Some(federated(attested, broker.as_ref()?, &node, &pool))
+            }),
+            None => Callers::anyone(probe.clone()),
+        };
+        Ok(Self {
+            clock,
+            callers: Arc::new(callers),
+            broker,
+            probe_tree: Arc::new(gce::Tree::new(&node, None)),
+            probe,
+            open: Arc::default(),
+            long_polls: Arc::default(),
+        })
+    }
+
+    fn admin(&self, metrics: &[Arc<Traffic>], listeners: Vec<SocketAddr>) -> Arc<Admin> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(TrafficCollector::new(metrics.to_vec(), self.open.clone())));
+        let clock = self.clock.clone();
+        let (callers, broker) = (self.callers.clone(), self.broker.clone());
+        if let Some(broker) = &self.broker {
+            registry.register_collector(Box::new(BrokerCollector::new(broker.clone(), clock.clone())));
+        }
+        let remarks = self.broker.clone();
+        Arc::new(Admin {
+            registry,
+            readiness: Readiness::new(listeners, self.probe.clone()),
+            remarks: Box::new(move || remarks.as_ref().map(debug::remarks).unwrap_or_default()),
+            pods: Box::new(move || debug::pods(&callers, broker.as_ref(), clock.now())),
+        })
+    }
+
+    fn traffic_thread(
+        &self,
+        config: &Config,
+        number: usize,
+        listeners: Vec<std::net::TcpListener>,
+        metrics: Arc<Traffic>,
+        stop: Stop,
+        alive: Alive,
+    ) -> anyhow::Result<JoinHandle<()>> {
+        let shared = Shared {
+            clock: self.clock.clone(),
+            callers: self.callers.clone(),
+            open: self.open.clone(),
+            limits: limits(config),
+        };
+        let long_polls = LongPolls {
+            all: self.long_polls.clone(),
+            most: config.limits.long_polls,
+            most_per_pod: config.limits.long_polls_per_pod,
+            stop: stop.clone(),
+        };
+        let (mode, probe, forwards) =
+            (config.mode.clone(), self.probe_tree.clone(), config.limits.forwards as usize);
+        let runtime =
+            Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
+        // Made on the thread itself: what a connection holds never crosses threads.
+        let serve = move || async move {
+            let service = match mode {
+                Mode::Federate(_) => Service::Federate { probe, long_polls },
+                Mode::Conceal(conceal) => {
+                    Service::Conceal(Forwarder::new(&conceal.upstream, forwards, long_polls))
+                }
+            };
+            let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
+            let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
+            Thread::new(shared, service, metrics, number as u64).run(listeners, stop).await;
+            Ok::<_, std::io::Error>(())
+        };
+        let body = move || {
+            let _alive = alive;
+            if let Err(error) = runtime.block_on(serve()) {
+                tracing::error!(%error, "a traffic thread could not take its listeners");
+            }
+        };
+        std::thread::Builder::new()
+            .name(format!("traffic-{number}"))
+            .spawn(body)
+            .context("cannot start a traffic thread")
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    Limits {
+        connections: limits.connections,
+        connections_per_caller: limits.connections_per_pod,
+        timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
+        wire: seawall_wire::Limits::default(),
+    }
+}
+
+fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Result<Broker> {
+    let exchange = google::Config {
+        sts_url: federate.sts_url.clone(),
+        iam_url: federate.iam_url.clone(),
+        provider: federate.provider.clone(),
+        token_audience: federate.token_audience.clone(),
+    };
+    let exchange = GoogleExchange::new(exchange, clock.clone())?;
+    Ok(Broker::start(Settings::default(), clock.clone(), Arc::new(exchange), control.handle().clone()))
+}
+
+fn node(federate: &Federate) -> gce::Node {
+    gce::Node {
+        project_id: federate.project_id.clone(),
+        numeric_project_id: federate.numeric_project_id,
+        zone: Some(federate.zone.clone()),
+        instance_id: Some(federate.instance_id),
+        instance_name: Some(federate.instance_name.clone()),
+        hostname: Some(federate.hostname.clone()),
+        cluster_name: Some(federate.cluster_name.clone()),
+        cluster_location: Some(federate.cluster_location.clone()),
+        cluster_uid: Some(federate.cluster_uid.clone()).filter(|uid| !uid.is_empty()),
+        universe_domain: federate.universe_domain.clone(),
+    }
+}
+
+/// The scopes GKE lists for every workload; what a credential may do is decided by IAM, not by them.
+const SCOPES: [&str; 2] =
+    ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
+
+/// One pod's view and leases. Without a Google service account it is a member of the workload pool, whose name
+/// stands where the e-mail would, as on GKE.
+fn federated(attested: &Attested, broker: &Broker, node: &gce::Node, pool: &str) -> Federated {
+    let account = gce::Account {
+        email: attested.google_account.as_deref().unwrap_or(pool).to_owned(),
+        impersonated: attested.google_account.is_some(),
+        scopes: SCOPES.map(str::to_owned).to_vec(),
+    };
+    let holder = broker.holder(HolderSpec {
+        pod: attested.pod.clone(),
+        account: attested.google_account.clone(),
+        subject: attested.subject.clone(),
+    });
+    Federated { tree: Arc::new(gce::Tree::new(node, Some(&account))), holder }
+}

@@ -1,0 +1,55 @@
+//! The `Date` header, formatted once a second and not once a request.
+
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+
+/// An IMF-fixdate (RFC 9110 section 5.6.7) and until when it is right.
+#[derive(Debug)]
+pub(crate) struct Date {
+    text: [u8; 29],
+    until: Moment,
+}
+
+impl Default for Date {
+    fn default() -> Self {
+        Self { text: *b"Thu, 01 Jan 1970 00:00:00 GMT", until: Moment::from_nanos(0) }
+    }
+}
+
+impl Date {
+    /// The date at `now`, which must be this clock's.
+    pub(crate) fn at(&mut self, clock: &Clock, now: Moment) -> &[u8; 29] {
+        if now >= self.until {
+            self.renew(clock, now);
+        }
+        &self.text
+    }
+
+    fn renew(&mut self, clock: &Clock, now: Moment) {
+        let wall = clock.wall();
+        let text = httpdate::fmt_http_date(wall);
+        // The formatter writes 29 bytes up to the year 9999; a clock beyond that keeps the last good date.
+        if let Ok(text) = text.as_bytes().try_into() {
+            self.text = text;
+        }
+        let into = wall.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+        self.until = now + Duration::from_nanos(1_000_000_000 - u64::from(into));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_with_the_second_and_not_before() {
+        let (clock, hand) = Clock::manual();
+        let mut date = Date::default();
+        assert_eq!(date.at(&clock, clock.now()), b"Thu, 01 Jan 2026 00:00:00 GMT");
+        hand.advance(Duration::from_millis(999));
+        assert_eq!(date.at(&clock, clock.now()), b"Thu, 01 Jan 2026 00:00:00 GMT");
+        hand.advance(Duration::from_millis(1));
+        assert_eq!(date.at(&clock, clock.now()), b"Thu, 01 Jan 2026 00:00:01 GMT");
+    }
+}

@@ -1,0 +1,123 @@
+//! The way to the real metadata server, for `conceal`.
+//!
+//! What goes upstream was built anew by the dialect from what it understood: a canonical path and query, one header of
+//! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters
+//! are got around. Each traffic thread has its own pool of upstream connections. Long polls have places of their own and
+//! cannot starve short requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use seawall_cloud::{Refusal, gce};
+use seawall_wire::RequestHead;
+use tokio::sync::Semaphore;
+
+use crate::callers::Caller;
+use crate::later::{Later, LongPolls, Outcome};
+use crate::metrics::Route;
+
+/// How long the real server may take to answer a request that is no long poll, waiting for a place included.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The real server is on this node's own network: a connection takes microseconds or does not come.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Largest body passed on. The largest real one (a service-account subtree, recursively) is a few KiB.
+const BODY: usize = 1024 * 1024;
+
+const UNREACHABLE: Refusal = Refusal::new(
+    503,
+    "upstream_unreachable",
+    "The real metadata server could not be reached; try again shortly.",
+);
+const SLOW: Refusal =
+    Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
+const TOO_LARGE: Refusal =
+    Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
+
+/// What the real server answered.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// One thread's client of the real metadata server.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    upstream: String,
+    places: Arc<Semaphore>,
+    long_polls: LongPolls,
+}
+
+impl Forwarder {
+    /// A client for `upstream` (`http://HOST[:PORT]`) with at most `places` short requests under way.
+    pub(crate) fn new(upstream: &str, places: usize, long_polls: LongPolls) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(places)
+            .build(connector);
+        Self { client, upstream: upstream.to_owned(), places: Arc::new(Semaphore::new(places)), long_polls }
+    }
+
+    /// The answer that will come, if the request may go upstream at all.
+    ///
+    /// # Errors
+    /// The rule of the dialect that forbids it, or too many long polls.
+    pub(crate) fn forward(&self, caller: &Caller, head: &RequestHead<'_, '_>) -> Result<Later, Refusal> {
+        let forward = gce::admit(head)?;
+        let own_polls = match caller {
+            Caller::Pod(pod) => Some(&pod.long_polls),
+            _ => None,
+        };
+        let poll = forward.hold.as_ref().map(|_| self.long_polls.enter(own_polls)).transpose()?;
+        let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
+        let request = self.request(&forward)?;
+        let (client, places) = (self.client.clone(), self.places.clone());
+        let outcome = async move {
+            let asked = async {
+                let _place = if poll.is_none() { places.acquire().await.ok() } else { None };
+                ask(&client, request).await
+            };
+            match tokio::time::timeout(deadline, asked).await {
+                Ok(Ok(forwarded)) => Outcome::Forwarded(forwarded),
+                Ok(Err(refusal)) => Outcome::Refused(refusal),
+                Err(_) => Outcome::Refused(SLOW),
+            }
+        };
+        Ok(Later { route: Route::Forward, outcome: Box::pin(outcome) })
+    }
+
+    fn request(&self, forward: &gce::Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
+        let method = if forward.head_only { Method::HEAD } else { Method::GET };
+        let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
+        let request = Request::builder().method(method).uri(uri).header("metadata-flavor", "Google");
+        request.body(Empty::new()).map_err(|_| UNREACHABLE)
+    }
+}
+
+async fn ask(
+    client: &Client<HttpConnector, Empty<Bytes>>,
+    request: Request<Empty<Bytes>>,
+) -> Result<Forwarded, Refusal> {
+    let response = client.request(request).await.map_err(|error| {
+        tracing::debug!(%error, "the real metadata server could not be reached");
+        UNREACHABLE
+    })?;
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, BODY).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() { TOO_LARGE } else { UNREACHABLE }
+    })?;
+    Ok(Forwarded { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
+}

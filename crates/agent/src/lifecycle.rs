@@ -1,0 +1,125 @@
+//! From the first signal to the last byte: one value that says "stop", and one that says "all gone".
+//!
+//! The first SIGTERM or SIGINT starts the drain: listeners close, idle connections close, requests under way are
+//! answered and then their connections close. After [`DRAIN`] what is left is cut. A second signal cuts at
+//! once. Kubernetes sends SIGTERM, waits for the grace period and then kills; 5 s fits inside any grace period.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// How long requests under way may take once stopping has begun. With the rest of the shutdown it stays below 5 s.
+pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
+/// Tells every part of the program that it is time to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop(watch::Receiver<bool>);
+
+/// The hand on the switch. When the last one is dropped that stops, too: a control thread that dies must not leave
+/// traffic running.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopper(Arc<watch::Sender<bool>>);
+
+/// A switch and what it switches.
+pub(crate) fn switch() -> (Stopper, Stop) {
+    let (sender, receiver) = watch::channel(false);
+    (Stopper(Arc::new(sender)), Stop(receiver))
+}
+
+/// Held by a thread while it lives. Dropping it, in a panic too, stops all others: a listener without a thread behind
+/// it would be worse than an agent that restarts.
+#[derive(Debug)]
+pub(crate) struct Alive {
+    stopper: Stopper,
+    _gone: mpsc::Sender<Infallible>,
+}
+
+/// Waits for every [`Alive`] to be dropped.
+#[derive(Debug)]
+pub(crate) struct AllGone(mpsc::Receiver<Infallible>);
+
+/// `n` threads to hold and the wait for their end.
+pub(crate) fn threads(n: usize, stopper: &Stopper) -> (Vec<Alive>, AllGone) {
+    let (gone, all_gone) = mpsc::channel(1);
+    let alive = (0..n).map(|_| Alive { stopper: stopper.clone(), _gone: gone.clone() }).collect();
+    (alive, AllGone(all_gone))
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.stopper.stop();
+    }
+}
+
+impl AllGone {
+    /// Returns when no thread is left.
+    pub(crate) async fn wait(&mut self) {
+        // Nothing can be sent, so this ends when the last sender is dropped.
+        let _ = self.0.recv().await;
+    }
+}
+
+impl Stopper {
+    /// Begins the stop.
+    pub(crate) fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Stop {
+    /// Returns when the stop has begun.
+    pub(crate) async fn begun(&mut self) {
+        // A closed channel is a stop, too.
+        let _ = self.0.wait_for(|stopping| *stopping).await;
+    }
+}
+
+/// SIGTERM and SIGINT.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes both over from their default, which would end the process at once.
+    ///
+    /// # Errors
+    /// The handlers cannot be installed.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thread_that_dies_stops_the_others() {
+        let (stopper, mut stop) = switch();
+        let (mut alive, mut all_gone) = threads(2, &stopper);
+        let dying = std::thread::spawn({
+            let alive = alive.pop();
+            move || {
+                let _alive = alive;
+                std::panic::resume_unwind(Box::new("died"));
+            }
+        });
+        assert!(dying.join().is_err());
+        stop.begun().await;
+        drop(alive);
+        all_gone.wait().await;
+    }
+}

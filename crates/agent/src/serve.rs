@@ -1,0 +1,490 @@
+//! The traffic threads: accept, read, answer, write.
+//!
+//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
+//! the others but the counters of open connections. A connection is a small task. While it waits it holds no
+//! buffer: it waits for readiness, reads into the thread's scratch buffer, answers every whole request found there
+//! and writes; only a head that arrived in part, or a client that does not read, costs it memory of its own.
+//! Why not hyper here: its per-connection buffers do not survive 5,000 connections in 25 MiB (SPECIFICATION.md
+//! has the figures). What a request means is decided in `answer`; this module knows bytes, states and limits.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use seawall_cloud::Refusal;
+use seawall_cloud::gce::{Frame, respond};
+use seawall_core::{Backoff, Clock, Moment};
+use seawall_wire::request::slots;
+use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use crate::answer::{Asked, Service, Step};
+use crate::callers::{Caller, Callers};
+use crate::connections::{Cap, Connections, Key, Permit, Permits, SWEEP, State, Timeouts};
+use crate::date::Date;
+use crate::later::Later;
+use crate::lifecycle::{DRAIN, Stop};
+use crate::metrics::{Route, Traffic};
+
+/// What every traffic thread has in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) open: Arc<Cap>,
+    pub(crate) limits: Limits,
+}
+
+/// What clients may hold open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) connections: u32,
+    pub(crate) connections_per_caller: u32,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) wire: seawall_wire::Limits,
+}
+
+/// Answers collected before they are written; a client that pipelines more waits for its turn.
+const BATCH: usize = 32 * 1024;
+
+/// One traffic thread.
+pub(crate) struct Thread {
+    shared: Shared,
+    service: Service,
+    metrics: Arc<Traffic>,
+    connections: RefCell<Connections>,
+    scratch: RefCell<Scratch>,
+    date: RefCell<Date>,
+    /// Caps of callers that are no pod, by address; those with nothing open are swept.
+    strangers: RefCell<HashMap<IpAddr, Arc<Cap>>>,
+    draining: Cell<bool>,
+    requests: Cell<u64>,
+}
+
+/// The thread's buffers, borrowed only between two waits.
+struct Scratch {
+    read: Vec<u8>,
+    write: Vec<u8>,
+}
+
+impl Thread {
+    /// A thread that has not begun. `number` makes its request ids distinct from those of other threads.
+    pub(crate) fn new(shared: Shared, service: Service, metrics: Arc<Traffic>, number: u64) -> Self {
+        let scratch = Scratch { read: vec![0; shared.limits.wire.head], write: Vec::with_capacity(BATCH) };
+        Self {
+            shared,
+            service,
+            metrics,
+            connections: RefCell::default(),
+            scratch: RefCell::new(scratch),
+            date: RefCell::default(),
+            strangers: RefCell::default(),
+            draining: Cell::new(false),
+            requests: Cell::new(number << 48),
+        }
+    }
+
+    /// Serves these listeners until the stop has begun and the drain is over.
+    pub(crate) async fn run(self, listeners: Vec<TcpListener>, mut stop: Stop) {
+        let thread = Rc::new(self);
+        let local = LocalSet::new();
+        for listener in listeners {
+            local.spawn_local(thread.clone().accept(listener, stop.clone()));
+        }
+        local.spawn_local(thread.clone().sweep());
+        local
+            .run_until(async {
+                stop.begun().await;
+                thread.drain().await;
+            })
+            .await;
+    }
+
+    /// Accepts until the stop. An error never ends the listener: most (a reset client, no more descriptors) pass.
+    async fn accept(self: Rc<Self>, listener: TcpListener, mut stop: Stop) {
+        let mut backoff = Backoff::doubling(Duration::from_millis(5), Duration::from_secs(1));
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.begun() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    backoff.reset();
+                    self.admit(stream, peer);
+                }
+                Err(error) => {
+                    self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    // At the descriptor limit an idle connection is worth less than a new caller.
+                    self.connections.borrow_mut().end_oldest_idle(None);
+                    tracing::debug!(%error, "accept failed");
+                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
+                }
+            }
+        }
+    }
+
+    /// Decides who this is and whether there is room, and starts the connection's task.
+    fn admit(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
+        self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        let caller = self.shared.callers.at(peer);
+        let Some(permits) = self.permits(&caller, peer.ip()) else {
+            self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
+            return self.refuse_at_cap(&stream);
+        };
+        let now = self.shared.clock.now();
+        let key = self.connections.borrow_mut().enter(permits, now);
+        let place = Place { thread: self.clone(), key };
+        let task = tokio::task::spawn_local(connection(place, stream, caller));
+        self.connections.borrow_mut().started(key, task.abort_handle());
+    }
+
+    /// Room in both caps, made by closing the oldest idle connection where that helps.
+    fn permits(&self, caller: &Caller, ip: IpAddr) -> Option<Permits> {
+        let limits = &self.shared.limits;
+        let own = match caller {
+            Caller::Pod(pod) => pod.connections.clone(),
+            _ => self.strangers.borrow_mut().entry(ip.to_canonical()).or_default().clone(),
+        };
+        let caller = self.permit(&own, limits.connections_per_caller, Some(&own))?;
+        let process = self.permit(&self.shared.open, limits.connections, None)?;
+        Some(Permits { process, caller })
+    }
+
+    fn permit(&self, cap: &Arc<Cap>, most: u32, evict_of: Option<&Arc<Cap>>) -> Option<Permit> {
+        cap.take(most).or_else(|| {
+            let made_room = self.connections.borrow_mut().end_oldest_idle(evict_of);
+            if made_room {
+                self.metrics.connections.evicted_idle.fetch_add(1, Ordering::Relaxed);
+            }
+            cap.take(most)
+        })
+    }
+
+    fn refuse_at_cap(&self, stream: &TcpStream) {
+        const FULL: Refusal =
+            Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
+        let mut out = Vec::with_capacity(512);
+        self.write_refusal(&FULL, &mut out);
+        // The socket's buffer is empty, so this is written whole or the client is gone.
+        let _ = stream.try_write(&out);
+    }
+
+    fn write_refusal(&self, refusal: &Refusal, out: &mut Vec<u8>) {
+        let mut date = self.date.borrow_mut();
+        let frame = Frame {
+            date: date.at(&self.shared.clock, self.shared.clock.now()),
+            server: self.service.server(),
+            version: Version::Http11,
+            keep_alive: false,
+            head_only: false,
+        };
+        respond::refusal(out, &frame, refusal, self.next_request());
+    }
+
+    fn next_request(&self) -> u64 {
+        self.requests.replace(self.requests.get() + 1)
+    }
+
+    /// Ends what is overdue, four times a second.
+    async fn sweep(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            let now = self.shared.clock.now();
+            let ended = self.connections.borrow_mut().end_overdue(&self.shared.limits.timeouts, now);
+            self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
+            self.strangers.borrow_mut().retain(|_, cap| cap.open() > 0);
+        }
+    }
+
+    /// Lets requests under way finish; everything else is closed.
+    async fn drain(&self) {
+        self.draining.set(true);
+        self.connections.borrow_mut().end_idle();
+        let all_gone = async {
+            while self.connections.borrow().len() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(DRAIN, all_gone).await.is_err() {
+            tracing::warn!(open = self.connections.borrow().len(), "cutting connections that did not finish");
+        }
+    }
+}
+
+/// A connection's place in the table; given up when its task ends, however it ends.
+struct Place {
+    thread: Rc<Thread>,
+    key: Key,
+}
+
+impl Place {
+    fn note(&self, state: State, now: Moment) {
+        self.thread.connections.borrow_mut().note(self.key, state, now);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.thread.connections.borrow_mut().leave(self.key);
+    }
+}
+
+/// What happens once the answers collected so far are written.
+enum After {
+    /// Wait for more bytes.
+    Read,
+    /// Look at the bytes that were kept: whole requests may stand there.
+    Look,
+    /// A request takes time.
+    Later(Box<Pending>),
+    /// Close; everything the client sent was understood.
+    Close,
+    /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
+    /// the connection and destroy the answer on its way.
+    Linger,
+}
+
+/// The answers to a buffer: how many of its bytes are dealt with, and what comes next.
+struct Batch {
+    taken: usize,
+    after: After,
+}
+
+/// A request that takes time, and what its answer needs to know.
+struct Pending {
+    later: Later,
+    version: Version,
+    keep_alive: bool,
+    head_only: bool,
+    since: Moment,
+    request: u64,
+}
+
+/// One connection from accept to end.
+async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
+    // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
+    let mut kept = Vec::new();
+    let mut read = true;
+    loop {
+        if read && stream.readable().await.is_err() {
+            return;
+        }
+        let Some((unsent, after)) = place.turn(&stream, &caller, &mut kept, read) else { return };
+        if !unsent.is_empty() && !place.flush(&stream, &unsent).await {
+            return;
+        }
+        match after {
+            After::Read => read = true,
+            After::Look => read = false,
+            After::Later(pending) => {
+                if !place.answer_later(&stream, *pending).await {
+                    return;
+                }
+                read = kept.is_empty();
+            }
+            After::Close => return,
+            After::Linger => return linger(&mut stream).await,
+        }
+    }
+}
+
+/// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
+async fn linger(stream: &mut TcpStream) {
+    const MOST: usize = 256 * 1024;
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut discarded = 0;
+    let mut bytes = [0; 1024];
+    while discarded < MOST {
+        match stream.read(&mut bytes).await {
+            Ok(0) | Err(_) => return,
+            Ok(n) => discarded += n,
+        }
+    }
+}
+
+impl Place {
+    /// Reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
+    /// and what comes next; nothing when the connection is over.
+    fn turn(
+        &self,
+        stream: &TcpStream,
+        caller: &Caller,
+        kept: &mut Vec<u8>,
+        read: bool,
+    ) -> Option<(Vec<u8>, After)> {
+        let thread = &*self.thread;
+        let mut scratch = thread.scratch.borrow_mut();
+        let Scratch { read: buffer, write: out } = &mut *scratch;
+        let mut filled = kept.len().min(buffer.len());
+        buffer[..filled].copy_from_slice(&kept[..filled]);
+        if read {
+            match stream.try_read(&mut buffer[filled..]) {
+                Ok(0) => return None,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Some((Vec::new(), After::Read));
+                }
+                Err(_) => return None,
+            }
+        }
+        out.clear();
+        let now = thread.shared.clock.now();
+        let batch = thread.answer_all(caller, &buffer[..filled], now, out);
+        let left = &buffer[batch.taken..filled];
+        // An idle connection holds no buffer, not even an empty one that once was large.
+        *kept = if left.is_empty() { Vec::new() } else { left.to_vec() };
+        self.note(batch.state(!kept.is_empty()), now);
+        let sent = send(stream, out)?;
+        Some((out[sent..].to_vec(), batch.after))
+    }
+
+    /// Writes what the socket did not take at once. False when the client is gone.
+    async fn flush(&self, stream: &TcpStream, mut unsent: &[u8]) -> bool {
+        while !unsent.is_empty() {
+            self.note(State::Write, self.thread.shared.clock.now());
+            if stream.writable().await.is_err() {
+                return false;
+            }
+            match send(stream, unsent) {
+                Some(n) => unsent = &unsent[n..],
+                None => return false,
+            }
+        }
+        self.note(State::Idle, self.thread.shared.clock.now());
+        true
+    }
+
+    /// Waits for a slow answer and writes it. False when the connection is over.
+    async fn answer_later(&self, stream: &TcpStream, pending: Pending) -> bool {
+        let Pending { later, version, keep_alive, head_only, since, request } = pending;
+        self.note(State::Busy, since);
+        let route = later.route;
+        let outcome = tokio::select! {
+            outcome = later.outcome => outcome,
+            () = gone(stream) => return false,
+        };
+        let thread = &*self.thread;
+        let keep_alive = keep_alive && !thread.draining.get();
+        let now = thread.shared.clock.now();
+        let mut out = Vec::new();
+        let status = {
+            let mut date = thread.date.borrow_mut();
+            let server = thread.service.server();
+            let frame =
+                Frame { date: date.at(&thread.shared.clock, now), server, version, keep_alive, head_only };
+            outcome.write(&frame, request, now, &mut out)
+        };
+        thread.metrics.answered(route, status, now.since(since));
+        self.flush(stream, &out).await && keep_alive
+    }
+}
+
+/// Writes once: how much the socket took, or nothing if the client is gone.
+fn send(stream: &TcpStream, bytes: &[u8]) -> Option<usize> {
+    if bytes.is_empty() {
+        return Some(0);
+    }
+    match stream.try_write(bytes) {
+        Ok(n) => Some(n),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// Returns when the client has closed its side; never, once it has sent more instead.
+async fn gone(stream: &TcpStream) {
+    match stream.peek(&mut [0]).await {
+        Ok(0) | Err(_) => {}
+        Ok(_) => std::future::pending().await,
+    }
+}
+
+impl Batch {
+    /// What the connection waits for next.
+    fn state(&self, kept: bool) -> State {
+        match self.after {
+            After::Later(_) => State::Busy,
+            After::Linger => State::Head,
+            _ if kept => State::Head,
+            _ => State::Idle,
+        }
+    }
+}
+
+impl Thread {
+    /// Answers the whole requests at the start of `bytes`.
+    fn answer_all(&self, caller: &Caller, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
+        let mut taken = 0;
+        loop {
+            if out.len() > BATCH {
+                return Batch { taken, after: After::Look };
+            }
+            let mut slots = slots();
+            match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
+                Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
+                Ok(Parsed::Complete(head, used)) => {
+                    taken += used;
+                    if let Some(after) = self.answer_one(caller, &head, now, out) {
+                        return Batch { taken, after };
+                    }
+                }
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    self.write_refusal(&refusal, out);
+                    self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
+                    return Batch { taken: bytes.len(), after: After::Linger };
+                }
+            }
+        }
+    }
+
+    /// Answers one request; says what comes next unless it is simply the next request.
+    fn answer_one(
+        &self,
+        caller: &Caller,
+        head: &RequestHead<'_, '_>,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
+        let request = self.next_request();
+        let mut date = self.date.borrow_mut();
+        // No metadata request has a body. One that announces a body is refused by the dialect, and as
+        // the body's bytes would be taken for the next request, its connection ends.
+        let bodiless = head.framing == Framing::None;
+        let keep_alive = head.keep_alive && bodiless && !self.draining.get();
+        let date = date.at(&self.shared.clock, now);
+        let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
+        match self.service.answer(caller, Asked { head, frame: &frame, request, now }, out) {
+            Step::Answered { route, status } => {
+                self.metrics.answered(route, status, self.shared.clock.now().since(now));
+                if status == 200 && matches!(route, Route::Token | Route::Identity) {
+                    self.metrics.warm();
+                }
+                let end = if bodiless { After::Close } else { After::Linger };
+                (!keep_alive).then_some(end)
+            }
+            Step::Later(later) => {
+                let Frame { version, head_only, .. } = frame;
+                Some(After::Later(Box::new(Pending {
+                    later,
+                    version,
+                    keep_alive,
+                    head_only,
+                    since: now,
+                    request,
+                })))
+            }
+        }
+    }
+}
