@@ -11,7 +11,11 @@ use seawall_load::results::{Decoder, Encoder, Format};
 /// Checks all of it.
 pub(crate) fn check(format: Format, bytes: &[u8]) {
     let read = records(Decoder::new(format, bytes));
-    assert_eq!(read, records(Decoder::new(format, BufReader::with_capacity(1, bytes))), "arriving byte by byte");
+    assert_eq!(
+        read,
+        records(Decoder::new(format, BufReader::with_capacity(1, bytes))),
+        "arriving byte by byte"
+    );
     if let Ok(decoder) = Decoder::detect(bytes)
         && decoder.format() == format
     {
