@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_broker::{Fault, Settings, Unavailable};
-use seawall_core::{Floor, WantRef};
+use proptest::prelude::*;
+use seawall_broker::{Fault, HolderSpec, Settings, Unavailable};
+use seawall_core::{Floor, Want, WantRef};
 use world::{HOUR, MINUTE, Mood, SECRET, Subject, TOKEN, World, run, settle};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -542,4 +543,40 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
         thread.join().unwrap();
     }
     assert_eq!(cloud.count(), 1);
+}
+
+/// Fields of a principal, from few values, so that pairs often differ in one field only. Values of one field look like
+/// another's on purpose: joining them to one text would confuse them.
+fn fields() -> impl Strategy<Value = (HolderSpec, Want)> {
+    let word = || prop::sample::select(vec!["a", "b", "a b", "a/b", "b/a"]);
+    let want = (word(), 0..3u8).prop_map(|(text, kind)| match kind {
+        0 => Want::AccessToken { scopes: text.into() },
+        kind => Want::IdToken { audience: text.into(), include_email: kind == 1 },
+    });
+    (word(), word(), word(), want).prop_map(|(namespace, name, account, want)| {
+        let mut spec = world::spec("pod", name, Arc::default());
+        spec.pod.service_account.namespace = namespace.into();
+        spec.account = Some(account.into());
+        (spec, want)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn credentials_are_shared_only_if_every_field_is_equal((one, want_one) in fields(), (two, want_two) in fields()) {
+        let same = one.pod.service_account == two.pod.service_account
+            && one.account == two.account
+            && want_one == want_two;
+        run(|| async {
+            let world = world();
+            let (one, two) = (world.broker.holder(one), world.broker.holder(two));
+            let first = world.answer(&one, want_one.as_ref()).await.unwrap();
+            let second = world.answer(&two, want_two.as_ref()).await.unwrap();
+            assert_eq!(first.value.text() == second.value.text(), same);
+            // Neither holder reaches what the other asked for.
+            assert_eq!(two.held(want_one.as_ref(), world.now()).is_some(), want_one == want_two);
+        });
+    }
 }
