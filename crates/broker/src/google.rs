@@ -36,7 +36,7 @@ pub struct Config {
 /// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
 const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// Asked of IAM Credentials: its longest without an organisation policy.
+/// Asked of IAM Credentials: its longest without an organisation policy, and the life of every identity token.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Lifetimes outside this are an upstream talking nonsense.
@@ -102,7 +102,7 @@ impl GoogleExchange {
         );
         let url = format!("{}/v1/token", self.config.sts_url);
         let answer = self.http.post("sts", &url, "application/x-www-form-urlencoded", None, &form).await?;
-        reply::sts(&answer)
+        reply::sts(&answer.body)
     }
 
     async fn impersonate(
@@ -122,15 +122,28 @@ impl GoogleExchange {
                 serde_json::json!({ "audience": &**audience, "includeEmail": include_email }),
             ),
         };
-        let url = format!("{}/v1/projects/-/serviceAccounts/{account}:{step}", self.config.iam_url);
+        let url =
+            format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
         let body = Secret::new(body.to_string());
         let answer = self.http.post(step, &url, "application/json", Some(federated), &body).await?;
+        // The life left is the difference of two instants of the upstream's clock, so that it is true on a node whose own is
+        // wrong. Without its time there is only ours; then the longest life that was possible bounds the error.
+        let now = answer.date.unwrap_or_else(|| self.clock.wall());
         let token = match want {
-            Want::AccessToken { .. } => reply::access_token(&answer, self.clock.wall())?,
-            Want::IdToken { .. } => reply::id_token(&answer, self.clock.wall())?,
+            Want::AccessToken { .. } => reply::access_token(&answer.body, now)?,
+            Want::IdToken { .. } => reply::id_token(&answer.body, now)?,
         };
-        issued(step, token.token, token.lifetime)
+        issued(step, token.token, token.lifetime.min(LIFETIME))
     }
+}
+
+/// The account as it may stand in a path. Where it comes from was checked before; but a slash here would be another
+/// account's method, so it is checked where it matters.
+fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
+    if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
+        return Ok(account);
+    }
+    Err(ExchangeError::new(Fault::Rejected, step, "the service account is not an e-mail address"))
 }
 
 fn issued(step: &'static str, token: Secret<String>, lifetime: Duration) -> Result<Issued, ExchangeError> {

@@ -1,10 +1,10 @@
 //! One POST to a cloud: TLS, pool, bounds, and what a failed status means. Knows no token format.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
@@ -24,6 +24,16 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Connections kept open per host while unused.
 const IDLE_CONNECTIONS: usize = 8;
+
+/// Longest connect, all addresses of a name together: what takes longer misses the deadline of the chain anyway.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// What a success says.
+pub(super) struct Answer {
+    pub(super) body: Secret<Vec<u8>>,
+    /// The upstream's own time, if it told it.
+    pub(super) date: Option<SystemTime>,
+}
 
 /// An upstream that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +78,7 @@ impl Http {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -76,6 +87,7 @@ impl Http {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .http1_max_buf_size(BODY)
             .build(connector);
         Ok(Self { client })
     }
@@ -88,7 +100,7 @@ impl Http {
         content_type: &'static str,
         bearer: Option<&Secret<String>>,
         body: &Secret<String>,
-    ) -> Result<Secret<Vec<u8>>, ExchangeError> {
+    ) -> Result<Answer, ExchangeError> {
         let failed = |what: &dyn std::fmt::Display| ExchangeError::new(Fault::Upstream, step, what);
         let mut request = Request::post(url)
             .header(CONTENT_TYPE, content_type)
@@ -102,7 +114,7 @@ impl Http {
         let body = Limited::new(body, BODY).collect().await.map_err(|error| failed(&error))?;
         let body = Secret::new(body.to_bytes().to_vec());
         if head.status == StatusCode::OK {
-            return Ok(body);
+            return Ok(Answer { body, date: date(&head.headers) });
         }
         Err(refusal(step, head.status, &head.headers, body.expose()))
     }
@@ -123,22 +135,35 @@ fn causes(error: &dyn std::error::Error) -> String {
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
+}
+
 /// What a failed status means (section 5.8): 401 and 403 are a policy's no, other 4xx a configuration's, 429 asks for less,
-/// everything else is the upstream's own trouble.
+/// everything else is the upstream's own trouble. `invalid_grant` is STS's word for a Kubernetes token that it does not
+/// take, and a 503 that says when to come back asks for less, too.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
+    let provider = reply::ProviderError::read(body);
+    let retry_after = retry_after(headers);
     let fault = match status {
         StatusCode::TOO_MANY_REQUESTS => Fault::Throttled,
+        StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => Fault::Throttled,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Fault::Denied,
+        StatusCode::BAD_REQUEST if provider.code == "invalid_grant" => Fault::Denied,
         StatusCode::REQUEST_TIMEOUT => Fault::Upstream,
         status if status.is_client_error() => Fault::Rejected,
         _ => Fault::Upstream,
     };
-    let mut error = ExchangeError::new(fault, step, format!("{status}: {}", reply::error_text(body)));
-    error.retry_after = headers
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.parse().ok())
-        .map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
-    error
+    let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
+    ExchangeError { retry_after, ..error }
+}
+
+/// Whole seconds; the form with a date is not used by Google's APIs.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -171,6 +196,11 @@ mod tests {
             [408, 429, 500, 503].map(fault),
             [Fault::Upstream, Fault::Throttled, Fault::Upstream, Fault::Upstream]
         );
+        let refused =
+            refusal("sts", StatusCode::BAD_REQUEST, &HeaderMap::new(), br#"{"error":"invalid_grant"}"#);
+        assert_eq!(refused.fault, Fault::Denied);
+        let later = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("1"))]);
+        assert_eq!(refusal("sts", StatusCode::SERVICE_UNAVAILABLE, &later, b"").fault, Fault::Throttled);
     }
 
     #[test]

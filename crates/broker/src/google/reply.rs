@@ -1,5 +1,6 @@
 //! What Google answers, read as types. A field that is missing or odd is an error, never a default.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::Secret;
@@ -99,31 +100,50 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// The provider's own code in an error body, if it has the known shapes; else nothing of it: the body of an unknown
-/// server is no text for our logs.
-pub(super) fn error_text(body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Body {
-        /// RFC 6749 section 5.2.
-        OAuth { error: String, error_description: Option<String> },
-        /// google.rpc.Status.
-        Api { error: Status },
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        status: Option<String>,
-        message: Option<String>,
-    }
-    match serde_json::from_slice(body) {
-        Ok(Body::OAuth { error, error_description }) => {
-            format!("{error} {}", error_description.unwrap_or_default())
+/// The provider's own words in an error body, if it has the known shapes; else none: the body of an unknown server is no
+/// text for our logs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ProviderError {
+    pub(super) code: String,
+    message: String,
+}
+
+impl ProviderError {
+    pub(super) fn read(body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Body {
+            /// RFC 6749 section 5.2.
+            OAuth { error: String, error_description: Option<String> },
+            /// google.rpc.Status.
+            Api { error: Status },
         }
-        Ok(Body::Api { error }) => {
-            format!("{} {}", error.status.unwrap_or_default(), error.message.unwrap_or_default())
+        #[derive(Deserialize)]
+        struct Status {
+            status: Option<String>,
+            message: Option<String>,
         }
-        Err(_) => "with a body that is not Google's error JSON".into(),
+        let (code, message) = match serde_json::from_slice(body) {
+            Ok(Body::OAuth { error, error_description }) => (error, error_description.unwrap_or_default()),
+            Ok(Body::Api { error }) => (error.status.unwrap_or_default(), error.message.unwrap_or_default()),
+            Err(_) => (String::new(), "with a body that is not Google's error JSON".into()),
+        };
+        Self { code: without_long_words(&code), message: without_long_words(&message) }
     }
+}
+
+impl fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// Longest word of a provider that is repeated. A service that repeats a token repeats one long word.
+const LONGEST_WORD: usize = 100;
+
+fn without_long_words(text: &str) -> String {
+    let short = |word| if str::len(word) > LONGEST_WORD { "…" } else { word };
+    text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -186,13 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn only_known_error_shapes_are_repeated() {
-        assert_eq!(
-            error_text(br#"{"error":"invalid_grant","error_description":"expired"}"#),
-            "invalid_grant expired"
-        );
-        let api = error_text(br#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}"#);
+    fn only_known_error_shapes_are_repeated_and_no_token_in_them() {
+        let text = |body: &str| ProviderError::read(body.as_bytes()).to_string();
+        let oauth = text(r#"{"error":"invalid_grant","error_description":"expired"}"#);
+        assert_eq!(oauth, "invalid_grant expired");
+        let api = text(r#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}"#);
         assert_eq!(api, "PERMISSION_DENIED no");
-        assert!(!error_text(b"<html>internal host name</html>").contains("host"));
+        assert!(!text("<html>internal host name</html>").contains("host"));
+        let token = "e30.".repeat(30);
+        let echo =
+            text(&format!(r#"{{"error":"invalid_grant","error_description":"bad token {token} given"}}"#));
+        assert_eq!(echo, "invalid_grant bad token … given");
     }
 }
