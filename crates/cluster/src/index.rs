@@ -258,17 +258,8 @@ impl Index {
         (wanted, Account::Pending)
     }
 
-    /// A ServiceAccount somewhere in the cluster is new or changed. Most are used by no pod here and are let pass.
-    pub(crate) fn account_applied(&mut self, object: &AccountObject) {
-        self.account_seen(object, Account::of(&object.metadata.annotations));
-    }
-
-    /// A ServiceAccount somewhere in the cluster is gone.
-    pub(crate) fn account_deleted(&mut self, object: &AccountObject) {
-        self.account_seen(object, Account::Missing);
-    }
-
-    fn account_seen(&mut self, object: &AccountObject, account: Account) {
+    /// The watch tells of a ServiceAccount somewhere in the cluster. Most are used by no pod here and are let pass.
+    pub(crate) fn account_told(&mut self, object: &AccountObject, account: &Account) {
         let Metadata { namespace, name, .. } = &object.metadata;
         let key = ServiceAccount { namespace: namespace.as_str().into(), name: name.as_str().into() };
         if let Some(reading) = self.accounts.get_mut(&key) {
@@ -277,23 +268,20 @@ impl Index {
         }
     }
 
-    /// A fetch has brought an answer: the object, or that there is none. Ignored if its ticket was voided.
-    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, object: Option<&AccountObject>) {
+    /// A fetch has brought an answer. Ignored if its ticket was voided.
+    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, account: &Account) {
         let Some(reading) = self.accounts.get_mut(&fetch.account) else { return };
-        let Fetching::InTheAir(held) = &reading.state else { return };
-        if !std::ptr::eq(Arc::as_ptr(held), fetch.ticket.as_ptr()) {
-            return;
+        match &reading.state {
+            Fetching::InTheAir(held) if std::ptr::eq(Arc::as_ptr(held), fetch.ticket.as_ptr()) => {}
+            _ => return,
         }
         reading.state = Fetching::Done;
-        self.know(
-            &fetch.account,
-            object.map_or(Account::Missing, |object| Account::of(&object.metadata.annotations)),
-        );
+        self.know(&fetch.account, account);
     }
 
-    fn know(&mut self, key: &ServiceAccount, account: Account) {
+    fn know(&mut self, key: &ServiceAccount, account: &Account) {
         match self.accounts.get_mut(key) {
-            Some(reading) if reading.account != account => reading.account = account.clone(),
+            Some(reading) if reading.account != *account => reading.account = account.clone(),
             _ => return,
         }
         let users = self.pods.values_mut().filter_map(|entry| match &mut entry.occupant {
@@ -329,7 +317,7 @@ impl Index {
             .collect()
     }
 
-    /// The next snapshot, as of `now`. Forgets the pods whose end has passed and the ServiceAccounts that nobody uses.
+    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets ServiceAccounts that nobody uses.
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
         self.version += 1;
         let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
@@ -340,7 +328,7 @@ impl Index {
                     record.claims().iter().for_each(|ip| snapshot.claim(*ip, Claim::One(record.clone())));
                 }
                 Occupant::Nameless(claims) => {
-                    claims.iter().for_each(|ip| snapshot.claim(*ip, Claim::Nameless))
+                    claims.iter().for_each(|ip| snapshot.claim(*ip, Claim::Nameless));
                 }
             }
         }

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::Shared;
+use crate::account::Account;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
 use crate::object::{AccountObject, PodObject};
@@ -23,7 +24,7 @@ use crate::watch::{Change, Link};
 pub(crate) enum Update {
     Pods(Change<PodObject>),
     Accounts(Change<AccountObject>),
-    Fetched(Fetch, Option<AccountObject>),
+    Fetched(Fetch, Account),
 }
 
 /// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
@@ -87,9 +88,11 @@ impl Writer {
             Update::Pods(Change::Applied(pod)) => self.index.applied(&pod),
             Update::Pods(Change::Deleted(pod)) => self.index.deleted(&pod),
             Update::Accounts(Change::Started(_)) => self.index.accounts_positioned(),
-            Update::Accounts(Change::Applied(account)) => self.index.account_applied(&account),
-            Update::Accounts(Change::Deleted(account)) => self.index.account_deleted(&account),
-            Update::Fetched(fetch, object) => self.index.account_fetched(&fetch, object.as_ref()),
+            Update::Accounts(Change::Applied(object)) => {
+                self.index.account_told(&object, &Account::of(&object.metadata.annotations));
+            }
+            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Account::Missing),
+            Update::Fetched(fetch, account) => self.index.account_fetched(&fetch, &account),
         }
     }
 
@@ -103,8 +106,8 @@ impl Writer {
         for fetch in self.index.fetches() {
             let (link, permits, answers) = (self.link.clone(), self.permits.clone(), self.answers.clone());
             self.readers.spawn(async move {
-                if let Some(object) = read_until_known(&link, &permits, &fetch).await {
-                    let _ = answers.send(Update::Fetched(fetch, object)).await;
+                if let Some(account) = read_until_known(&link, &permits, &fetch).await {
+                    let _ = answers.send(Update::Fetched(fetch, account)).await;
                 }
             });
         }
@@ -118,15 +121,15 @@ fn until_next_end(index: &Index, clock: &Clock) -> Duration {
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
 }
 
-/// The ServiceAccount, or that there is none; `None` when nobody wants to know any more.
-async fn read_until_known(link: &Link, permits: &Semaphore, fetch: &Fetch) -> Option<Option<AccountObject>> {
+/// What the ServiceAccount says, or that there is none; `None` when nobody wants to know any more.
+async fn read_until_known(link: &Link, permits: &Semaphore, fetch: &Fetch) -> Option<Account> {
     let mut pauses = Pauses::new(&link.patience);
     loop {
         let permit = permits.acquire().await.ok()?;
         fetch.ticket.upgrade()?;
         let failure = match read(link, fetch).await {
-            Ok(object) => return Some(Some(object)),
-            Err(Failure::NotFound { .. }) => return Some(None),
+            Ok(object) => return Some(Account::of(&object.metadata.annotations)),
+            Err(Failure::NotFound { .. }) => return Some(Account::Missing),
             Err(failure) => failure,
         };
         drop(permit);

@@ -1,1 +1,432 @@
-//! Model against index.
+//! The index against a model that is too simple to be wrong, under random events.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::{Address, Annotations, PodSpec, PodStatus, Timestamp};
+
+/// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
+#[derive(Clone, Debug)]
+struct Told {
+    uid: u8,
+    account: Option<u8>,
+    addresses: Vec<u8>,
+    host_network: bool,
+    phase: &'static str,
+    /// Deletion time, in seconds of the test's clock.
+    deletion: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Applied(Told),
+    Deleted(u8),
+    Listed(Vec<Told>),
+    Passes(u64),
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    (
+        0..6_u8,
+        prop::option::weighted(0.9, 0..3_u8),
+        prop::collection::vec(0..6_u8, 0..3),
+        prop::bool::weighted(0.2),
+        prop::sample::select(vec![
+            "",
+            "Pending",
+            "Running",
+            "Running",
+            "Running",
+            "Succeeded",
+            "Failed",
+            "Unknown",
+        ]),
+        prop::option::weighted(0.2, 0..600_u64),
+    )
+        .prop_map(|(uid, account, addresses, host_network, phase, deletion)| Told {
+            uid,
+            account,
+            addresses,
+            host_network,
+            phase,
+            deletion,
+        })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => told().prop_map(Event::Applied),
+        2 => (0..6_u8).prop_map(Event::Deleted),
+        1 => prop::collection::vec(told(), 0..5).prop_map(|all| {
+            // A list names no pod twice.
+            let distinct: BTreeMap<u8, Told> = all.into_iter().map(|told| (told.uid, told)).collect();
+            Event::Listed(distinct.into_values().collect())
+        }),
+        1 => (1..120_u64).prop_map(Event::Passes),
+    ]
+}
+
+/// Four IPv4 addresses, one of them also written as IPv6, and two IPv6 addresses.
+fn text(address: u8) -> String {
+    match address {
+        0..4 => format!("10.244.0.{address}"),
+        4 => "::ffff:10.244.0.0".into(),
+        _ => format!("fd00::{address}"),
+    }
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn object(told: &Told) -> PodObject {
+    PodObject {
+        metadata: Metadata {
+            name: format!("pod-{}", told.uid),
+            namespace: "reef".into(),
+            uid: format!("uid-{}", told.uid),
+            deletion_timestamp: told.deletion.map(|seconds| Timestamp(at(seconds))),
+            ..Metadata::default()
+        },
+        spec: PodSpec {
+            service_account_name: told.account.map_or(String::new(), |account| format!("account-{account}")),
+            host_network: told.host_network,
+        },
+        status: PodStatus {
+            phase: told.phase.into(),
+            pod_ip: told.addresses.first().map_or(String::new(), |first| text(*first)),
+            pod_ips: told.addresses.iter().map(|address| Address { ip: text(*address) }).collect(),
+            ..PodStatus::default()
+        },
+    }
+}
+
+/// What is true, as plainly as it can be said.
+#[derive(Debug, Default)]
+struct Model {
+    pods: BTreeMap<u8, Told>,
+    now: u64,
+}
+
+impl Model {
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Applied(told) => drop(self.pods.insert(told.uid, told.clone())),
+            Event::Deleted(uid) => drop(self.pods.remove(uid)),
+            Event::Listed(all) => self.pods = all.iter().map(|told| (told.uid, told.clone())).collect(),
+            Event::Passes(seconds) => self.now += seconds,
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Told> {
+        self.pods.values().filter(|told| {
+            let over = told.deletion.is_some_and(|end| self.now >= end + DELETION_LEEWAY.as_secs());
+            !over && !matches!(told.phase, "Succeeded" | "Failed")
+        })
+    }
+
+    fn pod_at(&self, address: IpAddr) -> Result<String, NoPod> {
+        let has = |told: &&Told| {
+            let own = told.addresses.iter().map(|a| text(*a).parse::<IpAddr>().unwrap().to_canonical());
+            !told.host_network && own.into_iter().any(|own| own == address.to_canonical())
+        };
+        let claimants: Vec<&Told> = self.live().filter(has).collect();
+        match claimants[..] {
+            [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
+            [] | [_] => Err(NoPod::Absent),
+            _ => Err(NoPod::Ambiguous),
+        }
+    }
+
+    fn uids(&self) -> Vec<String> {
+        let mut uids: Vec<String> =
+            self.live().filter(|t| t.account.is_some()).map(|t| format!("uid-{}", t.uid)).collect();
+        uids.sort();
+        uids
+    }
+}
+
+fn feed(index: &mut Index, event: &Event) {
+    match event {
+        Event::Applied(told) => index.applied(&object(told)),
+        Event::Deleted(uid) => {
+            let mut gone = object(&Told {
+                uid: *uid,
+                account: None,
+                addresses: vec![],
+                host_network: false,
+                phase: "",
+                deletion: None,
+            });
+            gone.metadata.name = "whatever the last state was".into();
+            index.deleted(&gone);
+        }
+        Event::Listed(all) => index.listed(all.iter().map(object).collect()),
+        Event::Passes(_) => {}
+    }
+}
+
+fn uids(snapshot: &Snapshot) -> Vec<String> {
+    let mut uids: Vec<String> = snapshot.pods().map(|record| record.pod.uid.0.to_string()).collect();
+    uids.sort();
+    uids
+}
+
+proptest! {
+    #[test]
+    fn the_snapshot_says_what_the_model_says(events in prop::collection::vec(event(), 1..60)) {
+        let (mut index, mut model) = (Index::default(), Model::default());
+        for event in &events {
+            feed(&mut index, event);
+            model.happens(event);
+            let snapshot = index.snapshot(at(model.now));
+            prop_assert_eq!(uids(&snapshot), model.uids());
+            for address in 0..6 {
+                let address: IpAddr = text(address).parse().unwrap();
+                let said = snapshot.pod_at(address).map(|record| record.pod.uid.0.to_string());
+                prop_assert_eq!(said, model.pod_at(address), "{} after {:?}", address, event);
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_that_passes_is_foretold(events in prop::collection::vec(event(), 1..40)) {
+        let (mut index, mut model) = (Index::default(), Model::default());
+        for event in &events {
+            feed(&mut index, event);
+            model.happens(event);
+        }
+        let before = uids(&index.snapshot(at(model.now)));
+        // Nothing changes by itself until the foretold moment.
+        let quiet = index.next_end(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
+        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
+    }
+
+    #[test]
+    fn nothing_new_is_told_as_nothing_new(events in prop::collection::vec(event(), 1..40)) {
+        let mut index = Index::default();
+        for event in &events {
+            feed(&mut index, event);
+            let first = index.snapshot(at(0));
+            if matches!(event, Event::Applied(_) | Event::Listed(_)) {
+                feed(&mut index, event);
+            }
+            let second = index.snapshot(at(0));
+            for record in first.pods() {
+                let again = second.by_uid(&record.pod.uid.0);
+                prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
+            }
+            prop_assert_eq!(second.version(), first.version() + 1);
+        }
+    }
+}
+
+/// What happens around one ServiceAccount at the API server, and when we hear of it.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody writes it: with this account, or (`None`) deletes it.
+    Written(Option<u8>),
+    /// The watch delivers the next change.
+    Delivered,
+    /// The watch is lost and begins anew from the present.
+    Repositioned,
+    /// A fetch that is in the air is answered by the API server.
+    Read,
+    /// The oldest answer arrives.
+    Arrived,
+    /// Its only pod leaves, and comes again.
+    Left,
+    Came,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => prop::option::weighted(0.7, 0..4_u8).prop_map(Step::Written),
+        3 => Just(Step::Delivered),
+        1 => Just(Step::Repositioned),
+        3 => Just(Step::Read),
+        3 => Just(Step::Arrived),
+        1 => Just(Step::Left),
+        1 => Just(Step::Came),
+    ]
+}
+
+/// The API server's side, and what is under way to us.
+#[derive(Default)]
+struct World {
+    index: Index,
+    /// Every state that the ServiceAccount ever had.
+    history: Vec<Option<u8>>,
+    /// How much of it the watch has delivered.
+    delivered: usize,
+    asked: Vec<Fetch>,
+    answers: Vec<(Fetch, Account)>,
+}
+
+fn account_object(value: Option<u8>) -> AccountObject {
+    let google = value.map(|value| format!("a{value}@shop.iam.gserviceaccount.com"));
+    let metadata = Metadata {
+        namespace: "reef".into(),
+        name: "account-0".into(),
+        annotations: Annotations { google },
+        ..Metadata::default()
+    };
+    AccountObject { metadata }
+}
+
+fn account(value: Option<u8>) -> Account {
+    value.map_or(Account::Missing, |_| Account::of(&account_object(value).metadata.annotations))
+}
+
+impl World {
+    fn pod() -> PodObject {
+        let told = Told {
+            uid: 0,
+            account: Some(0),
+            addresses: vec![],
+            host_network: false,
+            phase: "",
+            deletion: None,
+        };
+        object(&told)
+    }
+
+    fn truth(&self) -> Account {
+        account(self.history.last().copied().flatten())
+    }
+
+    fn happens(&mut self, step: &Step) {
+        match step {
+            Step::Written(value) => self.history.push(*value),
+            Step::Delivered if self.delivered < self.history.len() => {
+                let value = self.history[self.delivered];
+                self.delivered += 1;
+                self.index.account_told(&account_object(value), &account(value));
+            }
+            Step::Repositioned => {
+                self.delivered = self.history.len();
+                self.index.accounts_positioned();
+            }
+            Step::Read => {
+                let truth = self.truth();
+                let answers = self.asked.drain(..).map(|fetch| (fetch, truth.clone()));
+                self.answers.extend(answers);
+            }
+            Step::Arrived if !self.answers.is_empty() => {
+                let (fetch, account) = self.answers.remove(0);
+                self.index.account_fetched(&fetch, &account);
+            }
+            Step::Left => self.index.deleted(&Self::pod()),
+            Step::Came => self.index.applied(&Self::pod()),
+            Step::Delivered | Step::Arrived => {}
+        }
+        // As the writer does after each update.
+        drop(self.index.snapshot(at(0)));
+        self.asked.extend(self.index.fetches());
+    }
+
+    /// Lets everything arrive that is under way.
+    fn settle(&mut self) {
+        while self.delivered < self.history.len() {
+            self.happens(&Step::Delivered);
+        }
+        while !(self.asked.is_empty() && self.answers.is_empty()) {
+            self.happens(&Step::Read);
+            self.happens(&Step::Arrived);
+        }
+    }
+}
+
+proptest! {
+    /// Watch and fetches race in every order; once all has arrived, what we know is what is true.
+    #[test]
+    fn a_service_account_ends_up_as_it_is(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::default();
+        world.happens(&Step::Came);
+        world.happens(&Step::Repositioned);
+        for step in &steps {
+            world.happens(step);
+        }
+        world.happens(&Step::Came);
+        world.settle();
+        let truth = world.truth();
+        let snapshot = world.index.snapshot(at(0));
+        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().account, &truth);
+    }
+}
+
+fn running(uid: u8, addresses: &[u8]) -> Told {
+    Told {
+        uid,
+        account: Some(0),
+        addresses: addresses.to_vec(),
+        host_network: false,
+        phase: "Running",
+        deletion: None,
+    }
+}
+
+#[test]
+fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
+    let mut index = Index::default();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    let address: IpAddr = text(0).parse().unwrap();
+    let end = 30 + DELETION_LEEWAY.as_secs();
+    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
+    assert_eq!(index.next_end(at(0)), Some(at(end)));
+    let after = index.snapshot(at(end));
+    assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
+    // Nor does it come back with a late event.
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    assert!(index.snapshot(at(end)).pod_at(address).is_err());
+}
+
+#[test]
+fn before_the_first_list_nothing_is_complete() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    assert!(!index.snapshot(at(0)).is_complete());
+    index.listed(vec![]);
+    let snapshot = index.snapshot(at(0));
+    assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
+}
+
+#[test]
+fn no_service_account_is_read_before_its_watch_has_a_position() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    assert!(index.fetches().is_empty());
+    index.accounts_positioned();
+    assert_eq!(index.fetches().len(), 1);
+    assert!(index.fetches().is_empty(), "each is handed out once");
+}
+
+#[test]
+fn service_accounts_that_nobody_uses_are_forgotten() {
+    let mut index = Index::default();
+    index.accounts_positioned();
+    index.applied(&object(&running(1, &[0])));
+    drop(index.snapshot(at(0)));
+    let fetch = index.fetches().remove(0);
+    index.deleted(&object(&running(1, &[0])));
+    drop(index.snapshot(at(0)));
+    assert!(index.accounts.is_empty());
+    assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
+}
+
+#[test]
+fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    index.applied(&object(&running(1, &[1])));
+    let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
+    index.deleted(&object(&running(1, &[1])));
+    index.applied(&object(&running(1, &[1])));
+    let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
+}

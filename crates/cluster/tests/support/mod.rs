@@ -1,0 +1,139 @@
+//! What the tests with a real API server share.
+
+mod api;
+mod control_plane;
+mod proxy;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_cluster::{Access, Announcement, Announcements, Cluster, Config, PodRecord, Pods, Snapshot};
+use seawall_core::Clock;
+use serde_json::json;
+use tokio::time::timeout;
+
+pub(crate) use api::{Api, NAMESPACE, NODE, accounts};
+pub(crate) use control_plane::ControlPlane;
+pub(crate) use proxy::Proxy;
+
+/// What is shipped, word for word.
+pub(crate) const RBAC: &str = include_str!("../../../../deploy/rbac.yaml");
+/// What is shipped, word for word.
+pub(crate) const RBAC_TAINT: &str = include_str!("../../../../deploy/rbac-taint.yaml");
+/// What is shipped, word for word.
+pub(crate) const ADMISSION: &str = include_str!("../../../../deploy/admission.yaml");
+
+/// Long enough that only a thing that never happens exceeds it.
+pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
+
+/// The agent's own pod, and a token of it.
+pub(crate) async fn agent_token(admin: &Api) -> String {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
+        "spec": {
+            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
+            "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
+        },
+    });
+    admin.must("POST", "/api/v1/namespaces/seawall/pods", Some(&pod)).await;
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600, "audiences": ["https://issuer.test"],
+                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "seawall-agent"}},
+    });
+    let path = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
+    let answer = admin.must("POST", path, Some(&request)).await;
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// A control plane with the shipped RBAC, the node, and the agent's pod and token.
+pub(crate) async fn prepared() -> (ControlPlane, Api, String) {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin().await;
+    let token = prepare(&admin).await;
+    (plane, admin, token)
+}
+
+/// As [`prepared`], for a control plane that runs.
+pub(crate) async fn prepare(admin: &Api) -> String {
+    admin.apply(RBAC).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    admin.must("POST", "/api/v1/nodes", Some(&node)).await;
+    agent_token(admin).await
+}
+
+/// The agent's part, on the node, as whoever has the token.
+pub(crate) async fn cluster(plane: &ControlPlane, token: &str) -> Cluster {
+    cluster_at(plane, token, plane.port(), |_| {}).await
+}
+
+/// As [`cluster`], behind another port and with a changed configuration.
+pub(crate) async fn cluster_at(
+    plane: &ControlPlane,
+    token: &str,
+    port: u16,
+    change: impl FnOnce(&mut Config),
+) -> Cluster {
+    let mut config = Config::for_node(NODE);
+    config.access = Access::Kubeconfig(plane.kubeconfig(token, port));
+    change(&mut config);
+    Cluster::start(config, Clock::system()).await.unwrap()
+}
+
+/// Waits, by versions, for a snapshot of which something is true.
+pub(crate) async fn until(pods: &Pods, what: &str, is: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
+    let wait = async {
+        let mut snapshot = pods.snapshot();
+        while !is(&snapshot) {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        snapshot
+    };
+    match timeout(EVENTUALLY, wait).await {
+        Ok(snapshot) => snapshot,
+        Err(_) => panic!("never: {what}; last: {:#?}", pods.snapshot()),
+    }
+}
+
+/// Waits for the pod with this UID.
+pub(crate) async fn until_known(pods: &Pods, uid: &str) -> Arc<PodRecord> {
+    until(pods, "the pod is known", |snapshot| snapshot.by_uid(uid).is_some())
+        .await
+        .by_uid(uid)
+        .unwrap()
+        .clone()
+}
+
+/// The names of the tests' pods, sorted; the agent's own is not among them.
+pub(crate) fn names(snapshot: &Snapshot) -> Vec<String> {
+    let here = snapshot.pods().filter(|record| record.namespace() == NAMESPACE);
+    let mut names: Vec<String> = here.map(|record| record.pod.name.to_string()).collect();
+    names.sort();
+    names
+}
+
+/// Waits for something that has no version to wait on.
+pub(crate) async fn until_true<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+    let wait = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(EVENTUALLY, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Waits for an announcement.
+pub(crate) async fn until_announced<T>(
+    announcements: &mut Announcements,
+    what: &str,
+    is: impl Fn(Announcement) -> Option<T>,
+) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = is(announcements.next().await.expect("the cluster runs")) {
+                return found;
+            }
+        }
+    };
+    timeout(EVENTUALLY, wait).await.unwrap_or_else(|_| panic!("never announced: {what}"))
+}
