@@ -26,24 +26,36 @@ pub(crate) fn render(title: &str, runs: &Runs, series: Vec<Series>) -> anyhow::R
     let data = Data { title, subtitle: subtitle(runs), runs: series, words: WORDS };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
-    let page =
-        PAGE.replace("{{title}}", &escaped(title)).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
-    // Last, so that nothing inside the data is taken for a place to fill.
-    Ok(page.replacen("{{data}}", &data, 1))
+    Ok(fill([
+        ("{{title}}", &escaped(title)),
+        ("{{style}}", STYLE),
+        ("{{data}}", &data),
+        ("{{script}}", SCRIPT),
+    ]))
+}
+
+/// Puts each value where its mark stands in the page, in the page's order. What a value contains is never looked at.
+fn fill(values: [(&str, &str); 4]) -> String {
+    let mut page =
+        String::with_capacity(PAGE.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>());
+    let mut rest = PAGE;
+    for (mark, value) in values {
+        let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
+        page.push_str(before);
+        page.push_str(value);
+        rest = after;
+    }
+    page + rest
 }
 
 fn subtitle(runs: &Runs) -> String {
     let named: Vec<_> = runs.named().collect();
     let start = named.iter().map(|(_, run)| run.totals.earliest()).min_by_key(|at| at.unix_ns());
     let start = start.and_then(super::json::shown).map_or_else(String::new, |at| format!("Started {at}. "));
-    match named.as_slice() {
-        [(_, run)] => {
-            match run.targets.iter().map(super::runs::Target::name).collect::<Vec<_>>().as_slice() {
-                [only] => format!("{start}{only}"),
-                many => format!("{start}{} targets", many.len()),
-            }
-        }
-        many => format!("{start}{} runs", many.len()),
+    let [(_, run)] = named.as_slice() else { return format!("{start}{} runs", named.len()) };
+    match run.targets.iter().collect::<Vec<_>>().as_slice() {
+        [only] => format!("{start}{}", only.name()),
+        many => format!("{start}{} targets", many.len()),
     }
 }
 

@@ -64,10 +64,13 @@ struct Panel {
     lines: Vec<Line>,
 }
 
+/// Where, and how much; nothing where it is not known.
+type Points = Vec<(f64, Option<f64>)>;
+
 struct Line {
     name: String,
     class: String,
-    points: Vec<(f64, Option<f64>)>,
+    points: Points,
 }
 
 fn panels(runs: &[Series]) -> [Panel; 4] {
@@ -121,7 +124,7 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
 
 /// Lines of the four panels. One run shows its quantiles and outcomes, several show one line each.
 fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
-    let of = |pick: fn(&Series) -> Vec<(f64, Option<f64>)>| {
+    let of = |pick: fn(&Series) -> Points| {
         let line = |(at, run): (usize, &Series)| Line::new(&run.name, &format!("c{}", at % 8 + 1), pick(run));
         runs.iter().enumerate().map(line).collect::<Vec<_>>()
     };
@@ -142,16 +145,16 @@ fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
     ]
 }
 
-fn times(run: &Series, values: &[Option<i64>]) -> Vec<(f64, Option<f64>)> {
+fn times(run: &Series, values: &[Option<i64>]) -> Points {
     run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
 }
 
-fn rates(run: &Series, values: &[Option<f64>]) -> Vec<(f64, Option<f64>)> {
+fn rates(run: &Series, values: &[Option<f64>]) -> Points {
     run.t.iter().copied().zip(values.iter().copied()).collect()
 }
 
 impl Line {
-    fn new(name: &str, class: &str, points: Vec<(f64, Option<f64>)>) -> Self {
+    fn new(name: &str, class: &str, points: Points) -> Self {
         Self { name: name.to_owned(), class: class.to_owned(), points }
     }
 }

@@ -1,0 +1,201 @@
+//! `report`, `encode` and `plot` as a user meets them: several inputs, broken inputs, live pipes, hostile texts.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn seawall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(args);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A directory of this test alone.
+fn scratch(name: &str) -> PathBuf {
+    let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
+fn results(attack: &str, first_ms: u32, step_ms: u32, count: u32) -> String {
+    let line = |i: u32| {
+        let at = first_ms + i * step_ms;
+        format!(
+            "{{\"attack\":\"{attack}\",\"seq\":{i},\"code\":200,\"timestamp\":\"2025-01-02T03:04:{:02}.{:03}Z\",\
+             \"latency\":1000000,\"method\":\"GET\",\"url\":\"http://127.0.0.1/\"}}\n",
+            at / 1000,
+            at % 1000
+        )
+    };
+    (0..count).map(line).collect()
+}
+
+fn sequence(encoded: &Output) -> Vec<String> {
+    let field = |line: &str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        format!("{}{}", fields[7], fields[8])
+    };
+    text(&encoded.stdout).lines().map(field).collect()
+}
+
+#[test]
+fn several_inputs_of_different_formats_become_one_in_time_order() {
+    let place = scratch("merge");
+    let (a, b) = (place.join("a.json"), place.join("b.gob"));
+    std::fs::write(&a, results("a", 0, 20, 3)).unwrap();
+    let b_source = place.join("b.json");
+    std::fs::write(&b_source, results("b", 10, 25, 3)).unwrap();
+    let encoded = seawall(&["encode", "-to=gob", "-output"]).arg(&b).arg(&b_source).output().unwrap();
+    assert!(encoded.status.success());
+    let merged = seawall(&["encode", "-to=csv"]).arg(&a).arg(&b).output().unwrap();
+    assert!(merged.status.success());
+    assert_eq!(sequence(&merged), ["a0", "b0", "a1", "b1", "a2", "b2"]);
+}
+
+#[test]
+fn a_damaged_input_is_named_and_the_rest_is_reported() {
+    let place = scratch("damaged");
+    let (good, bad) = (place.join("good.json"), place.join("bad.json"));
+    std::fs::write(&good, results("good", 0, 10, 5)).unwrap();
+    std::fs::write(&bad, results("bad", 0, 10, 3) + "{\"code\":\"what\"}\n" + &results("bad", 0, 10, 9))
+        .unwrap();
+    let done = seawall(&["report", "-type=text"]).arg(&bad).arg(&good).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stdout).contains("[total, rate, throughput]         8, "), "{}", text(&done.stdout));
+    let complaint = text(&done.stderr);
+    assert!(complaint.contains("bad.json: damaged JSON"), "{complaint}");
+    assert!(complaint.contains("at line 4, after 3 records"), "{complaint}");
+}
+
+#[test]
+fn nothing_readable_is_an_error_and_no_report() {
+    for (input, expected) in [("", "the input is empty"), ("hello\n", "not results in gob, JSON or CSV")] {
+        let mut child = piped(&["report"]);
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(1));
+        assert_eq!(text(&done.stdout), "");
+        assert!(text(&done.stderr).contains(expected), "{}", text(&done.stderr));
+    }
+}
+
+/// An existing report must survive a typing mistake.
+#[test]
+fn a_bad_flag_does_not_empty_the_output() {
+    let place = scratch("kept");
+    let (input, output) = (place.join("in.json"), place.join("kept.txt"));
+    std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
+    std::fs::write(&output, "precious").unwrap();
+    for flags in [["-type=tezt", "-output"], ["-type=hist[1,x]", "-output"], ["-buckets=1ms", "-output"]] {
+        let done = seawall(&["report"]).args(flags).arg(&output).arg(&input).output().unwrap();
+        assert!(!done.status.success());
+        assert_eq!(std::fs::read_to_string(&output).unwrap(), "precious", "{flags:?}");
+    }
+}
+
+fn piped(args: &[&str]) -> Child {
+    seawall(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Reads reports until one counts this many requests.
+fn wait_for(stdout: &mut impl BufRead, requests: &str) {
+    let mut line = String::new();
+    while !line.contains(&format!("throughput]         {requests},")) {
+        line.clear();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "ended before it counted {requests} requests");
+    }
+}
+
+#[test]
+fn every_reports_what_has_come_so_far_and_then_the_end() {
+    let mut child = piped(&["report", "-type=text", "-every=5ms"]);
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdin.write_all(results("a", 0, 10, 3).as_bytes()).unwrap();
+    wait_for(&mut stdout, "3");
+    stdin.write_all(results("a", 30, 10, 2).as_bytes()).unwrap();
+    wait_for(&mut stdout, "5");
+    drop(stdin);
+    std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_first_interrupt_waits_for_the_pipe_and_the_second_reports_at_once() {
+    let mut child = piped(&["report", "-type=text", "-every=5ms"]);
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdin.write_all(results("a", 0, 10, 3).as_bytes()).unwrap();
+    wait_for(&mut stdout, "3");
+    interrupt(&child);
+    // Still reading: results that come after the interrupt are counted.
+    stdin.write_all(results("a", 30, 10, 1).as_bytes()).unwrap();
+    wait_for(&mut stdout, "4");
+    interrupt(&child);
+    std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+    assert!(child.wait().unwrap().success());
+    drop(stdin);
+}
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn the_page_loads_nothing_and_hostile_texts_stay_texts() {
+    let place = scratch("page");
+    let input = place.join("hostile.json");
+    let hostile = "</script><script>alert(1)</script>{{data}}{{script}}";
+    let line = results("a", 0, 10, 1).replace("\"method\"", &format!("\"error\":\"{hostile}\",\"method\""));
+    std::fs::write(&input, line + &results("a", 10, 10, 50)).unwrap();
+    let done = seawall(&["plot", "-title", hostile]).arg(&input).output().unwrap();
+    assert!(done.status.success());
+    let page = text(&done.stdout);
+    assert_eq!(page.matches("</script>").count(), 2, "a text ended a script");
+    for outward in ["src=", "@import", "fetch(", "XMLHttpRequest", "<link rel=\"stylesheet\"", "url(http"] {
+        assert!(!page.contains(outward), "{outward}");
+    }
+    let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = &page[start..page[start..].find("</script>").unwrap() + start];
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["runs"][0]["figures"]["requests"], 51);
+    assert_eq!(data["runs"][0]["errors"][0][0], hostile);
+    assert_eq!(data["title"], hostile);
+}
+
+#[test]
+fn two_attacks_are_two_runs_and_an_svg_is_one_picture() {
+    let place = scratch("svg");
+    let (input, output) = (place.join("two.json"), place.join("two.svg"));
+    std::fs::write(&input, results("before & after", 0, 10, 60) + &results("<b>", 5, 10, 60)).unwrap();
+    let done = seawall(&["plot", "-output"]).arg(&output).arg(&input).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let picture = std::fs::read_to_string(&output).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"));
+    assert_eq!(picture.matches("before &amp; after").count(), 4);
+    assert_eq!(picture.matches("&lt;b&gt;").count(), 4);
+    assert!(!picture.contains("NaN") && !picture.contains("inf"), "a number got lost");
+}
+
+#[test]
+fn the_summary_counts_errors_and_tells_targets_apart() {
+    let place = scratch("summary");
+    let input = place.join("in.json");
+    let other = results("a", 20, 10, 2)
+        .replace("\"code\":200", "\"code\":503,\"error\":\"503 Busy\"")
+        .replace("/\"", "/b\"");
+    std::fs::write(&input, results("a", 0, 10, 2) + &other).unwrap();
+    let done = seawall(&["report", "-type=summary"]).arg(&input).output().unwrap();
+    let summary = text(&done.stdout);
+    assert!(summary.contains("50.000%"), "{summary}");
+    assert!(summary.contains("2  503 Busy"), "{summary}");
+    assert!(summary.contains("GET http://127.0.0.1/b"), "{summary}");
+    assert!(summary.contains("too few answers to tell"), "{summary}");
+}
