@@ -5,7 +5,7 @@
 //! the file is true. What is not in the file is nobody. An address that stands in it twice makes the whole file
 //! invalid: which of the two pods is meant would be a guess, and a wrong guess is somebody else's credential.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use seawall_core::document::{Node, Table};
 use seawall_core::{Document, Mistakes, Pod, PodUid, ServiceAccount};
 
-use crate::{Attested, TokenFile};
+use crate::{Attested, TokenFile, file};
 
 /// Largest identity file, in bytes: some thousand pods.
-const LARGEST: u64 = 4 * 1024 * 1024;
+const LARGEST: usize = 4 * 1024 * 1024;
 
 /// The pods of a file, by address. Immutable.
 #[derive(Debug, Default)]
@@ -52,12 +52,8 @@ impl StaticIdentity {
     /// The file cannot be read or is implausibly large, or every mistake in it.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let unreadable = |reason: String| IdentityError::Unreadable { path: path.into(), reason };
-        let size = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-        if size > LARGEST {
-            return Err(unreadable(format!("it is larger than {LARGEST} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-        Self::parse(&text, path.parent().unwrap_or(Path::new("")))
+        let text = file::read(path, LARGEST).map_err(unreadable)?;
+        Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")))
             .map_err(|mistakes| IdentityError::Mistaken { path: path.into(), mistakes })
     }
 
@@ -70,48 +66,15 @@ impl StaticIdentity {
         let mut identity = Self::default();
         {
             let root = document.root();
+            let mut taken = HashSet::new();
             for node in root.required("pods", "a list of pods").list() {
-                identity.read_pod(&node.table(), base);
+                let table = node.table();
+                let address = address(&table.required("address", ADDRESS), &mut taken);
+                let attested = attested(&table, base, address);
+                identity.pods.extend(address.zip(attested.map(Arc::new)));
             }
         }
         document.finish(identity)
-    }
-
-    fn read_pod(&mut self, table: &Table<'_>, base: &Path) {
-        let place = table.required("address", ADDRESS);
-        let address = place.text(ADDRESS, |text| text.parse::<IpAddr>().ok());
-        let label = |key, what: &str| table.required(key, what).text(what, dns_label);
-        let subdomain = |key, what: &str| table.required(key, what).text(what, dns_subdomain);
-        let namespace = label("namespace", "a namespace: a DNS label such as shop");
-        let pod = subdomain("pod", "a pod name: a DNS subdomain such as cart-0");
-        let account = subdomain("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart");
-        let file_node = table.required("tokenFile", "the path of the pod's Kubernetes token");
-        let file = file_node.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
-        let google_account = table.key("googleServiceAccount").text(EMAIL, google_service_account);
-        let (Some(address), Some(namespace), Some(pod), Some(account), Some(file)) =
-            (address, namespace, pod, account, file)
-        else {
-            return;
-        };
-        let service_account = ServiceAccount { namespace, name: account };
-        let uid = PodUid(format!("static:{}/{pod}@{address}", service_account.namespace).into());
-        let pod = Pod { uid, name: pod, service_account };
-        self.enter(
-            &place,
-            address,
-            Attested { pod, google_account, subject: Arc::new(TokenFile::new(file)) },
-        );
-    }
-
-    fn enter(&mut self, place: &Node<'_>, address: IpAddr, attested: Attested) {
-        let address = address.to_canonical();
-        if address.is_unspecified() || address.is_multicast() {
-            place.mistake("the address of one pod");
-        } else if let Some(other) = self.pods.get(&address) {
-            place.mistake(format!("an address of its own; pod {} already has this one", other.pod.name));
-        } else {
-            self.pods.insert(address, Arc::new(attested));
-        }
     }
 
     /// The pod at this address; an IPv4 address inside IPv6 (`::ffff:a.b.c.d`) is that IPv4 address.
@@ -125,6 +88,38 @@ impl StaticIdentity {
     }
 }
 
+/// An address that no entry before has, whether or not that entry has other mistakes.
+fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
+    let address = place.text(ADDRESS, |text| {
+        let address = text.parse::<IpAddr>().ok()?.to_canonical();
+        (!address.is_unspecified() && !address.is_multicast()).then_some(address)
+    })?;
+    if taken.insert(address) {
+        return Some(address);
+    }
+    place.mistake("an address of its own: another pod in this file has this one");
+    None
+}
+
+/// The rest of an entry, read to its end so that all of its mistakes are noted.
+fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>) -> Option<Attested> {
+    let read =
+        |key, what: &str, check: fn(&str) -> Option<Arc<str>>| table.required(key, what).text(what, check);
+    let namespace = read("namespace", "a namespace: a DNS label such as shop", dns_label);
+    let name = read("pod", "a pod name: a DNS subdomain such as cart-0", dns_subdomain);
+    let account =
+        read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", dns_subdomain);
+    let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
+    let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
+    let google_account = table.key("googleServiceAccount").text(EMAIL, google_service_account);
+    let service_account = ServiceAccount { namespace: namespace?, name: account? };
+    let name = name?;
+    // No API server gives a UID here; with its address a pod is unique in this file.
+    let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
+    let pod = Pod { uid, name, service_account };
+    Some(Attested { pod, google_account, subject: Arc::new(TokenFile::new(token?)) })
+}
+
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
 const EMAIL: &str = "a Google service account's e-mail such as cart@my-project.iam.gserviceaccount.com";
 
@@ -133,16 +128,20 @@ fn dns_label(text: &str) -> Option<Arc<str>> {
     is_label(text).then(|| text.into())
 }
 
-/// RFC 1123 subdomain, as Kubernetes demands of pods and ServiceAccounts (`IsDNS1123Subdomain`): at most 253.
+/// RFC 1123 subdomain, as Kubernetes demands of pods and ServiceAccounts (`IsDNS1123Subdomain`): at most 253 in all.
+/// Unlike the RFC, Kubernetes sets its parts no limit of their own.
 fn dns_subdomain(text: &str) -> Option<Arc<str>> {
-    (text.len() <= 253 && text.split('.').all(is_label)).then(|| text.into())
+    (text.len() <= 253 && text.split('.').all(is_part)).then(|| text.into())
 }
 
 fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+fn is_part(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && edge(bytes.first())
+    edge(bytes.first())
         && edge(bytes.last())
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
@@ -196,7 +195,7 @@ mod tests {
         for second in ["10.4.0.7", "\"::ffff:10.4.0.7\""] {
             let twice = format!("{CART}{}", CART.replace("10.4.0.7", second).replace("cart-0", "cart-1"));
             let text = parse(&twice).unwrap_err().to_string();
-            assert!(text.contains("pods[1].address") && text.contains("cart-0"), "{text}");
+            assert!(text.contains("pods[1].address") && text.contains("of its own"), "{text}");
         }
     }
 
@@ -231,6 +230,43 @@ mod tests {
         }
         assert_eq!(mistakes.0.len(), 8, "{text}");
         assert!(StaticIdentity::parse("{}", Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_repeated_address_is_named_also_beside_other_mistakes() {
+        let wrong = CART.replace("serviceAccount: cart", "serviceAccount: CART");
+        let mistakes = parse(&format!("{wrong}{CART}")).unwrap_err();
+        let places: Vec<_> = mistakes.0.iter().map(|mistake| mistake.path.as_str()).collect();
+        assert_eq!(places, ["pods[0].serviceAccount", "pods[1].address"]);
+    }
+
+    /// Parts of a name were held to 63 characters, which Kubernetes does not ask.
+    #[test]
+    fn names_are_as_long_as_kubernetes_allows() {
+        let parse =
+            |name: String| parse(&CART.replace("serviceAccount: cart", &format!("serviceAccount: {name}")));
+        assert!(parse("a".repeat(253)).is_ok());
+        assert!(parse("a".repeat(254)).is_err());
+        let namespace = |name: String| dns_label(&name).is_some();
+        assert!(namespace("a".repeat(63)) && !namespace("a".repeat(64)));
+    }
+
+    #[test]
+    fn a_file_is_named_in_its_errors_and_a_missing_token_is_none() {
+        let folder = std::env::temp_dir().join(format!("seawall-identity-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("pods.yaml");
+        let failed = |path: &Path| StaticIdentity::load(path).unwrap_err().to_string();
+        assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("No such file"));
+        assert!(failed(&folder).contains("not a regular file"));
+        std::fs::write(&path, "pods: 7\n").unwrap();
+        assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("a list"));
+        std::fs::write(&path, format!("pods:{CART}")).unwrap();
+        let identity = StaticIdentity::load(&path).unwrap();
+        let (_, cart) = identity.pods().next().unwrap();
+        let token = folder.join("tokens/cart-0");
+        assert!(format!("{:?}", cart.subject).contains(token.to_str().unwrap()), "{:?}", cart.subject);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

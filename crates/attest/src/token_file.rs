@@ -4,13 +4,12 @@
 //! an hour. Only a regular file is read, and only its first bytes: a FIFO or a device in its place must not hold up
 //! the thread that serves everybody.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use seawall_core::Secret;
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+
+use crate::file;
 
 /// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
 const LARGEST: usize = 64 * 1024;
@@ -38,43 +37,27 @@ impl TokenFile {
     /// The file and what is wrong with it; never a byte of its content. All are retryable: the kubelet may write the
     /// file at any moment.
     pub fn read(&self) -> Result<Secret<String>, SubjectError> {
-        self.contents().and_then(jwt).map_err(|what| SubjectError {
+        file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
             reason: format!("the token file {}: {what}", self.path.display()),
             retryable: true,
         })
     }
-
-    fn contents(&self) -> Result<Secret<String>, String> {
-        // O_NONBLOCK: opening a FIFO without a writer would block for ever.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file: File =
-            rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|error| error.to_string())?.into();
-        if !file.metadata().map_err(|error| error.to_string())?.is_file() {
-            return Err("is not a regular file".into());
-        }
-        let mut text = Secret::new(Vec::with_capacity(4096));
-        file.take(LARGEST as u64 + 1).read_to_end(text.expose_mut()).map_err(|error| error.to_string())?;
-        if text.expose().len() > LARGEST {
-            return Err(format!("is larger than {LARGEST} bytes"));
-        }
-        let text = std::str::from_utf8(text.expose()).map_err(|_| "is not text")?;
-        Ok(Secret::new(text.trim_end_matches(['\n', '\r']).to_owned()))
-    }
 }
 
 /// A compact JWS: three base64url parts (RFC 7515 section 7.1). Whether it is genuine is the cloud's to judge.
-fn jwt(text: Secret<String>) -> Result<Secret<String>, String> {
+fn jwt(text: &Secret<String>) -> Result<Secret<String>, String> {
+    let text = text.expose().trim_end_matches(['\n', '\r']);
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    let parts = text.expose().split('.');
-    if text.expose().is_empty() {
+    let parts = text.split('.');
+    if text.is_empty() {
         return Err("is empty".into());
     }
     if parts.clone().count() != 3 || !parts.clone().all(is_part) {
         return Err("does not hold a JSON Web Token (three base64url parts)".into());
     }
-    Ok(text)
+    Ok(Secret::new(text.to_owned()))
 }
 
 impl SubjectTokens for TokenFile {
@@ -87,6 +70,8 @@ impl SubjectTokens for TokenFile {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::Mode;
+
     use super::*;
 
     struct Scratch(PathBuf);
