@@ -16,8 +16,8 @@ use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, Shared};
 use crate::exchange::Keep;
 use crate::flights::Flights;
-use crate::pool::{Limits, Pool, Resolver};
 use crate::poller::Poller;
+use crate::pool::{Limits, Pool, Resolver};
 use crate::recorder::{self, Batch, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Question};
@@ -164,7 +164,8 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     let threads = plan.threads.min(plan.in_flight.most).min(plan.travel.connections).max(1);
     let known = known_addresses(&plan.source, &plan.travel);
     let clock = RunClock::starting_in(MUSTER * threads as u32);
-    let pollers = (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
+    let pollers =
+        (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
     let arrivals = Arc::new(plan.arrivals.clone());
     let wakers = pollers.iter().map(Poller::waker).collect();
     let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock));
@@ -182,7 +183,15 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         known,
         arrivals,
         until: plan.until,
-        rules: rules(&plan.name, &plan.arrivals, plan.until, plan.in_flight, &plan.travel, plan.spin, plan.warm_up),
+        rules: rules(
+            &plan.name,
+            &plan.arrivals,
+            plan.until,
+            plan.in_flight,
+            &plan.travel,
+            plan.spin,
+            plan.warm_up,
+        ),
         travel: plan.travel,
         keep,
         questions: resolve::spawn()?,
@@ -236,7 +245,8 @@ impl Crew {
     /// Starts the next thread.
     fn enlist(&mut self, poller: Poller, supply: Supply) -> io::Result<()> {
         let index = self.threads.len();
-        let mut pool = Pool::new(poller, self.clock, &self.known, self.limits(index), self.keep, self.resolver());
+        let mut pool =
+            Pool::new(poller, self.clock, &self.known, self.limits(index), self.keep, self.resolver());
         pool.list(supply.listed());
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
@@ -253,7 +263,10 @@ impl Crew {
             flights: Flights::new(),
             stats: Box::default(),
             lengths: Lengths::default(),
-            recorder: self.batches.as_ref().map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock)),
+            recorder: self
+                .batches
+                .as_ref()
+                .map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock)),
             harvest: self.harvest.clone(),
             spare,
             progress: Progress::default(),
@@ -319,7 +332,8 @@ fn known_addresses(source: &Source, travel: &Travel) -> HashMap<Origin, Vec<Addr
     for request in list.requests() {
         known.entry(request.origin.clone()).or_insert_with(|| match &travel.unix_socket {
             Some(path) => vec![Address::Unix(path.clone())],
-            None => resolve::literal(&request.origin).map_or_else(|| resolve::lookup(&request.origin), |one| vec![one]),
+            None => resolve::literal(&request.origin)
+                .map_or_else(|| resolve::lookup(&request.origin), |one| vec![one]),
         });
     }
     known
@@ -332,10 +346,13 @@ fn supplies(
     pollers: &[Poller],
 ) -> io::Result<(Vec<Supply>, Option<Receiver<Mistake>>)> {
     let reader = match source {
-        Source::List(list) => return Ok((pollers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None)),
+        Source::List(list) => {
+            return Ok((pollers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None));
+        }
         Source::Lazy(reader) => reader,
     };
-    let (feeds, supplies): (Vec<_>, Vec<_>) = pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
+    let (feeds, supplies): (Vec<_>, Vec<_>) =
+        pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
     let (sender, mistake) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
         if let Err(mistake) = feed_all(reader, &feeds, style) {

@@ -36,9 +36,7 @@ pub(crate) enum Step {
     /// Not the end.
     More,
     /// The answer is complete. False when bytes came after its end: the connection cannot be trusted further.
-    Done {
-        clean: bool,
-    },
+    Done { clean: bool },
 }
 
 /// What an answer said, as far as the run wants to know.
@@ -161,7 +159,13 @@ impl Exchange {
     }
 
     /// The slow way: a head that came in pieces.
-    fn feed_joined(&mut self, input: &[u8], method: &str, keep: Keep, answer: &mut Answer) -> Result<Step, Fault> {
+    fn feed_joined(
+        &mut self,
+        input: &[u8],
+        method: &str,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<Step, Fault> {
         let mut joined = std::mem::take(&mut self.held);
         joined.extend_from_slice(input);
         let (step, taken) = self.advance(&joined, method, keep, answer)?;
@@ -201,7 +205,13 @@ impl Exchange {
     }
 
     /// Takes one head, informational or final.
-    fn head(&mut self, bytes: &[u8], method: &str, keep: Keep, answer: &mut Answer) -> Result<Option<usize>, Fault> {
+    fn head(
+        &mut self,
+        bytes: &[u8],
+        method: &str,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<Option<usize>, Fault> {
         let mut slots = slots();
         match parse_response(bytes, method, &mut slots, &LIMITS)? {
             Parsed::Partial => Ok(None),
@@ -258,7 +268,10 @@ mod tests {
             let (last, answer) = answer(bytes, step).unwrap();
             assert_eq!(last, Step::Done { clean: true }, "{step}");
             assert_eq!((answer.status, answer.bytes_in, answer.keep_alive), (404, 5, true), "{step}");
-            assert_eq!((answer.kept.reason.as_str(), answer.kept.body.as_slice()), ("Not Found", &b"abcde"[..]));
+            assert_eq!(
+                (answer.kept.reason.as_str(), answer.kept.body.as_slice()),
+                ("Not Found", &b"abcde"[..])
+            );
             assert_eq!(answer.kept.headers.iter().last(), Some((&b"X-A"[..], &b"b"[..])));
         }
     }

@@ -133,8 +133,24 @@ impl Fault {
 }
 
 const NAMES: [&str; 18] = [
-    "resolve", "connect", "local", "tls", "proxy", "broken", "closed-early", "cut", "head", "body", "http2",
-    "redirects", "location", "timeout", "deadline", "shed", "dropped", "aborted",
+    "resolve",
+    "connect",
+    "local",
+    "tls",
+    "proxy",
+    "broken",
+    "closed-early",
+    "cut",
+    "head",
+    "body",
+    "http2",
+    "redirects",
+    "location",
+    "timeout",
+    "deadline",
+    "shed",
+    "dropped",
+    "aborted",
 ];
 
 impl From<ResponseError> for Fault {

@@ -78,7 +78,14 @@ impl Flights {
     }
 
     /// Takes a slot.
-    pub(crate) fn insert(&mut self, hit: Hit, which: Which, target: usize, sent: Nanos, expires: Nanos) -> FlightKey {
+    pub(crate) fn insert(
+        &mut self,
+        hit: Hit,
+        which: Which,
+        target: usize,
+        sent: Nanos,
+        expires: Nanos,
+    ) -> FlightKey {
         let slot = self.free.pop().unwrap_or_else(|| self.grow());
         let entry = &mut self.slots[slot as usize];
         entry.used = true;

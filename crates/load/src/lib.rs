@@ -18,7 +18,7 @@ pub mod recorder;
 pub mod request;
 mod resolve;
 pub mod schedule;
-mod shard;
+pub mod shard;
 mod socket;
 pub mod stats;
 pub mod supply;

@@ -57,7 +57,8 @@ pub(crate) fn token(event: &Event) -> Option<u64> {
 impl Poller {
     pub(crate) fn new(clock: RunClock) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let alarm =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let edge = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &alarm, epoll::EventData::new_u64(ALARM), edge)?;

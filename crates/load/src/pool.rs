@@ -138,7 +138,7 @@ impl Pool {
             resolver,
         };
         for (origin, addresses) in known {
-            pool.add_route(origin.clone(), found(addresses.clone(), 0));
+            pool.add_route(origin, found(addresses.clone(), 0));
         }
         pool
     }
@@ -154,8 +154,8 @@ impl Pool {
 
     /// Puts a flight on a free connection, on a new one, or into the queue.
     #[inline]
-    pub(crate) fn place(&mut self, want: Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
-        let index = self.route_of(&want);
+    pub(crate) fn place(&mut self, want: &mut Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
+        let index = self.route_of(want);
         let route = &mut self.routes[index];
         if let Some(connection) = route.idle.pop() {
             return self.begin(connection, want);
@@ -176,14 +176,25 @@ impl Pool {
 
     /// Opens a connection for a flight, whatever is idle: after a refusal to the next address, after a lost race for an
     /// old connection to a fresh one.
-    pub(crate) fn reopen(&mut self, others: Option<usize>, want: Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
-        let index = self.route_of(&want);
+    pub(crate) fn reopen(
+        &mut self,
+        others: Option<usize>,
+        want: &mut Want<'_>,
+        stats: &mut Stats,
+    ) -> Result<(), Fault> {
+        let index = self.route_of(want);
         let Addresses::Known(addresses) = &self.routes[index].addresses else { return Err(Fault::Resolve) };
         let others = others.unwrap_or(addresses.len() - 1);
         self.open(index, others, want, stats)
     }
 
-    fn open(&mut self, route_index: usize, others: usize, want: Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
+    fn open(
+        &mut self,
+        route_index: usize,
+        others: usize,
+        want: &mut Want<'_>,
+        stats: &mut Stats,
+    ) -> Result<(), Fault> {
         let opened = self.clock.now();
         let (socket, connected) = self.connect(route_index)?;
         self.generation = self.generation.wrapping_add(1);
@@ -222,7 +233,7 @@ impl Pool {
     }
 
     #[inline]
-    fn begin(&mut self, index: usize, want: Want<'_>) -> Result<(), Fault> {
+    fn begin(&mut self, index: usize, want: &mut Want<'_>) -> Result<(), Fault> {
         *want.connection = Some(index);
         let connection = &mut self.connections[index];
         connection.begin(want.key);
@@ -273,7 +284,12 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn receive(&mut self, index: usize, request: &Request, answer: &mut Answer) -> Result<Received, Fault> {
+    pub(crate) fn receive(
+        &mut self,
+        index: usize,
+        request: &Request,
+        answer: &mut Answer,
+    ) -> Result<Received, Fault> {
         self.connections[index].receive(&mut self.scratch, &request.method, self.keep, answer)
     }
 
@@ -321,7 +337,11 @@ impl Pool {
             return None;
         }
         let most = self.limits.connections;
-        let key = self.routes.iter_mut().filter(|route| route.has_room(most)).find_map(|route| route.queue.pop_front());
+        let key = self
+            .routes
+            .iter_mut()
+            .filter(|route| route.has_room(most))
+            .find_map(|route| route.queue.pop_front());
         self.waiting -= usize::from(key.is_some());
         key
     }
@@ -360,7 +380,7 @@ impl Pool {
             Some(address) => Addresses::Known(vec![address]),
             None => self.ask(origin),
         };
-        self.add_route(origin.clone(), addresses)
+        self.add_route(origin, addresses)
     }
 
     fn ask(&mut self, origin: &Origin) -> Addresses {
@@ -376,7 +396,7 @@ impl Pool {
         Addresses::Asked
     }
 
-    fn add_route(&mut self, origin: Origin, addresses: Addresses) -> usize {
+    fn add_route(&mut self, origin: &Origin, addresses: Addresses) -> usize {
         let index = self.routes.len();
         self.by_origin.insert(origin.clone(), index);
         self.routes.push(Route { addresses, next: 0, idle: Vec::new(), open: 0, queue: VecDeque::new() });

@@ -62,7 +62,9 @@ impl Rate {
     /// The rate nearest to so many hits per second, to a thousandth of a hit.
     #[must_use]
     pub fn from_per_second(hits: f64) -> Option<Self> {
-        (hits.is_finite() && hits > 0.0).then(|| Self::new((hits * 1e3).round() as u64, 1000 * SECOND)).flatten()
+        (hits.is_finite() && hits > 0.0)
+            .then(|| Self::new((hits * 1e3).round() as u64, 1000 * SECOND))
+            .flatten()
     }
 }
 

@@ -126,7 +126,10 @@ impl Request {
     /// # Errors
     /// [`Unsendable`] when the location is no URL of ours.
     pub fn redirected(&self, status: u16, location: &str, style: Style) -> Result<Self, Unsendable> {
-        let bad = |reason: url::ParseError| Unsendable::Url { url: location.to_owned(), reason: reason.to_string() };
+        let bad = |reason: url::ParseError| Unsendable::Url {
+            url: location.to_owned(),
+            reason: reason.to_string(),
+        };
         let mut url = Url::parse(&self.url).and_then(|base| base.join(location)).map_err(bad)?;
         url.set_fragment(None);
         let mut target = Target { url: url.into(), ..self.target.clone() };
@@ -182,7 +185,8 @@ impl Place {
             Host::Ipv6(address) => address.to_string(),
         };
         let port = url.port_or_known_default().ok_or_else(|| bad("no port"))?;
-        let authority = if authority.is_ascii() { authority.to_owned() } else { host_header(&host, url.port()) };
+        let authority =
+            if authority.is_ascii() { authority.to_owned() } else { host_header(&host, url.port()) };
         Ok(Self {
             origin: Origin { tls, host, port },
             authority,
@@ -266,7 +270,9 @@ impl<'t> Headers<'t> {
             "content-length" | "transfer-encoding" => return,
             "user-agent" => self.user_agent = true,
             "authorization" => self.authorization = true,
-            "connection" => self.close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")),
+            "connection" => {
+                self.close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
+            }
             _ => {}
         }
         self.verbatim.push((name, value));
@@ -345,7 +351,8 @@ mod tests {
     fn given_headers_replace_ours_and_repeat_as_given() {
         let given = [("host", "b"), ("user-agent", "me"), ("X", "1"), ("X", "2"), ("Content-Length", "9")];
         let text = sent(&target("POST", "http://a", &given, "hi"), Style::default());
-        let expected = "POST / HTTP/1.1\r\nHost: b\r\nuser-agent: me\r\nX: 1\r\nX: 2\r\nContent-Length: 2\r\n\r\nhi";
+        let expected =
+            "POST / HTTP/1.1\r\nHost: b\r\nuser-agent: me\r\nX: 1\r\nX: 2\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(text, expected);
     }
 
@@ -353,7 +360,9 @@ mod tests {
     fn chunked_bodies_and_closing_connections() {
         let style = Style { chunked: true, close: true };
         let text = sent(&target("POST", "http://a/", &[("User-Agent", "me")], "hello, hello, hello"), style);
-        assert!(text.ends_with("Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n13\r\nhello, hello, hello\r\n0\r\n\r\n"));
+        assert!(text.ends_with(
+            "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n13\r\nhello, hello, hello\r\n0\r\n\r\n"
+        ));
         assert!(sent(&target("GET", "http://a/", &[], ""), style).ends_with("Connection: close\r\n\r\n"));
     }
 
@@ -366,7 +375,9 @@ mod tests {
 
     #[test]
     fn origins() {
-        let origin = |url: &str| Request::new(&target("GET", url, &[], ""), Style::default()).unwrap().origin.to_string();
+        let origin = |url: &str| {
+            Request::new(&target("GET", url, &[], ""), Style::default()).unwrap().origin.to_string()
+        };
         assert_eq!(origin("http://a"), "a:80");
         assert_eq!(origin("https://a/"), "a:443");
         assert_eq!(origin("http://[::1]:8080/"), "[::1]:8080");
@@ -377,7 +388,17 @@ mod tests {
         let refused = |url: &str, headers: &[(&str, &str)]| {
             Request::new(&target("GET", url, headers, ""), Style::default()).is_err()
         };
-        for url in ["", "/x", "a", "ftp://a/", "http://", "http:///x", "http://a b/", "http://a:99999/", "http://a/\n"] {
+        for url in [
+            "",
+            "/x",
+            "a",
+            "ftp://a/",
+            "http://",
+            "http:///x",
+            "http://a b/",
+            "http://a:99999/",
+            "http://a/\n",
+        ] {
             assert!(refused(url, &[]), "{url:?}");
         }
         assert!(refused("http://a/", &[("X Y", "z")]));
@@ -389,7 +410,10 @@ mod tests {
         let given = [("Authorization", "secret"), ("Host", "b"), ("X", "1")];
         let post = Request::new(&target("POST", "http://a/x", &given, "hi"), Style::default()).unwrap();
         let see_other = post.redirected(303, "y?z#w", Style::default()).unwrap();
-        assert_eq!((see_other.method.as_str(), see_other.url.as_str(), see_other.body_length), ("GET", "http://a/y?z", 0));
+        assert_eq!(
+            (see_other.method.as_str(), see_other.url.as_str(), see_other.body_length),
+            ("GET", "http://a/y?z", 0)
+        );
         let same = post.redirected(307, "http://c/", Style::default()).unwrap();
         let text = String::from_utf8(same.bytes().to_vec()).unwrap();
         assert!(text.starts_with("POST / HTTP/1.1\r\nHost: c\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");

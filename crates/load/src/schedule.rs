@@ -221,7 +221,9 @@ impl Shape {
                 return u64::try_from(scaled / u128::from(rate.period())).unwrap_or(u64::MAX);
             }
             Self::Ramp { from, .. } => (from + self.rate(at, length)) / 2.0 * seconds(at),
-            Self::Sine { mean, amplitude, period } => sine_hits(seconds(at), *mean, *amplitude, seconds(*period)),
+            Self::Sine { mean, amplitude, period } => {
+                sine_hits(seconds(at), *mean, *amplitude, seconds(*period))
+            }
             Self::Replay(offsets) => return (offsets.partition_point(|&offset| offset < at) as u64) << HIT,
         };
         (hits * ONE).round() as u64
@@ -441,7 +443,11 @@ mod tests {
 
     #[test]
     fn a_ramp_makes_the_area_under_it_and_speeds_up() {
-        let hits = all(&open(vec![stage(Shape::Ramp { from: 0.0, to: 100.0 }, 10)], Spacing::Even), Until::default(), 1);
+        let hits = all(
+            &open(vec![stage(Shape::Ramp { from: 0.0, to: 100.0 }, 10)], Spacing::Even),
+            Until::default(),
+            1,
+        );
         assert_eq!(hits.len(), 500);
         assert!(hits.windows(2).all(|pair| pair[0].due < pair[1].due));
         let first_half = hits.iter().filter(|hit| hit.due < 5 * SECOND).count();
@@ -450,7 +456,11 @@ mod tests {
 
     #[test]
     fn a_falling_ramp_ends() {
-        let hits = all(&open(vec![stage(Shape::Ramp { from: 100.0, to: 0.0 }, 10)], Spacing::Even), Until::default(), 2);
+        let hits = all(
+            &open(vec![stage(Shape::Ramp { from: 100.0, to: 0.0 }, 10)], Spacing::Even),
+            Until::default(),
+            2,
+        );
         assert_eq!(hits.len(), 500);
     }
 
@@ -475,7 +485,8 @@ mod tests {
     fn offsets_are_replayed_as_recorded() {
         let offsets: Arc<[Nanos]> = [5, 5, 70].into();
         let stages = vec![stage(Shape::Hold(rate("2")), 1), stage(Shape::Replay(offsets), 1)];
-        let due: Vec<_> = all(&open(stages, Spacing::Even), Until::default(), 2).iter().map(|hit| hit.due).collect();
+        let due: Vec<_> =
+            all(&open(stages, Spacing::Even), Until::default(), 2).iter().map(|hit| hit.due).collect();
         assert_eq!(due, [0, SECOND / 2, SECOND + 5, SECOND + 5, SECOND + 70]);
     }
 

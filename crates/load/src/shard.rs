@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock, SECOND};
+use crate::connection::Received;
 use crate::control::{Command, Shared};
 use crate::fault::Fault;
 use crate::flights::{Flight, FlightKey, Flights};
-use crate::connection::Received;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
 use crate::record::{Record, Timestamp, Zone};
@@ -286,8 +286,8 @@ impl Shard {
     /// Puts a flight on a connection, or into the queue for one.
     fn place(&mut self, key: FlightKey) {
         let Flight { which, connection, .. } = self.flights.of(key);
-        let want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.place(want, &mut self.stats);
+        let mut want = Want { key, request: self.supply.request(which), which, connection };
+        let placed = self.pool.place(&mut want, &mut self.stats);
         self.placed(key, placed);
     }
 
@@ -409,8 +409,8 @@ impl Shard {
 
     fn reopen(&mut self, key: FlightKey, others: Option<usize>) {
         let Flight { which, connection, .. } = self.flights.of(key);
-        let want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.reopen(others, want, &mut self.stats);
+        let mut want = Want { key, request: self.supply.request(which), which, connection };
+        let placed = self.pool.reopen(others, &mut want, &mut self.stats);
         self.placed(key, placed);
     }
 

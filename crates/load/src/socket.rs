@@ -36,7 +36,9 @@ impl Socket {
     /// The error is the local side's if it comes before `connect`.
     pub(crate) fn connect(address: &Address, source: Option<IpAddr>) -> Result<(Self, bool), ConnectError> {
         let (raw, address) = match address {
-            Address::Tcp(address) => (tcp(*address, source).map_err(ConnectError::Local)?, SockAddr::from(*address)),
+            Address::Tcp(address) => {
+                (tcp(*address, source).map_err(ConnectError::Local)?, SockAddr::from(*address))
+            }
             Address::Unix(path) => {
                 let raw = Raw::new(Domain::UNIX, Type::STREAM, None).map_err(ConnectError::Local)?;
                 (raw, SockAddr::unix(path).map_err(ConnectError::Local)?)
@@ -47,7 +49,9 @@ impl Socket {
             Ok(()) => true,
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => false,
             // No free port for this source and destination.
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => return Err(ConnectError::Local(error)),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                return Err(ConnectError::Local(error));
+            }
             Err(error) => return Err(ConnectError::Peer(error)),
         };
         Ok((Self(raw.into()), connected))

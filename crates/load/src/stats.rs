@@ -323,7 +323,8 @@ impl Stats {
         targets.iter_mut().flat_map(|target| &mut target.classes).for_each(Times::clear);
         let [lag, own_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
-        *self = Self { targets, lag, own_lag, lookup, connect, tls, write, first_byte, body, ..Self::default() };
+        *self =
+            Self { targets, lag, own_lag, lookup, connect, tls, write, first_byte, body, ..Self::default() };
     }
 
     fn histograms(&self) -> [&Histogram; 8] {

@@ -1,8 +1,8 @@
 //! Which request a hit sends: from a list that was read before the run, or from an input that is read during it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::Arc;
 
 use crate::flights::Which;
 use crate::poller::Waker;
@@ -75,7 +75,8 @@ fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
     let mut places: Vec<(u64, u32)> = (0u32..)
         .zip(weights)
         .flat_map(|(index, &weight)| {
-            (0..u64::from(weight)).map(move |place| ((2 * place + 1) * (total << 8) / u64::from(weight), index))
+            (0..u64::from(weight))
+                .map(move |place| ((2 * place + 1) * (total << 8) / u64::from(weight), index))
         })
         .collect();
     places.sort_unstable();
@@ -149,7 +150,9 @@ impl Supply {
     }
 
     pub(crate) fn redirected(&self, which: &Which, status: u16, location: &str) -> Result<Which, Unsendable> {
-        self.request(which).redirected(status, location, self.style).map(|request| Which::Own(Arc::new(request)))
+        self.request(which)
+            .redirected(status, location, self.style)
+            .map(|request| Which::Own(Arc::new(request)))
     }
 }
 

@@ -23,7 +23,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Send requests at an exact rate or from a fixed number of clients
-    Attack(attack::Args),
+    Attack(Box<attack::Args>),
     /// Summarise results: text, json, histograms, or one offline HTML page
     Report(report::Args),
     /// Convert results between gob, JSON lines and CSV
@@ -37,7 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse_from(flags::normalise(std::env::args_os()));
     let done = match cli.command {
-        Command::Attack(args) => attack::run(args),
+        Command::Attack(args) => attack::run(&args),
         Command::Report(args) => report::run(args),
         Command::Encode(args) => encode::run(args),
         Command::Plot(args) => plot::run(args),

@@ -95,8 +95,10 @@ mod tests {
     #[test]
     fn targets_with_headers_comments_and_without_blank_lines() {
         let text = "# first\n\nGET http://a/1\nGET http://a/2\nX-Id: 1\n# not a header\nX-Id: 2\n\n\nPURGE http://a/3\n";
-        let targets = read(text, Defaults { headers: vec![("A".into(), "b".into())], ..Defaults::default() }).unwrap();
-        let seen: Vec<_> = targets.iter().map(|t| (t.method.as_str(), t.url.as_str(), t.headers.len())).collect();
+        let targets =
+            read(text, Defaults { headers: vec![("A".into(), "b".into())], ..Defaults::default() }).unwrap();
+        let seen: Vec<_> =
+            targets.iter().map(|t| (t.method.as_str(), t.url.as_str(), t.headers.len())).collect();
         assert_eq!(seen, [("GET", "http://a/1", 1), ("GET", "http://a/2", 3), ("PURGE", "http://a/3", 1)]);
         assert_eq!(targets[1].headers[2], ("X-Id".into(), "2".into()));
     }
@@ -118,11 +120,17 @@ mod tests {
 
     #[test]
     fn a_mistake_names_file_line_and_reason() {
-        assert_eq!(mistake("GET http://a/\n\nhello"), "targets.txt:3: bad target \"hello\": expected METHOD URL");
+        assert_eq!(
+            mistake("GET http://a/\n\nhello"),
+            "targets.txt:3: bad target \"hello\": expected METHOD URL"
+        );
         assert!(mistake("get http://a/").starts_with("targets.txt:1: bad method \"get\""));
         assert!(mistake("GET http://a/\nX:\n").starts_with("targets.txt:2: bad header \"X:\""));
         assert!(mistake("GET http://a/\nX: y\nGET http://b/\n").starts_with("targets.txt:3: bad header"));
-        assert!(mistake("GET http://a/\n@/does/not/exist").starts_with("targets.txt:2: bad body: /does/not/exist"));
+        assert!(
+            mistake("GET http://a/\n@/does/not/exist")
+                .starts_with("targets.txt:2: bad body: /does/not/exist")
+        );
         assert!(mistake("# weight=0\nGET http://a/").starts_with("targets.txt:1: bad weight"));
     }
 }

@@ -39,14 +39,16 @@ fn target(line: &str, defaults: &Defaults) -> Result<Target, Reason> {
     }
     let mut target = Target { method: written.method, url: written.url, ..defaults.target() };
     if let Some(body) = written.body.filter(|body| !body.is_empty()) {
-        let bytes = STANDARD.decode(body).map_err(|error| Reason::Json(format!("body is not base64: {error}")))?;
+        let bytes =
+            STANDARD.decode(body).map_err(|error| Reason::Json(format!("body is not base64: {error}")))?;
         target.body = bytes.into();
     }
     for (name, values) in written.header.unwrap_or_default() {
         target.headers.extend(values.into_iter().map(|value| (name.clone(), value)));
     }
     if let Some(weight) = written.weight {
-        target.weight = (weight > 0).then_some(Weight(weight)).ok_or_else(|| Reason::Weight(weight.to_string()))?;
+        target.weight =
+            (weight > 0).then_some(Weight(weight)).ok_or_else(|| Reason::Weight(weight.to_string()))?;
     }
     Ok(target)
 }
@@ -57,7 +59,8 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<Target>, Mistake> {
         let defaults = Defaults { headers: vec![("A".into(), "b".into())], body: (*b"default").into() };
-        let mut reader = Reader::new("t", Box::new(std::io::Cursor::new(text.to_owned())), Format::Json, defaults);
+        let mut reader =
+            Reader::new("t", Box::new(std::io::Cursor::new(text.to_owned())), Format::Json, defaults);
         let mut targets = vec![];
         while let Some((target, _)) = reader.next_target()? {
             targets.push(target);

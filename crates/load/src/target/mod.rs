@@ -138,7 +138,10 @@ pub struct Reader {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("file", &self.lines.file).field("line", &self.lines.number).finish_non_exhaustive()
+        f.debug_struct("Reader")
+            .field("file", &self.lines.file)
+            .field("line", &self.lines.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -146,7 +149,11 @@ impl Reader {
     /// Targets from `input`, which mistakes call `file`.
     pub fn new(file: &str, input: Box<dyn BufRead + Send>, format: Format, defaults: Defaults) -> Self {
         let longest = if format == Format::Http { LONGEST_HTTP_LINE } else { LONGEST_JSON_LINE };
-        Self { lines: Lines { file: file.to_owned(), input, longest, number: 0, peeked: None }, format, defaults }
+        Self {
+            lines: Lines { file: file.to_owned(), input, longest, number: 0, peeked: None },
+            format,
+            defaults,
+        }
     }
 
     /// The line that the last target or mistake ended at.

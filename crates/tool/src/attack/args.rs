@@ -1,0 +1,201 @@
+//! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, ValueEnum};
+use seawall_load::rate::{self, Pace};
+use seawall_load::{recorder, results, target};
+
+/// vegeta's flags with vegeta's defaults, then ours.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Name of the attack: noted in each result, sent as X-Vegeta-Attack
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) name: String,
+    /// Targets file
+    #[arg(long, value_name = "FILE", default_value = "stdin")]
+    pub(crate) targets: String,
+    /// Format of the targets: http or json
+    #[arg(long, default_value = "http")]
+    pub(crate) format: target::Format,
+    /// Results file; "none" records nothing [default: stdout, none on a terminal]
+    #[arg(long, value_name = "FILE", default_value = "stdout", hide_default_value = true)]
+    pub(crate) output: String,
+    /// Format of the results: gob, json or csv
+    #[arg(long, value_name = "FORMAT", default_value = "gob")]
+    pub(crate) to: results::Format,
+    /// File with the body of requests whose target has none
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(crate) body: String,
+    /// Send bodies in chunked transfer coding
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) chunked: bool,
+    /// Read targets while attacking; the attack ends with them
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) lazy: bool,
+    /// Time after which no more requests are sent [default: until stopped]
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
+    pub(crate) duration: Duration,
+    /// Time for a whole answer, from the send; 0 is for ever
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    pub(crate) timeout: Duration,
+    /// Time for a whole answer, from the intended send; what is late already is not sent
+    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    pub(crate) deadline: Option<Duration>,
+    /// Rate: N, N/unit or a fraction; 0 is a closed loop of -max-workers
+    #[arg(long, value_name = "N[/UNIT]", default_value = "50/1s")]
+    pub(crate) rate: Pace,
+    /// Taken for vegeta's sake: there are no workers to start with
+    #[arg(long, value_name = "N", default_value = "10", hide_default_value = true)]
+    pub(crate) workers: u64,
+    /// Most requests in flight [default: what open files allow]
+    #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
+    pub(crate) max_workers: u64,
+    /// Requests in all
+    #[arg(long, value_name = "N")]
+    pub(crate) requests: Option<u64>,
+    /// A closed loop of so many clients, whatever -rate says
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<u64>,
+    /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
+    #[arg(long, value_name = "POLICY", default_value = "queue")]
+    pub(crate) when_busy: WhenBusy,
+    /// Results that a slow reader leaves no room for: senders wait, or the records are dropped and counted
+    #[arg(long, value_name = "POLICY", default_value = "wait")]
+    pub(crate) when_full: WhenFull,
+    /// Request header, "Key: value"; may repeat
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+    /// Keep connections open
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) keepalive: bool,
+    /// Most idle connections per host
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) connections: usize,
+    /// Most connections per host; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_connections: usize,
+    /// Source address; may repeat, or be a comma list, to use several in turn
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    pub(crate) laddr: Vec<IpAddr>,
+    /// Redirects to follow; -1 takes a redirect as the answer
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) redirects: i64,
+    /// Bytes of each body to keep in the results; -1 is all
+    #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
+    pub(crate) max_body: MaxBody,
+    /// Connect to this Unix socket instead of the target's address
+    #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
+    pub(crate) unix_socket: String,
+    /// Sending threads [default: as many as the rate needs, at most one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Leave the first part of the run out of the statistics and the results
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
+    pub(crate) warm_up: Duration,
+    /// Print a summary on standard error (on standard output if no results go there): text, json or none
+    /// [default: text if no results go to standard output, else none]
+    #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
+    pub(crate) summary: Option<SummaryFormat>,
+}
+
+/// `--when-busy`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum WhenBusy {
+    /// Wait for room.
+    Queue,
+    /// Not sent, counted.
+    Drop,
+}
+
+/// `--when-full`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum WhenFull {
+    /// Senders wait.
+    Wait,
+    /// Records are dropped and counted.
+    Drop,
+}
+
+impl From<WhenFull> for recorder::WhenFull {
+    fn from(policy: WhenFull) -> Self {
+        match policy {
+            WhenFull::Wait => Self::Wait,
+            WhenFull::Drop => Self::Drop,
+        }
+    }
+}
+
+/// `--summary`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SummaryFormat {
+    /// For people.
+    Text,
+    /// For programs, on one line.
+    Json,
+    /// Not at all.
+    None,
+}
+
+/// Bytes of a body to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MaxBody(pub(crate) usize);
+
+/// No body is kept beyond this, whatever the flag says: a server must not be able to fill our memory.
+const MOST_BODY: usize = 64 << 20;
+
+impl std::str::FromStr for MaxBody {
+    type Err = String;
+
+    /// A number with an optional unit, as vegeta's `-max-body` takes it (c2h5oh/datasize: powers of 1024).
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "-1" {
+            return Ok(Self(MOST_BODY));
+        }
+        let malformed =
+            || format!("{text:?} is not a size: expected -1 or a number such as 512, 10KB or 1 MB");
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let shift = match unit.trim().to_ascii_uppercase().as_str() {
+            "" | "B" => 0,
+            "K" | "KB" | "KIB" => 10,
+            "M" | "MB" | "MIB" => 20,
+            "G" | "GB" | "GIB" => 30,
+            _ => return Err(malformed()),
+        };
+        let number: usize = number.parse().map_err(|_| malformed())?;
+        Ok(Self(number.saturating_mul(1 << shift).min(MOST_BODY)))
+    }
+}
+
+const HELP: &str = "\
+Targets (http format): a request line, then headers, '#' comments and '@file' for the body; an empty line ends one.
+  GET http://127.0.0.1:8080/computeMetadata/v1/instance/service-accounts/default/token
+  Metadata-Flavor: Google
+
+Examples:
+  echo \"GET http://127.0.0.1:8080/\" | seawall attack -rate 10 -duration=5s | seawall report
+  seawall attack -duration=300s -rate=10000 -timeout=10ms -targets=target | seawall report -type='hist[0,2ms,4ms]'
+  seawall attack --requests 10000 --concurrency 64 -targets=target
+
+Where this differs from vegeta, on purpose:
+  * a result's timestamp is the instant its request was DUE and its latency counts from there, so that a stalled
+    server or a late generator cannot hide (vegeta dates the request when a worker is free to send it)
+  * -rate=infinity is unlimited, as documented (vegeta runs it at 50/s); fractions such as -rate=0.5 are taken
+  * no Accept-Encoding: gzip, so bytes in are bytes of the body; no X-Vegeta-Seq header
+  * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
+  * a request that a server lost by closing an idle connection is sent again once, as Go does, and counted
+
+In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no room waits and its
+latency counts the wait (--when-busy=drop: it is not sent, and recorded with code 0). After the end of -duration nothing
+that still waits is sent. Results: never lost by default; a reader slower than the attack makes the senders wait, the
+wait is in the latency, and its total is reported (--when-full=drop keeps the schedule and counts lost results).
+
+The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results are kept either way.
+
+Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 130, 143 ended early by SIGINT, SIGTERM.";

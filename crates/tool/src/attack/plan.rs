@@ -1,0 +1,191 @@
+//! From flags to a plan: everything is read and checked here, every mistake in the flags is reported at once, and
+//! nothing has been sent when one is found.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, stdin, stdout};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seawall_load::clock::{Nanos, nanos};
+use seawall_load::engine::{InFlight, Plan, Results, Travel};
+use seawall_load::rate::Pace;
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::shard;
+use seawall_load::supply::{List, Source};
+use seawall_load::target::{Defaults, Reader, header};
+
+use super::args::{Args, WhenBusy};
+
+/// Descriptors that are not connections: standard streams, pollers, files, lookups.
+const OTHER_FILES: u64 = 64;
+
+/// Hits per second that one thread sends without breaking sweat.
+const RATE_PER_THREAD: f64 = 20_000.0;
+
+/// The plan of an attack.
+pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
+    check(args)?;
+    let in_flight = in_flight(args)?;
+    let arrivals = arrivals(args);
+    let style = Style { chunked: args.chunked, close: !args.keepalive };
+    Ok(Plan {
+        name: args.name.clone(),
+        source: source(args, style)?,
+        threads: threads(args, &arrivals),
+        arrivals,
+        until: until(args),
+        in_flight,
+        travel: travel(args),
+        style,
+        spin: Duration::ZERO,
+        warm_up: args.warm_up,
+    })
+}
+
+/// What no single flag can know. All of it is said at once.
+fn check(args: &Args) -> anyhow::Result<()> {
+    let mut mistakes: Vec<String> =
+        args.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+    let mut refuse = |wrong: bool, text: &str| {
+        if wrong {
+            mistakes.push(text.to_owned());
+        }
+    };
+    let unbounded = args.max_workers == u64::MAX && args.concurrency.is_none();
+    refuse(
+        args.rate == Pace::Unlimited && unbounded,
+        "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
+    );
+    refuse(args.max_workers == 0, "-max-workers must be above 0");
+    refuse(args.concurrency == Some(0), "--concurrency must be above 0");
+    refuse(args.requests == Some(0), "--requests must be above 0");
+    refuse(args.threads == Some(0), "--threads must be above 0");
+    refuse(args.redirects < -1, "-redirects must be -1 or more");
+    refuse(
+        !args.duration.is_zero() && args.warm_up >= args.duration,
+        "--warm-up must be shorter than -duration, or nothing is measured",
+    );
+    if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
+}
+
+fn arrivals(args: &Args) -> Arrivals {
+    match args.rate {
+        Pace::Exact(rate) if args.concurrency.is_none() => {
+            Arrivals::Open(Schedule::constant(rate, Spacing::Even))
+        }
+        _ => Arrivals::Closed,
+    }
+}
+
+fn until(args: &Args) -> Until {
+    let after = if args.duration.is_zero() { Nanos::MAX } else { nanos(args.duration) };
+    Until { after, hits: args.requests.unwrap_or(u64::MAX) }
+}
+
+/// Each request in flight needs a connection, and each connection a descriptor.
+fn in_flight(args: &Args) -> anyhow::Result<InFlight> {
+    let files = raise_open_files()?;
+    let room = files.saturating_sub(OTHER_FILES);
+    let wanted = args.concurrency.unwrap_or(args.max_workers);
+    if wanted != u64::MAX && wanted > room {
+        bail!(
+            "{wanted} requests in flight need {} open files, the limit is {files}: raise it (ulimit -n)",
+            wanted + OTHER_FILES
+        );
+    }
+    let connections = if args.max_connections == 0 { room } else { room.min(args.max_connections as u64) };
+    let most = usize::try_from(wanted.min(connections))?;
+    let when_busy = match args.when_busy {
+        WhenBusy::Queue => shard::WhenBusy::Queue,
+        WhenBusy::Drop => shard::WhenBusy::Drop,
+    };
+    Ok(InFlight { most, when_busy })
+}
+
+/// Raises the soft limit to the hard one, as Go does at start; returns what we have then.
+fn raise_open_files() -> anyhow::Result<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+            .context("cannot raise the open files limit")?;
+    }
+    Ok(maximum.unwrap_or(u64::from(u32::MAX)))
+}
+
+fn travel(args: &Args) -> Travel {
+    let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
+    Travel {
+        timeout: (!args.timeout.is_zero()).then_some(args.timeout),
+        deadline: args.deadline,
+        redirects: u32::try_from(args.redirects).ok(),
+        keep_alive: args.keepalive,
+        connections: unlimited(args.max_connections),
+        idle: args.connections,
+        sources: args.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
+        unix_socket: (!args.unix_socket.is_empty()).then(|| args.unix_socket.clone().into()),
+        ..Travel::default()
+    }
+}
+
+/// Threads beyond what the work needs only take cores from the target and add wake-ups.
+fn threads(args: &Args, arrivals: &Arrivals) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    args.threads.unwrap_or_else(|| match arrivals {
+        Arrivals::Closed => cores,
+        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cores),
+    })
+}
+
+fn source(args: &Args, style: Style) -> anyhow::Result<Source> {
+    let mut reader = Reader::new(&args.targets, open(&args.targets)?, args.format, defaults(args)?);
+    if args.lazy {
+        return Ok(Source::Lazy(reader));
+    }
+    let mut requests = Vec::new();
+    while let Some((target, line)) = reader.next_target()? {
+        let request = Request::new(&target, style).map_err(|bad| reader.mistake(line, bad.into()))?;
+        requests.push((request, target.weight));
+    }
+    let list = List::new(requests).with_context(|| args.targets.clone())?;
+    Ok(Source::List(list))
+}
+
+fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
+    if file == "stdin" || file == "-" {
+        return Ok(Box::new(BufReader::new(stdin())));
+    }
+    let file = File::open(file).with_context(|| format!("cannot read {file}"))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+fn defaults(args: &Args) -> anyhow::Result<Defaults> {
+    let mut headers = args.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+    if !args.name.is_empty() {
+        headers.push(("X-Vegeta-Attack".to_owned(), args.name.clone()));
+    }
+    let body = match args.body.as_str() {
+        "" => Arc::default(),
+        file => std::fs::read(file).with_context(|| format!("cannot read {file}"))?.into(),
+    };
+    Ok(Defaults { headers, body })
+}
+
+/// Where results go, if anywhere.
+pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
+    let output: Box<dyn std::io::Write + Send> = match args.output.as_str() {
+        "none" => return Ok(None),
+        "stdout" | "-" if stdout().is_terminal() => return Ok(None),
+        "stdout" | "-" => Box::new(stdout()),
+        file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
+    };
+    Ok(Some(Results { format: args.to, output, max_body: args.max_body.0, when_full: args.when_full.into() }))
+}
+
+/// True when results and not the summary go to standard output.
+pub(crate) fn results_on_stdout(args: &Args) -> bool {
+    matches!(args.output.as_str(), "stdout" | "-") && !stdout().is_terminal()
+}
