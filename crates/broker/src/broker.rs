@@ -13,6 +13,7 @@ use crate::credential::Credential;
 use crate::exchange::{Exchange, ExchangeError, Fault, Issued};
 use crate::holder::{Holder, HolderSpec};
 use crate::limiter::{Lane, Limiter};
+use crate::log::Log;
 use crate::schedule::{self, Notice, Watcher};
 use crate::settings::Settings;
 use crate::slot::{Boarding, Slot};
@@ -31,6 +32,7 @@ struct Inner {
     runtime: Handle,
     limiter: Arc<Limiter>,
     counters: Counters,
+    log: Log,
     schedule: mpsc::UnboundedSender<Notice>,
     /// Slots made so far: the number of the next.
     made: AtomicU64,
@@ -51,6 +53,7 @@ impl Broker {
             runtime,
             limiter,
             counters: Counters::default(),
+            log: Log::default(),
             schedule,
             made: AtomicU64::new(0),
             slots: Mutex::default(),
@@ -234,35 +237,26 @@ impl Inner {
         self.limiter.succeeded();
         self.counters.succeeded(lane);
         let Issued { credential, lifetime } = issued;
+        let now = self.clock.now();
         if !self.settings.floor.is_reachable_with(lifetime) {
             self.counters.below_floor();
-            tracing::warn!(
-                workload = %slot.principal.workload,
-                lifetime_seconds = lifetime.as_secs(),
-                "the upstream's credentials live too short to keep answers above the floor"
-            );
+            self.log.short_lived(now, &slot.principal, lifetime);
         }
         // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
-        let earliest = self.clock.now() + self.settings.retry_first;
+        let earliest = now + self.settings.retry_first;
         let refresh_at = self.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         slot.succeed(Lease { value: credential, issued: started, expires: started + lifetime, refresh_at });
-        tracing::info!(
-            workload = %slot.principal.workload,
-            account = slot.principal.account.as_deref().unwrap_or("-"),
-            lifetime_seconds = lifetime.as_secs(),
-            renewal = lane == Lane::Renewal,
-            "credential issued"
-        );
+        self.log.issued(now, &slot.principal, lifetime, lane);
         self.look_again(slot, refresh_at);
     }
 
     fn failed(&self, slot: &Arc<Slot>, error: ExchangeError) {
+        let now = self.clock.now();
         if error.fault == Fault::Throttled {
-            self.limiter.throttled(self.clock.now());
+            self.limiter.throttled(now);
         }
         self.counters.failed(error.fault);
-        let now = self.clock.now();
-        tracing::warn!(workload = %slot.principal.workload, fault = error.fault.name(), %error, "no credential");
+        self.log.failed(now, &slot.principal, &error);
         let wait = slot.fail(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {
             self.look_again(slot, (now + wait).min(lease.expires));

@@ -12,6 +12,7 @@ mod exchange;
 pub mod google;
 mod holder;
 mod limiter;
+mod log;
 mod schedule;
 mod settings;
 mod slot;

@@ -3,6 +3,8 @@
 //! Everything runs on one thread without a timer of its own, so nothing happens but by [`World::pass`]: it lets every
 //! task run until none can go on, moves the clock to the next instant that anybody sleeps for, and so on.
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

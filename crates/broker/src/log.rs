@@ -1,0 +1,65 @@
+//! What the broker says to the log. Never a credential, and never faster than a limit: pods decide how often
+//! credentials are issued and refused, and a log is disk that belongs to everybody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Gcra, Moment, Principal};
+
+use crate::exchange::ExchangeError;
+use crate::limiter::Lane;
+
+/// Lines per second and at once; a node full of pods (the kubelet's default is 110) may tell of each at its start.
+const LINES_PER_SECOND: u32 = 5;
+const LINES_AT_ONCE: u32 = 150;
+
+#[derive(Debug)]
+pub(crate) struct Log {
+    limit: Gcra,
+    left_out: AtomicU64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
+    }
+}
+
+impl Log {
+    pub(crate) fn issued(&self, now: Moment, principal: &Principal, lifetime: Duration, lane: Lane) {
+        let Some(left_out) = self.may_say(now) else { return };
+        tracing::info!(
+            workload = %principal.workload,
+            account = principal.account.as_deref().unwrap_or("-"),
+            lifetime_seconds = lifetime.as_secs(),
+            renewal = lane == Lane::Renewal,
+            left_out,
+            "credential issued"
+        );
+    }
+
+    pub(crate) fn short_lived(&self, now: Moment, principal: &Principal, lifetime: Duration) {
+        let Some(left_out) = self.may_say(now) else { return };
+        tracing::warn!(
+            workload = %principal.workload,
+            lifetime_seconds = lifetime.as_secs(),
+            left_out,
+            "the upstream's credentials live too short to keep answers above the floor"
+        );
+    }
+
+    pub(crate) fn failed(&self, now: Moment, principal: &Principal, error: &ExchangeError) {
+        let Some(left_out) = self.may_say(now) else { return };
+        let (workload, fault) = (&principal.workload, error.fault.name());
+        tracing::warn!(%workload, fault, %error, left_out, "no credential");
+    }
+
+    /// Whether another line may be written, and how many were left out before it.
+    fn may_say(&self, now: Moment) -> Option<u64> {
+        if self.limit.take(now).is_err() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.left_out.swap(0, Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,63 @@
+//! What the broker logs. A program of its own: `tracing` decides once per process whether a line is of interest, so a test
+//! beside it that logs without a listener could silence this one.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod world;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use seawall_broker::{Fault, Settings};
+use seawall_core::WantRef;
+use world::{Mood, SECRET, TOKEN, World, run};
+
+/// Keeps every line that is logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line += &format!("{field}={value:?} ");
+        });
+        self.0.lock().unwrap().push(line);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn what_is_logged_is_bounded_and_holds_no_credential() {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        run(|| async {
+            let world = World::new(Settings::default());
+            let pod = world.pod("cart-0", "cart");
+            world.answer(&pod, TOKEN).await.unwrap();
+            world.cloud.turns(Mood::Fails(Fault::Denied));
+            let mallory = world.pod("mallory", "mallory");
+            for n in 0..6000 {
+                let audience = world::address(n);
+                world.ask(&mallory, WantRef::IdToken { audience: &audience, include_email: false });
+                world.pass(Duration::from_millis(10)).await;
+            }
+        });
+    });
+    let lines = lines.0.lock().unwrap();
+    assert!(lines.iter().any(|line| line.contains("credential issued") && line.contains("shop/cart")));
+    assert!(lines.iter().any(|line| line.contains("no credential") && line.contains("TEAPOT")));
+    assert!(lines.len() <= 150 + 60 * 5 + 1, "{} lines in a minute", lines.len());
+    assert!(!lines.iter().any(|line| line.contains(SECRET)));
+    let left_out = lines.iter().any(|line| line.contains("left_out=") && !line.contains("left_out=0"));
+    assert!(left_out, "a gap that is not told");
+}
