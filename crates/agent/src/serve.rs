@@ -9,11 +9,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use seawall_cloud::Refusal;
@@ -21,7 +24,7 @@ use seawall_cloud::gce::{Frame, respond};
 use seawall_core::{Backoff, Clock, Moment};
 use seawall_wire::request::slots;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
@@ -77,7 +80,8 @@ struct Scratch {
 impl Thread {
     /// A thread that has not begun. `number` makes its request ids distinct from those of other threads.
     pub(crate) fn new(shared: Shared, service: Service, metrics: Arc<Traffic>, number: u64) -> Self {
-        let scratch = Scratch { read: vec![0; shared.limits.wire.head], write: Vec::with_capacity(BATCH) };
+        let scratch =
+            Scratch { read: vec![0; shared.limits.wire.head + 1], write: Vec::with_capacity(BATCH) };
         Self {
             shared,
             service,
@@ -275,10 +279,8 @@ async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
     let mut kept = Vec::new();
     let mut read = true;
     loop {
-        if read && stream.readable().await.is_err() {
-            return;
-        }
-        let Some((unsent, after)) = place.turn(&stream, &caller, &mut kept, read) else { return };
+        let turn = poll_fn(|context| place.poll_turn(context, &mut stream, &caller, &mut kept, read));
+        let Some((unsent, after)) = turn.await else { return };
         if !unsent.is_empty() && !place.flush(&stream, &unsent).await {
             return;
         }
@@ -316,32 +318,45 @@ async fn linger(stream: &mut TcpStream) {
 impl Place {
     /// Reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
     /// and what comes next; nothing when the connection is over.
+    ///
+    /// A poll function and not a wait for readiness followed by a read: after a short read the runtime knows
+    /// that the socket is empty and asks epoll at once, which saves a read of nothing per request. The scratch buffer
+    /// is borrowed inside one poll only.
+    fn poll_turn(
+        &self,
+        context: &mut Context<'_>,
+        stream: &mut TcpStream,
+        caller: &Caller,
+        kept: &mut Vec<u8>,
+        read: bool,
+    ) -> Poll<Option<(Vec<u8>, After)>> {
+        let mut scratch = self.thread.scratch.borrow_mut();
+        let Scratch { read: buffer, write: out } = &mut *scratch;
+        let mut filled = kept.len().min(buffer.len());
+        if read {
+            let mut rest = ReadBuf::new(&mut buffer[filled..]);
+            match ready!(Pin::new(&mut *stream).poll_read(context, &mut rest)) {
+                Ok(()) if rest.filled().is_empty() => return Poll::Ready(None),
+                Ok(()) => filled += rest.filled().len(),
+                Err(_) => return Poll::Ready(None),
+            }
+        }
+        buffer[..kept.len()].copy_from_slice(kept);
+        Poll::Ready(self.turn(stream, caller, &buffer[..filled], kept, out))
+    }
+
     fn turn(
         &self,
         stream: &TcpStream,
         caller: &Caller,
+        bytes: &[u8],
         kept: &mut Vec<u8>,
-        read: bool,
+        out: &mut Vec<u8>,
     ) -> Option<(Vec<u8>, After)> {
-        let thread = &*self.thread;
-        let mut scratch = thread.scratch.borrow_mut();
-        let Scratch { read: buffer, write: out } = &mut *scratch;
-        let mut filled = kept.len().min(buffer.len());
-        buffer[..filled].copy_from_slice(&kept[..filled]);
-        if read {
-            match stream.try_read(&mut buffer[filled..]) {
-                Ok(0) => return None,
-                Ok(n) => filled += n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Some((Vec::new(), After::Read));
-                }
-                Err(_) => return None,
-            }
-        }
         out.clear();
-        let now = thread.shared.clock.now();
-        let batch = thread.answer_all(caller, &buffer[..filled], now, out);
-        let left = &buffer[batch.taken..filled];
+        let now = self.thread.shared.clock.now();
+        let batch = self.thread.answer_all(caller, bytes, now, out);
+        let left = &bytes[batch.taken..];
         // An idle connection holds no buffer, not even an empty one that once was large.
         *kept = if left.is_empty() { Vec::new() } else { left.to_vec() };
         self.note(batch.state(!kept.is_empty()), now);
