@@ -31,6 +31,9 @@ pub(crate) struct Connection {
     peer_closed: bool,
 }
 
+/// Full reads from one connection before others have their turn: a fast endless body must not stop the schedule.
+const READS_IN_A_ROW: usize = 8;
+
 /// What a readable connection brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -39,6 +42,8 @@ pub(crate) enum Received {
         /// Whether any byte of the answer has come.
         begun: bool,
     },
+    /// A good deal, and more is there already: others have their turn first.
+    Rest,
     /// A complete answer.
     Done {
         /// The connection may carry another request.
@@ -123,7 +128,7 @@ impl Connection {
         keep: Keep,
         answer: &mut Answer,
     ) -> Result<Received, Fault> {
-        loop {
+        for _ in 0..READS_IN_A_ROW {
             let count = match self.socket.read(scratch) {
                 Ok(Moved::Bytes(count)) => count,
                 Ok(Moved::Later) => return Ok(Received::More { begun: !self.exchange.is_untouched() }),
@@ -141,6 +146,7 @@ impl Connection {
                 return Ok(Received::More { begun: true });
             }
         }
+        Ok(Received::Rest)
     }
 
     /// A reset before the first byte of an answer is an early close, as far as a retry is concerned.

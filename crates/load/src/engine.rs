@@ -54,6 +54,25 @@ pub struct Plan {
     pub warm_up: Duration,
 }
 
+impl Plan {
+    /// One thread, up to 64 requests in flight, everything else as vegeta has it.
+    #[must_use]
+    pub fn new(source: Source, arrivals: Arrivals) -> Self {
+        Self {
+            name: String::new(),
+            source,
+            arrivals,
+            until: Until::default(),
+            in_flight: InFlight { most: 64, when_busy: WhenBusy::Queue },
+            travel: Travel::default(),
+            style: Style::default(),
+            threads: 1,
+            spin: Duration::ZERO,
+            warm_up: Duration::ZERO,
+        }
+    }
+}
+
 /// The in-flight bound.
 #[derive(Debug, Clone, Copy)]
 pub struct InFlight {

@@ -77,8 +77,12 @@ impl Poller {
 
     /// Watches a socket until it is closed.
     pub(crate) fn watch(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), flags)
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
+    }
+
+    /// Reports a socket again that has not been drained.
+    pub(crate) fn watch_again(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
 
     /// What is ready now, without waiting.
@@ -106,4 +110,8 @@ impl Poller {
             Err(error) => Err(error),
         }
     }
+}
+
+fn watched() -> EventFlags {
+    EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }

@@ -202,8 +202,7 @@ impl Pool {
         let index = self.connections.insert(connection);
         self.routes[route_index].open += 1;
         stats.connections += 1;
-        let token = u64::from(self.generation) << 32 | index as u64;
-        if let Err(error) = self.poller.watch(&self.connections[index], token) {
+        if let Err(error) = self.poller.watch(&self.connections[index], self.token(index)) {
             self.close(index);
             return Err(Fault::Local(io::Error::from(error).kind()));
         }
@@ -291,6 +290,16 @@ impl Pool {
         answer: &mut Answer,
     ) -> Result<Received, Fault> {
         self.connections[index].receive(&mut self.scratch, &request.method, self.keep, answer)
+    }
+
+    /// Has a connection reported again that still has bytes to read.
+    pub(crate) fn report_again(&self, index: usize) -> Result<(), Fault> {
+        let again = self.poller.watch_again(&self.connections[index], self.token(index));
+        again.map_err(|error| Fault::Local(io::Error::from(error).kind()))
+    }
+
+    fn token(&self, index: usize) -> u64 {
+        u64::from(self.connections[index].generation) << 32 | index as u64
     }
 
     /// Whether a request that failed on a connection may go out again.

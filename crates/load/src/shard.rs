@@ -343,6 +343,11 @@ impl Shard {
         }
         match received {
             Ok(Received::More { .. }) => {}
+            Ok(Received::Rest) => {
+                if let Err(fault) = self.pool.report_again(index) {
+                    self.broken(index, key, fault);
+                }
+            }
             Ok(Received::Done { reusable }) => self.answered(index, key, reusable),
             Err(fault) => self.broken(index, key, fault),
         }

@@ -302,6 +302,19 @@ impl Spread {
     }
 }
 
+/// From a histogram of nanoseconds made elsewhere: its buckets exactly; sum, smallest and largest as precise as those.
+impl From<&Histogram<u64>> for Spread {
+    fn from(values: &Histogram<u64>) -> Self {
+        let count = values.len();
+        let bound = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let ends = if count == 0 { (0, 0) } else { (bound(values.min()), bound(values.max())) };
+        let precision = if values.sigfig() < 3 { Precision::Two } else { Precision::Three };
+        let sum = (values.mean() * count as f64) as i128;
+        let buckets = (count > 0).then(|| values.clone());
+        Self { precision, buckets, count, sum, min: ends.0, max: ends.1 }
+    }
+}
+
 #[expect(clippy::expect_used, reason = "the number of digits is one of two constants, both valid")]
 fn histogram(precision: Precision) -> Histogram<u64> {
     Histogram::new(precision.digits()).expect("0 to 5 digits are valid")

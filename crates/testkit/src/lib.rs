@@ -1,1 +1,3 @@
-//! placeholder
+//! Helpers for tests only: servers that do exactly what a test tells them, well or badly.
+
+pub mod server;

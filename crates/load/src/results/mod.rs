@@ -13,6 +13,7 @@ use crate::record::Record;
 mod csv;
 mod decode;
 mod gob;
+pub mod hdr;
 mod json;
 mod merge;
 mod mime;

@@ -1,0 +1,372 @@
+//! The engine against servers that behave, and servers that do not.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use seawall_load::clock::SECOND;
+use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
+use seawall_load::fault::{Class, Fault};
+use seawall_load::record::Record;
+use seawall_load::recorder::WhenFull;
+use seawall_load::request::{Request, Style};
+use seawall_load::results::{Decoder, Format};
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::shard::WhenBusy;
+use seawall_load::supply::{List, Source};
+use seawall_load::target::{Target, Weight};
+use seawall_testkit::server::Server;
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+fn source(method: &str, url: &str, body: &str) -> Source {
+    let target =
+        Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
+    let request = Request::new(&target, Style::default()).unwrap();
+    Source::List(List::new(vec![(request, Weight::default())]).unwrap())
+}
+
+/// A closed loop of one client and so many requests.
+fn some(server: &Server, requests: u64) -> Plan {
+    let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Closed);
+    plan.until = Until { hits: requests, ..Until::default() };
+    plan.in_flight.most = 1;
+    plan
+}
+
+fn open(server: &Server, rate: &str, length: Duration) -> Plan {
+    let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
+    let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Open(schedule));
+    plan.until = Until { after: seawall_load::clock::nanos(length), ..Until::default() };
+    plan
+}
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn recorded(plan: Plan) -> (Outcome, Vec<Record>) {
+    let sink = Sink::default();
+    let results = Results {
+        format: Format::Gob,
+        output: Box::new(sink.clone()),
+        max_body: 1 << 20,
+        when_full: WhenFull::Wait,
+    };
+    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let bytes = std::mem::take(&mut *sink.0.lock().unwrap());
+    let mut decoder = Decoder::new(Format::Gob, std::io::Cursor::new(bytes));
+    let mut records = Vec::new();
+    let mut record = Record::default();
+    while decoder.decode(&mut record).unwrap() {
+        records.push(record.clone());
+    }
+    records.sort_by_key(|record| record.seq);
+    (outcome, records)
+}
+
+fn run(plan: Plan) -> Outcome {
+    engine::start(plan, None).unwrap().finish()
+}
+
+fn statuses(outcome: &Outcome) -> Vec<(u16, u64)> {
+    outcome.total.statuses.iter().collect()
+}
+
+#[test]
+fn a_connection_is_used_again() {
+    let server = Server::answering(OK).unwrap();
+    let (outcome, records) = recorded(some(&server, 100));
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 100)], 1));
+    assert_eq!((outcome.total.sent, outcome.total.done, outcome.total.bytes_in), (100, 100, 200));
+    assert!(records.iter().map(|record| record.seq).eq(0..100));
+    let last = &records[99];
+    assert_eq!((last.code, last.method.as_str(), last.url.as_str()), (200, "GET", server.url("/x").as_str()));
+    assert_eq!((last.body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
+}
+
+#[test]
+fn an_exact_rate_makes_exactly_its_hits() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_millis(500));
+    plan.threads = 2;
+    let (outcome, records) = recorded(plan);
+    assert_eq!((outcome.scheduled, outcome.total.sent, records.len()), (Some(500), 500, 500));
+    let began = records[0].timestamp.unix_ns();
+    for record in &records {
+        assert_eq!(
+            record.timestamp.unix_ns() - began,
+            i128::from(record.seq) * 1_000_000,
+            "due to the nanosecond"
+        );
+    }
+    assert_eq!(outcome.total.lag.count(), 500);
+}
+
+#[test]
+fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
+    let server = Server::start(|mut peer, _| {
+        loop {
+            peer.request()?;
+            peer.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")?;
+            peer.dribble(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
+            )?;
+        }
+    });
+    let server = server.unwrap();
+    let (outcome, records) = recorded(some(&server, 3));
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 1));
+    assert!(records.iter().all(|record| record.body == b"abc" && record.bytes_in == 3));
+}
+
+#[test]
+fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
+    let server = Server::start(|mut peer, _| peer.request().map(|_| ())).unwrap();
+    let (outcome, records) = recorded(some(&server, 4));
+    assert_eq!((outcome.total.good(), outcome.total.fault(Fault::ClosedEarly)), (0, 4));
+    assert_eq!(outcome.total.class(Class::Failed).response.count(), 4);
+    assert_eq!(outcome.total.class(Class::Good).response.count(), 0);
+    assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the answer"));
+}
+
+#[test]
+fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
+    // Answers one request and closes upon the second, as if its idle timer had fired just then.
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.send(OK.as_bytes())?;
+        peer.request().map(|_| ())
+    });
+    let outcome = run(some(&server.unwrap(), 5));
+    assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
+    let posting = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.body(1)?;
+        peer.send(OK.as_bytes())?;
+        peer.request().map(|_| ())
+    });
+    let posting = posting.unwrap();
+    let mut plan = some(&posting, 2);
+    plan.source = source("POST", &posting.url("/"), "x");
+    let outcome = run(plan);
+    assert_eq!(
+        (outcome.total.good(), outcome.total.fault(Fault::ClosedEarly)),
+        (1, 1),
+        "a POST is not repeated"
+    );
+}
+
+#[test]
+fn a_reset_within_a_body_and_a_short_body_are_failures() {
+    let server = Server::start(|mut peer, number| {
+        peer.request()?;
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")?;
+        if number == 0 { peer.reset() } else { Ok(()) }
+    });
+    let outcome = run(some(&server.unwrap(), 2));
+    assert_eq!(outcome.total.good(), 0);
+    let reset = Fault::Broken(std::io::ErrorKind::ConnectionReset);
+    // A reset may overtake the bytes before it; then it is a reset before the first byte, which is broken, too.
+    assert_eq!((outcome.total.fault(reset), outcome.total.fault(Fault::Cut)), (1, 1));
+}
+
+#[test]
+fn a_half_closed_connection_brings_its_answer_and_is_not_used_again() {
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.send(OK.as_bytes())?;
+        peer.half_close()
+    });
+    let server = server.unwrap();
+    let outcome = run(some(&server, 3));
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+}
+
+#[test]
+fn bytes_beyond_the_stated_length_cost_the_connection_not_the_answer() {
+    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi, there").unwrap();
+    let outcome = run(some(&server, 3));
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+}
+
+#[test]
+fn what_is_no_http_is_a_failure() {
+    let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+    let (outcome, records) = recorded(some(&server, 1));
+    assert_eq!(outcome.total.good(), 0);
+    assert!(records[0].error.starts_with("malformed HTTP response"), "{}", records[0].error);
+}
+
+#[test]
+fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
+    let server = Server::answering("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let (outcome, records) = recorded(some(&server, 1));
+    assert_eq!(records[0].error, "429 Too Many Requests");
+    assert_eq!((outcome.total.good(), outcome.total.class(Class::Refused).response.count()), (0, 1));
+}
+
+#[test]
+fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        loop {
+            peer.send(b"5\r\nabcde\r\n")?;
+        }
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 1);
+    plan.travel.timeout = Some(Duration::from_millis(100));
+    let (outcome, records) = recorded(plan);
+    assert_eq!(outcome.total.fault(Fault::Timeout), 1);
+    assert!(outcome.total.bytes_in > 0);
+    assert_eq!((records[0].code, records[0].body.len()), (0, 0));
+}
+
+#[test]
+fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut plan = some(&server, 2);
+    plan.travel.timeout = Some(Duration::from_millis(50));
+    let outcome = run(plan);
+    let times = outcome.total.class(Class::TimedOut);
+    assert_eq!((times.service.count(), outcome.total.done), (2, 2));
+    assert!(times.service.min() >= 49_900_000, "{} within the histogram's 0.1 %", times.service.min());
+}
+
+#[test]
+fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut plan = open(&server, "2000", Duration::from_millis(300));
+    plan.in_flight = InFlight { most: 5, when_busy: WhenBusy::Queue };
+    plan.travel.timeout = Some(Duration::from_millis(100));
+    let outcome = run(plan);
+    assert_eq!(outcome.total.in_flight_peak, 5);
+    assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
+    assert_eq!((outcome.scheduled, outcome.total.done), (Some(600), outcome.total.sent));
+    assert!(outcome.elapsed < SECOND, "the backlog was not sent after the end");
+    assert!(
+        outcome.total.all().response.max() > outcome.total.all().service.max(),
+        "waiting for room is in the response time"
+    );
+}
+
+#[test]
+fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_millis(200));
+    plan.in_flight = InFlight { most: 3, when_busy: WhenBusy::Drop };
+    plan.travel.timeout = Some(Duration::from_secs(1));
+    let (outcome, records) = recorded(plan);
+    assert_eq!((outcome.total.sent, outcome.total.fault(Fault::Dropped), records.len()), (3, 197, 200));
+    assert_eq!(outcome.total.all().response.count(), 3, "what was never sent has no latency");
+}
+
+#[test]
+fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
+    let server = Server::answering(OK).unwrap();
+    let plan = open(&server, "1000", Duration::from_secs(60));
+    let running = engine::start(plan, None).unwrap();
+    let control = running.control();
+    while control.elapsed() < SECOND / 20 {
+        std::thread::yield_now();
+    }
+    control.drain();
+    let outcome = running.finish();
+    assert!(outcome.commanded && outcome.total.sent > 0);
+    assert_eq!(outcome.total.done, outcome.total.sent);
+    assert_eq!(statuses(&outcome), [(200, outcome.total.sent)]);
+
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let running = engine::start(open(&silent, "1000", Duration::from_secs(60)), None).unwrap();
+    let control = running.control();
+    while control.elapsed() < SECOND / 20 {
+        std::thread::yield_now();
+    }
+    control.drain();
+    control.abort();
+    let outcome = running.finish();
+    assert!(outcome.total.sent > 0);
+    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent);
+}
+
+#[test]
+fn redirects_are_followed_counted_and_bounded() {
+    let server = Server::start(|mut peer, _| {
+        loop {
+            let head = peer.request()?;
+            if head.starts_with("GET /done ") {
+                peer.send(OK.as_bytes())?;
+            } else {
+                let next = if head.starts_with("GET /loop") { "/loop" } else { "done" };
+                let answer = format!("HTTP/1.1 302 Found\r\nLocation: {next}\r\nContent-Length: 0\r\n\r\n");
+                peer.send(answer.as_bytes())?;
+            }
+        }
+    });
+    let server = server.unwrap();
+    let outcome = run(some(&server, 2));
+    assert_eq!((statuses(&outcome), outcome.total.redirects, server.connections()), (vec![(200, 2)], 2, 1));
+    let mut plan = some(&server, 1);
+    plan.source = source("GET", &server.url("/loop"), "");
+    plan.travel.redirects = Some(3);
+    let outcome = run(plan);
+    assert_eq!((outcome.total.fault(Fault::Redirects), outcome.total.redirects), (1, 3));
+    let mut plan = some(&server, 1);
+    plan.travel.redirects = None;
+    assert_eq!(statuses(&run(plan)), [(302, 1)]);
+}
+
+#[test]
+fn a_refused_connection_names_the_reason() {
+    let address = Server::answering(OK).unwrap().address();
+    let mut plan = Plan::new(source("GET", &format!("http://{address}/"), ""), Arrivals::Closed);
+    plan.until.hits = 2;
+    let (outcome, records) = recorded(plan);
+    let refused = Fault::Connect(std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(outcome.total.fault(refused), 2);
+    assert_eq!(records[0].error, "connect: connection refused");
+}
+
+#[test]
+fn the_warm_up_is_sent_and_not_counted() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_millis(200));
+    plan.warm_up = Duration::from_millis(100);
+    let (outcome, records) = recorded(plan);
+    assert_eq!(
+        (outcome.scheduled, outcome.total.sent, outcome.total.done, records.len()),
+        (Some(100), 100, 100, 100)
+    );
+}
+
+#[test]
+fn a_changed_rate_takes_effect_while_running() {
+    let server = Server::answering(OK).unwrap();
+    let running = engine::start(open(&server, "1", Duration::from_millis(400)), None).unwrap();
+    assert!(running.control().set_rate("1000".parse().unwrap()));
+    let outcome = running.finish();
+    assert_eq!(Some(outcome.total.sent), outcome.scheduled);
+    assert!((300..400).contains(&outcome.total.sent), "{}", outcome.total.sent);
+}
+
+#[test]
+fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "5000", Duration::from_millis(200));
+    plan.travel.connections = 2;
+    plan.threads = 4;
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
+}

@@ -1,0 +1,175 @@
+//! A server on loopback whose every connection is played by a closure on a thread of its own.
+//!
+//! It knows no HTTP beyond the end of a head: what goes out, and when, and how the connection ends, is the test's to
+//! say. Dropping it stops the listener; a connection's thread ends with its closure, which must not outlive its peer
+//! (reads fail after ten seconds, whatever happens).
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A listener that lives as long as this value.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    accepted: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A safety net, not a rule of any test: no thread outlives a test by more.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+
+impl Server {
+    /// Listens on a free port. The closure gets each connection with its number, from 0; what it returns is ignored,
+    /// so that `?` ends a connection whose peer has gone.
+    pub fn start(play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let (stopped, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, count, play) = (Arc::clone(&stopped), Arc::clone(&accepted), Arc::new(play));
+        let thread = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (number, play) = (count.fetch_add(1, Ordering::SeqCst), Arc::clone(&play));
+                std::thread::spawn(move || Peer::new(stream).and_then(|peer| play(peer, number)));
+            }
+        });
+        Ok(Self { address, stopped, accepted, thread: Some(thread) })
+    }
+
+    /// Answers every request on every connection with these bytes.
+    pub fn answering(bytes: impl Into<Vec<u8>>) -> io::Result<Self> {
+        let bytes = bytes.into();
+        Self::start(move |mut peer, _| {
+            loop {
+                peer.request()?;
+                peer.send(&bytes)?;
+            }
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://address` and a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Wakes the listener; if that fails it is gone already.
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// The server's end of one connection.
+#[derive(Debug)]
+pub struct Peer {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Peer {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LONGEST_SILENCE))?;
+        stream.set_write_timeout(Some(LONGEST_SILENCE))?;
+        Ok(Self { stream, read: Vec::new() })
+    }
+
+    /// The next request's head, its empty line included. A body, if any, is left for [`Peer::body`].
+    ///
+    /// # Errors
+    /// The peer closed, or stayed silent for too long.
+    pub fn request(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
+                let head: Vec<u8> = self.read.drain(..end + 4).collect();
+                return Ok(String::from_utf8_lossy(&head).into_owned());
+            }
+            self.more()?;
+        }
+    }
+
+    /// So many bytes after the head.
+    ///
+    /// # Errors
+    /// The peer closed, or stayed silent for too long.
+    pub fn body(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.read.len() < length {
+            self.more()?;
+        }
+        Ok(self.read.drain(..length).collect())
+    }
+
+    fn more(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 4096];
+        let count = self.stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.read.extend_from_slice(&buffer[..count]);
+        Ok(())
+    }
+
+    /// Sends bytes at once.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends bytes one by one, each in a segment of its own as far as the system allows.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn dribble(&mut self, bytes: &[u8]) -> io::Result<()> {
+        bytes.iter().try_for_each(|byte| self.stream.write_all(std::slice::from_ref(byte)))
+    }
+
+    /// Closes this side for writing and waits for the peer to close its own.
+    ///
+    /// # Errors
+    /// The peer stayed silent for too long.
+    pub fn half_close(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        self.wait_for_close()
+    }
+
+    /// Closes with a reset.
+    ///
+    /// # Errors
+    /// The system refuses the option.
+    pub fn reset(self) -> io::Result<()> {
+        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+    }
+
+    /// Waits until the peer closes.
+    ///
+    /// # Errors
+    /// The peer stayed silent for too long.
+    pub fn wait_for_close(&mut self) -> io::Result<()> {
+        while self.more().is_ok() {}
+        Ok(())
+    }
+}
