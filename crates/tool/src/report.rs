@@ -8,6 +8,7 @@ pub(crate) mod hist;
 pub(crate) mod html;
 pub(crate) mod input;
 pub(crate) mod json;
+mod logs;
 pub(crate) mod output;
 pub(crate) mod runs;
 pub(crate) mod scale;
@@ -78,6 +79,9 @@ What text and json say (vegeta's definitions, so that reports can be compared):
   Error Set   each text once (summary and html count them); beyond 1000 different texts the
               rest is counted together
 
+HDR logs (as HdrHistogram's tools write them, nanoseconds) can be given instead of results: several
+add up exactly, and -type=text or hdrplot reports them by tag.
+
 Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
 standard error, what stood in front of the break is in the report, and the exit status is 1.
 On a pipe the first Ctrl-C waits for the answers that are still to come, the second ends at
@@ -131,6 +135,9 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
+    if logs::are_logs(&args.files)? {
+        return logs::run(&kind, &args);
+    }
     let inputs = input::open(&args.files)?;
     let mut output = Output::open(&args.output)?;
     let sum = Sum::new(&kind, &args);
@@ -189,7 +196,7 @@ impl Sum {
             (Kind::Html, _, Some(runs)) => html::render("Load report", runs, drawn(runs))?,
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
-            (Kind::HdrPlot, ..) => hdrplot::render(&self.totals),
+            (Kind::HdrPlot, ..) => hdrplot::render(&self.totals.latency),
             _ => text::render(&self.totals),
         })
     }

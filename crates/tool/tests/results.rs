@@ -199,3 +199,15 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
     assert!(summary.contains("GET http://127.0.0.1/b"), "{summary}");
     assert!(summary.contains("too few answers to tell"), "{summary}");
 }
+
+#[test]
+fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../load/tests/golden/python.hlog");
+    let done = seawall(&["report", "-type=text", log, log]).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("(no tag)   4000    "), "{}", text(&done.stdout));
+    let done = seawall(&["report", "-type=hdrplot", log]).output().unwrap();
+    assert!(text(&done.stdout).contains("14.057471     0.500000"), "{}", text(&done.stdout));
+    let done = seawall(&["report", "-type=json", log]).output().unwrap();
+    assert!(text(&done.stderr).contains("holds times and nothing else"));
+}

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
-use super::totals::Totals;
+use seawall_load::timeline::Spread;
+
 use crate::go::aligned;
 
 /// The whole report.
-pub(crate) fn render(totals: &Totals) -> String {
+pub(crate) fn render(values: &Spread) -> String {
     let mut rows = "Value(ms)\tPercentile\tTotalCount\t1/(1-Percentile)\n".to_owned();
     for q in QUANTILES {
-        let value = totals.quantile(q).0;
+        let value = values.quantile(q);
         let ms = (value / 1_000_000) as f64 + (value % 1_000_000) as f64 / 1e6;
-        let count = (q * totals.requests as f64 + 0.5) as i64;
+        let count = (q * values.count() as f64 + 0.5) as i64;
         let one_by = if q < 1.0 { 1.0 / (1.0 - q) } else { 10_000_000.0 };
         // Formatting into memory cannot fail.
         let _ = writeln!(rows, "{ms:.6}\t{q:.6}\t{count}\t{one_by:.6}");

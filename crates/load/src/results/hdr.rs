@@ -1,0 +1,343 @@
+//! Latency histograms as an HDR log: small, exact to add up, and readable by every HdrHistogram tool.
+//!
+//! A log is text: a header, then a line per histogram with an optional tag, its start, its length, its largest value in
+//! milliseconds, and the histogram itself, deflated and in base64. Several logs, of several generators for instance,
+//! add up without loss: bucket counts are sums. Values are nanoseconds.
+//!
+//! Format: HdrHistogram's `HistogramLogWriter` and `Histogram.encodeIntoCompressedByteBuffer` (V2) in Java. The codec
+//! is our own because the one in the Rust crate reserves what a file claims to need, up to four gigabytes.
+
+use std::io::{self, BufRead, Read, Write};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use hdrhistogram::Histogram;
+
+use crate::timeline::Spread;
+
+/// The histogram itself, not compressed, with 64-bit counts of variable width.
+const PLAIN: u32 = 0x1c84_9313;
+/// The same, deflated.
+const DEFLATED: u32 = 0x1c84_9314;
+const HEADER: usize = 40;
+
+/// The longest line that is read; a histogram of three digits with every bucket filled stays below it.
+const MAX_LINE: u64 = 4 << 20;
+/// The most that one histogram may inflate to.
+const MAX_INFLATED: u64 = 64 << 20;
+/// The most tags that are kept apart.
+const MAX_TAGS: usize = 64;
+
+/// One line of a log.
+#[derive(Debug)]
+pub struct Interval<'a> {
+    /// What was measured: `response`, `service`, `lag`. No commas.
+    pub tag: &'a str,
+    /// When it began, in seconds since the Unix epoch.
+    pub start: f64,
+    /// How long it took, in seconds.
+    pub length: f64,
+    /// The values, in nanoseconds.
+    pub values: &'a Histogram<u64>,
+}
+
+/// What is wrong with a log.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// The operating system refused to read on.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A line that is too long or has the wrong number of columns.
+    #[error("line {0} is not one of an HDR log")]
+    Line(u64),
+    /// A histogram that does not decode.
+    #[error("line {0} holds no whole histogram")]
+    Histogram(u64),
+    /// More different tags than anybody writes.
+    #[error("more than {MAX_TAGS} tags")]
+    Tags,
+}
+
+/// Writes a log.
+///
+/// # Errors
+/// What the sink says.
+pub fn write(out: &mut impl Write, intervals: &[Interval<'_>]) -> io::Result<()> {
+    let start = intervals.iter().map(|interval| interval.start).fold(f64::INFINITY, f64::min);
+    writeln!(out, "#[Histogram log format version 1.3]")?;
+    if start.is_finite() {
+        writeln!(
+            out,
+            "#[StartTime: {start:.3} (seconds since epoch)]\n#[BaseTime: {start:.3} (seconds since epoch)]"
+        )?;
+    }
+    writeln!(
+        out,
+        "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\""
+    )?;
+    for interval in intervals {
+        let max_ms = interval.values.max() as f64 / 1e6;
+        let blob = BASE64_STANDARD.encode(deflated(interval.values)?);
+        let (tag, since, length) = (interval.tag, interval.start - start, interval.length);
+        writeln!(out, "Tag={tag},{since:.3},{length:.3},{max_ms:.3},{blob}")?;
+    }
+    Ok(())
+}
+
+/// True if an input begins like a log.
+#[must_use]
+pub fn is_log(head: &[u8]) -> bool {
+    [&b"#["[..], b"\"StartTimestamp\"", b"Tag="].iter().any(|mark| head.starts_with(mark))
+}
+
+/// Adds all histograms of a log to `sums`, by tag; lines without a tag count under the empty one.
+///
+/// # Errors
+/// [`Damage`]; what stood in front of the damaged line has been added.
+pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Spread)>) -> Result<(), Damage> {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read = input.take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
+        if read == MAX_LINE {
+            return Err(Damage::Line(number));
+        }
+        let text = line.trim_ascii();
+        match text.first() {
+            None if read == 0 => return Ok(()),
+            None | Some(b'#' | b'"') => {}
+            Some(_) => add_line(text, number, sums)?,
+        }
+    }
+    Ok(())
+}
+
+fn add_line(line: &[u8], number: u64, sums: &mut Vec<(String, Spread)>) -> Result<(), Damage> {
+    let line = str::from_utf8(line).map_err(|_| Damage::Line(number))?;
+    let (tag, rest) = match line.strip_prefix("Tag=") {
+        Some(tagged) => tagged.split_once(',').ok_or(Damage::Line(number))?,
+        None => ("", line),
+    };
+    let [_, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
+    let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
+    let values = Spread::from(&values.ok_or(Damage::Histogram(number))?);
+    if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| known == tag) {
+        sum.merge(&values);
+    } else if sums.len() < MAX_TAGS {
+        sums.push((tag.to_owned(), values));
+    } else {
+        return Err(Damage::Tags);
+    }
+    Ok(())
+}
+
+fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&plain(values))?;
+    let body = encoder.finish()?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+    Ok([&DEFLATED.to_be_bytes()[..], &length.to_be_bytes(), &body].concat())
+}
+
+/// Header, then the counts of all buckets up to the last one in use; runs of empty ones as one negative number.
+fn plain(values: &Histogram<u64>) -> Vec<u8> {
+    let layout = Layout { low: values.low(), digits: values.sigfig() };
+    let (mut counts, mut next) = (Vec::new(), 0);
+    for step in values.iter_recorded() {
+        let index = layout.index(step.value_iterated_to());
+        if index > next {
+            varint(&mut counts, next.cast_signed() - index.cast_signed());
+        }
+        varint(&mut counts, i64::try_from(step.count_at_value()).unwrap_or(i64::MAX));
+        next = index + 1;
+    }
+    let mut out = Vec::with_capacity(HEADER + counts.len());
+    out.extend_from_slice(&PLAIN.to_be_bytes());
+    // Four gigabytes of counts would need more buckets than there are 64-bit values to tell apart at five digits.
+    out.extend_from_slice(&(counts.len() as u32).to_be_bytes());
+    out.extend_from_slice(&0_u32.to_be_bytes());
+    out.extend_from_slice(&u32::from(layout.digits).to_be_bytes());
+    out.extend_from_slice(&layout.low.to_be_bytes());
+    out.extend_from_slice(&values.high().to_be_bytes());
+    out.extend_from_slice(&1_f64.to_be_bytes());
+    out.append(&mut counts);
+    out
+}
+
+fn inflated(bytes: &[u8]) -> Option<Histogram<u64>> {
+    let (cookie, rest) = bytes.split_first_chunk::<4>()?;
+    if u32::from_be_bytes(*cookie) == PLAIN {
+        return histogram(bytes);
+    }
+    let (length, body) = rest.split_first_chunk::<4>()?;
+    let whole = u32::from_be_bytes(*cookie) == DEFLATED && u32::from_be_bytes(*length) as usize == body.len();
+    let mut plain = Vec::new();
+    let read = ZlibDecoder::new(body).take(MAX_INFLATED).read_to_end(&mut plain);
+    (whole && read.is_ok()).then(|| histogram(&plain)).flatten()
+}
+
+fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
+    let (header, mut counts) = plain.split_first_chunk::<HEADER>()?;
+    let word = |at: usize| header[at..at + 4].try_into().map(u32::from_be_bytes).ok();
+    let long = |at: usize| header[at..at + 8].try_into().map(u64::from_be_bytes).ok();
+    let ratio_is_one = long(32)? == 1_f64.to_bits();
+    if word(0)? != PLAIN || word(4)? as usize != counts.len() || word(8)? != 0 || !ratio_is_one {
+        return None;
+    }
+    let layout = Layout { low: long(16)?, digits: u8::try_from(word(12)?).ok()? };
+    if layout.low == 0 || layout.low > u64::from(u32::MAX) || layout.digits > 5 {
+        return None;
+    }
+    let mut values = Histogram::new_with_bounds(layout.low, layout.low * 2, layout.digits).ok()?;
+    values.auto(true);
+    let mut index = 0_u64;
+    while !counts.is_empty() {
+        let number = unvarint(&mut counts)?;
+        if let Ok(count) = u64::try_from(number) {
+            values.record_n(layout.value(index)?, count).ok()?;
+            index += 1;
+        } else {
+            index = index.checked_add(number.unsigned_abs())?;
+        }
+    }
+    Some(values)
+}
+
+/// Which values share a bucket: the lowest sub-buckets are `2^unit` wide, and from there on every half of a bucket is
+/// twice as wide as the one before.
+struct Layout {
+    low: u64,
+    digits: u8,
+}
+
+impl Layout {
+    fn unit(&self) -> u32 {
+        self.low.ilog2()
+    }
+
+    /// Half the sub-buckets of a bucket, as a power of two: enough to tell `digits` apart.
+    fn half(&self) -> u32 {
+        (2 * 10_u64.pow(u32::from(self.digits))).next_power_of_two().ilog2().max(1) - 1
+    }
+
+    fn index(&self, value: u64) -> u64 {
+        let (unit, half) = (self.unit(), self.half());
+        let units = value >> unit;
+        let bucket = units.checked_ilog2().unwrap_or(0).saturating_sub(half);
+        (u64::from(bucket) << half) + (units >> bucket)
+    }
+
+    /// The smallest value of a bucket, `None` beyond 64 bits.
+    fn value(&self, index: u64) -> Option<u64> {
+        let (unit, half) = (self.unit(), self.half());
+        let bucket = (index >> half).saturating_sub(1);
+        let units = index - (bucket << half);
+        let shift = u32::try_from(bucket).ok()? + unit;
+        (shift < 64 && units.leading_zeros() >= shift).then(|| units << shift)
+    }
+}
+
+/// Zigzag, then seven bits a byte, least first; a ninth byte holds eight.
+fn varint(out: &mut Vec<u8>, value: i64) {
+    let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
+    for _ in 0..8 {
+        if rest < 128 {
+            out.push(rest as u8);
+            return;
+        }
+        out.push(rest as u8 | 128);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+fn unvarint(bytes: &mut &[u8]) -> Option<i64> {
+    let mut folded = 0_u64;
+    for at in 0..9 {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        if *byte < 128 || at == 8 {
+            folded |= u64::from(*byte) << (7 * at);
+            break;
+        }
+        folded |= u64::from(byte & 127) << (7 * at);
+    }
+    Some((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(digits: u8, seed: u64, count: u64) -> Histogram<u64> {
+        let mut values = Histogram::new(digits).unwrap();
+        let spread = |i: u64| (i * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (20 + i % 40);
+        (1..=count).for_each(|i| values.record(spread(i)).unwrap());
+        values
+    }
+
+    fn counts(values: &Histogram<u64>) -> Vec<(u64, u64)> {
+        values.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    }
+
+    #[test]
+    fn every_bucket_returns() {
+        for digits in 0..=5 {
+            let written = values(digits, 7, 3000);
+            let read = inflated(&deflated(&written).unwrap()).unwrap();
+            assert_eq!(counts(&read), counts(&written), "{digits} digits");
+        }
+    }
+
+    #[test]
+    fn indices_and_values_are_inverse_up_to_the_largest() {
+        for (low, digits) in [(1, 0), (1, 3), (1000, 2), (1, 5)] {
+            let layout = Layout { low, digits };
+            let last = layout.index(u64::MAX);
+            for index in (0..last.min(3000)).chain(last.saturating_sub(3000)..=last) {
+                assert_eq!(layout.index(layout.value(index).unwrap()), index, "low {low}, {digits} digits");
+            }
+            assert_eq!(layout.value(last + 1), None);
+        }
+    }
+
+    /// What two generators measured is, added up, what one would have measured.
+    #[test]
+    fn logs_add_up_exactly() {
+        let (a, b) = (values(3, 11, 5000), values(3, 13, 7000));
+        let mut both = a.clone();
+        both.add(&b).unwrap();
+        let log = |tag, values: &Histogram<u64>| {
+            let mut log = Vec::new();
+            write(&mut log, &[Interval { tag, start: 1_735_787_045.5, length: 60.0, values }]).unwrap();
+            log
+        };
+        let mut sums = Vec::new();
+        for log in [log("response", &a), log("response", &b), log("lag", &a)] {
+            assert!(is_log(&log));
+            add_log(&mut &log[..], &mut sums).unwrap();
+        }
+        assert_eq!(sums.iter().map(|(tag, _)| tag.as_str()).collect::<Vec<_>>(), ["response", "lag"]);
+        assert_eq!(sums[0].1.buckets().collect::<Vec<_>>(), counts(&both));
+        assert_eq!(sums[0].1.quantile(0.99).unsigned_abs(), both.value_at_quantile(0.99));
+    }
+
+    #[test]
+    fn bytes_that_are_no_histogram_are_refused() {
+        let good = deflated(&values(3, 3, 60)).unwrap();
+        for cut in 0..good.len() {
+            assert!(inflated(&good[..cut]).is_none(), "cut at {cut}");
+        }
+        let plain = plain(&values(3, 3, 60));
+        for at in 0..plain.len() {
+            for byte in [0, 1, 127, 128, 255] {
+                let mut damaged = plain.clone();
+                damaged[at] = byte;
+                // Read or refused, never a panic; counts may be what they like.
+                let _ = histogram(&damaged);
+            }
+        }
+    }
+}
