@@ -147,11 +147,11 @@ impl LongPolls {
         let route = Route::of(want.as_ref());
         let outcome = async move {
             let _place = place;
-            let mut changes = holder.changes(want.as_ref());
             let first = match holder.lease(want.as_ref()).await {
                 Ok(lease) => lease,
                 Err(unavailable) => return Outcome::Refused(refusal(&unavailable)),
             };
+            let mut changes = holder.changes(want.as_ref());
             let known = seen.is_none_or(|seen| tag(&first).matches(&seen));
             if known {
                 let over = async {

@@ -116,7 +116,7 @@ fn a_day_of_answers_never_carries_less_than_the_floor() {
         }
         assert!(least >= Floor::GOOGLE.hard, "{least:?}");
         // Renewed after 45 to 50 minutes: 28 to 32 times a day after the first.
-        assert!((29..=33).contains(&world.cloud.count()), "{} calls", world.cloud.count());
+        assert!((29..=30).contains(&world.cloud.count()), "{} calls", world.cloud.count());
     });
 }
 
@@ -132,7 +132,7 @@ fn renewals_of_pods_that_started_together_are_spread() {
         world.pass(HOUR).await;
         let calls = world.cloud.calls.lock().unwrap();
         let (first, last) = (calls[100].at, calls[199].at);
-        assert!(last.since(first) >= 2 * MINUTE, "{:?}", last.since(first));
+        assert!(last.since(first) >= 3 * MINUTE / 2, "{:?}", last.since(first));
     });
 }
 
@@ -169,7 +169,7 @@ fn a_pod_whose_sdk_caches_is_never_idle() {
             world.pass(lease.remaining(world.now()) - Duration::from_secs(225)).await;
             lease = pod.held(TOKEN, world.now()).expect("a renewed lease in memory");
         }
-        assert!(world.cloud.count() <= 33, "{} calls", world.cloud.count());
+        assert!(world.cloud.count() <= 30, "{} calls", world.cloud.count());
     });
 }
 
