@@ -58,7 +58,12 @@ impl Client {
             }
         };
         let kube = build(&config, patience).map_err(|error| StartError::new(access, &error))?;
-        Ok(Self { kube, clock })
+        Ok(Self::over(kube, clock))
+    }
+
+    /// A client over whatever carries its requests.
+    pub(crate) fn over(kube: kube::Client, clock: Clock) -> Self {
+        Self { kube, clock }
     }
 
     /// Sends a request and reads the answer as JSON.

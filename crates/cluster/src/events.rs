@@ -191,3 +191,76 @@ impl Poster {
 
 /// Who reports.
 const AGENT: &str = "seawall-agent";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::link;
+    use crate::index::PodRecord;
+    use seawall_core::{Clock, PodUid, ServiceAccount};
+
+    fn record(uid: usize) -> PodRecord {
+        let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
+        PodRecord {
+            pod: Pod { uid: PodUid(format!("uid-{uid}").into()), name: "web-0".into(), service_account },
+            addresses: Box::default(),
+            host_network: false,
+            terminating: false,
+            account: crate::Account::Itself,
+            tokens: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_storm_of_refusals_is_one_event_and_said_again_much_later() {
+        let (clock, hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        for expected in 1..=2 {
+            for _ in 0..10_000 {
+                reporter.report(&record(1), Complaint::RefusedByPolicy, "not in the list");
+            }
+            let event = asked.recv().await.unwrap();
+            assert_eq!(event.what, "POST /api/v1/namespaces/reef/events?");
+            assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
+            assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
+            event.answer(201, &serde_json::json!({}));
+            while reporter.tally() != (expected, 0) {
+                tokio::task::yield_now().await;
+            }
+            assert!(asked.try_recv().is_err());
+            hand.advance(QUIET);
+        }
+    }
+
+    #[tokio::test]
+    async fn many_pods_share_one_rate_and_one_memory() {
+        let (clock, hand) = Clock::manual();
+        let (link, _asked) = link(clock);
+        let (reporter, _poster) = Reporter::new(link, "node1".into());
+        for uid in 0..10_000 {
+            reporter.report(&record(uid), Complaint::RefusedByCloud, "no");
+            hand.advance(Duration::from_millis(100));
+        }
+        assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
+        let (_, dropped) = reporter.tally();
+        assert!(dropped >= 8_990, "{dropped}");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_not_taken_is_not_tried_again() {
+        let (clock, _hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        reporter.report(&record(1), Complaint::NoToken, &"x".repeat(100_000));
+        let event = asked.recv().await.unwrap();
+        assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
+        event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
+        while reporter.tally() != (0, 1) {
+            tokio::task::yield_now().await;
+        }
+        assert!(asked.try_recv().is_err());
+    }
+}

@@ -91,8 +91,7 @@ impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(&status),
-            // The text of a JSON error holds positions and field names, not values of strings it read.
-            kube::Error::SerdeError(error) => Self::Unreadable(error.to_string()),
+            kube::Error::SerdeError(error) => error.into(),
             kube::Error::FromUtf8(_) => Self::Unreadable("not UTF-8".into()),
             other => Self::Unreachable(chain(&other)),
         }
@@ -101,7 +100,9 @@ impl From<kube::Error> for Failure {
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
-        Self::Unreadable(error.to_string())
+        // Not its text: that repeats the value it stumbled over, and the value may be a token.
+        let (kind, line, column) = (error.classify(), error.line(), error.column());
+        Self::Unreadable(format!("{kind:?} error in JSON at line {line}, column {column}"))
     }
 }
 

@@ -19,6 +19,8 @@ mod client;
 mod config;
 mod events;
 mod failure;
+#[cfg(test)]
+mod fake;
 mod index;
 mod node;
 mod object;

@@ -221,3 +221,6 @@ struct AnswerStatus {
 fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Secret<String>, D::Error> {
     String::deserialize(deserializer).map(Secret::new)
 }
+
+#[cfg(test)]
+mod tests;

@@ -248,3 +248,159 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_core::ManualClock;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
+
+    use super::*;
+    use crate::fake::{Asked, link};
+    use crate::object::PodObject;
+
+    struct World {
+        asked: UnboundedReceiver<Asked>,
+        told: Receiver<Change<PodObject>>,
+        pulse: Arc<Pulse>,
+        hand: ManualClock,
+    }
+
+    fn watching() -> World {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock);
+        let (updates, told) = mpsc::channel(64);
+        let pulse = Arc::new(Pulse::new("pods"));
+        let source = Source { path: "/api/v1/pods", fields: None, metadata_only: false, start: Start::List };
+        let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
+        tokio::spawn(watch.run());
+        World { asked, told, pulse, hand }
+    }
+
+    impl World {
+        /// The next call, however long the pause before it.
+        async fn call(&mut self) -> Asked {
+            loop {
+                match self.asked.try_recv() {
+                    Ok(asked) => return asked,
+                    Err(_) => self.hand.advance(Duration::from_millis(10)),
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+
+        async fn names(&mut self) -> Vec<String> {
+            match self.told.recv().await.unwrap() {
+                Change::Started(pods) => pods.into_iter().map(|pod| pod.metadata.name).collect(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn pod(name: &str, version: u32) -> Value {
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": version.to_string()}})
+    }
+
+    fn list(version: u32, next: &str, pods: &[Value]) -> Value {
+        json!({"metadata": {"resourceVersion": version.to_string(), "continue": next}, "items": pods})
+    }
+
+    fn event(kind: &str, object: &Value) -> Value {
+        json!({"type": kind, "object": object})
+    }
+
+    fn bookmark(version: u32) -> Value {
+        let metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
+        event("BOOKMARK", &json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+    }
+
+    fn error(code: u16) -> Value {
+        event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}))
+    }
+
+    #[tokio::test]
+    async fn pages_make_one_list_and_bookmarks_move_the_position() {
+        let mut world = watching();
+        let first = world.call().await;
+        assert!(first.what.contains("limit=100") && !first.what.contains("continue="), "{}", first.what);
+        first.answer(200, &list(7, "more", &[pod("a", 5)]));
+        let second = world.call().await;
+        assert!(second.what.contains("continue=more"), "{}", second.what);
+        second.answer(200, &list(7, "", &[pod("b", 6)]));
+        assert_eq!(world.names().await, ["a", "b"]);
+
+        let watch = world.call().await;
+        assert!(watch.what.contains("watch=true") && watch.what.contains("allowWatchBookmarks=true"));
+        assert!(watch.what.contains("resourceVersion=7"), "{}", watch.what);
+        watch.answer_lines(200, &[event("ADDED", &pod("c", 9)), bookmark(30)]);
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "c"));
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=30"), "{}", resumed.what);
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_resumes_and_an_error_event_lists_anew() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
+        assert_eq!(world.names().await, ["a"]);
+        drop(world.call().await);
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
+        resumed.answer_lines(200, &[event("DELETED", &pod("a", 8)), error(500)]);
+        assert!(matches!(world.told.recv().await, Some(Change::Deleted(_))));
+        for code in [410, 500] {
+            let anew = world.call().await;
+            assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+            anew.answer(200, &list(20, "", &[]));
+            assert!(world.names().await.is_empty());
+            world.call().await.answer_lines(200, &[error(code)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_expired_position_in_the_answer_itself_lists_anew() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
+        assert!(!world.call().await.what.contains("watch=true"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let mut asked = 0;
+        // A minute, in steps far below any pause.
+        for _ in 0..6000 {
+            world.hand.advance(Duration::from_millis(10));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            while let Ok(watch) = world.asked.try_recv() {
+                asked += 1;
+                watch.answer_lines(200, &[]);
+            }
+        }
+        assert!((15..40).contains(&asked), "{asked}");
+        assert!(world.pulse.health(seawall_core::Moment::from_nanos(0)).trouble.is_some());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_heard_while_nothing_is_said() {
+        let mut world = watching();
+        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(0)), None);
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let heard = world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
+        // Silence for as long as bookmarks never are: given up, resumed, and still not heard.
+        let silent = world.call().await;
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
+        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap(), heard);
+        drop(silent);
+    }
+}

@@ -144,3 +144,105 @@ async fn read(link: &Link, fetch: &Fetch) -> Result<AccountObject, Failure> {
     let request = kube::api::Request::new(path).get_metadata(&fetch.account.name, &GetParams::default());
     link.client.call(request, link.patience.answer).await
 }
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::ManualClock;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake::{Asked, link};
+    use crate::{Announcement, Pods};
+
+    /// A writer at work, what it is told, what it asks for, and its clock.
+    fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock.clone());
+        let shared = Arc::new(Shared::new());
+        let (writer, updates) = Writer::new(link, shared.clone());
+        tokio::spawn(writer.run());
+        (Pods { shared, clock }, updates, asked, hand)
+    }
+
+    fn pod(name: &str, rest: serde_json::Value) -> PodObject {
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": "reef", "uid": name},
+            "spec": {"serviceAccountName": "coral"},
+            "status": {"phase": "Running", "podIP": "10.244.0.1"},
+        });
+        if let serde_json::Value::Object(more) = rest {
+            more.into_iter().for_each(|(key, value)| pod["metadata"][key] = value);
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_nobody_says_is_gone_ends_by_the_clock() {
+        let (pods, updates, _asked, hand) = writer();
+        // A minute from the manual clock's beginning, and the leeway.
+        let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
+        updates.send(Update::Pods(Change::Started(vec![dying]))).await.unwrap();
+        let before = pods.newer_than(0).await;
+        assert!(before.by_uid("dying").is_some_and(|record| record.terminating));
+        while hand.next_deadline().is_none() {
+            tokio::task::yield_now().await;
+        }
+        hand.advance(Duration::from_secs(121));
+        let after = pods.newer_than(before.version()).await;
+        assert!(after.by_uid("dying").is_none());
+    }
+
+    #[tokio::test]
+    async fn events_that_wait_together_become_few_snapshots() {
+        let (pods, updates, _asked, _hand) = writer();
+        for i in 0..QUEUE {
+            updates.try_send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).unwrap();
+        }
+        let mut snapshot = pods.newer_than(0).await;
+        while snapshot.pods().len() < QUEUE {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        assert!(snapshot.version() <= 3, "{}", snapshot.version());
+    }
+
+    #[tokio::test]
+    async fn an_account_is_read_once_for_many_pods_and_again_when_that_fails() {
+        let (pods, updates, mut asked, hand) = writer();
+        updates.send(Update::Accounts(Change::Started(vec![]))).await.unwrap();
+        for name in ["a", "b", "c"] {
+            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+        }
+        let first = asked.recv().await.unwrap();
+        assert_eq!(first.what, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
+        first.answer(500, &json!({"kind": "Status", "apiVersion": "v1", "code": 500, "status": "Failure"}));
+        // The pause before the next try, on a clock that only we move.
+        let second = loop {
+            match asked.try_recv() {
+                Ok(asked) => break asked,
+                Err(_) => hand.advance(Duration::from_millis(50)),
+            }
+            tokio::task::yield_now().await;
+        };
+        second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
+        let mut snapshot = pods.snapshot();
+        while !snapshot.pods().all(|record| record.account == Account::Itself) || snapshot.pods().len() < 3 {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        assert!(asked.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_slow_listener_is_told_that_it_missed_something() {
+        let (pods, updates, _asked, _hand) = writer();
+        let mut slow = pods.shared.announcer.listen();
+        for i in 0..2000 {
+            updates.send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).await.unwrap();
+        }
+        let mut snapshot = pods.snapshot();
+        while snapshot.pods().len() < 2000 {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
+        assert!(matches!(slow.next().await, Some(Announcement::Missed)));
+        assert!(matches!(slow.next().await, Some(Announcement::Appeared(_))));
+    }
+}
