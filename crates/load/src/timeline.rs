@@ -252,6 +252,15 @@ impl Spread {
         debug_assert!(added.is_ok(), "a histogram that resizes itself takes every value");
     }
 
+    /// Forgets all values and keeps the memory.
+    pub fn clear(&mut self) {
+        let buckets = self.buckets.take().map(|mut buckets| {
+            buckets.reset();
+            buckets
+        });
+        *self = Self { precision: self.precision, buckets, ..Self::default() };
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -293,6 +302,11 @@ impl Spread {
         }
         let value = buckets.value_at_quantile(q.min(1.0));
         i64::try_from(value).unwrap_or(i64::MAX).clamp(self.min, self.max)
+    }
+
+    /// The histogram itself, if there is any value.
+    pub(crate) fn histogram(&self) -> Option<&Histogram<u64>> {
+        self.buckets.as_ref().filter(|_| self.count > 0)
     }
 
     /// How many values lie in each bucket that has any: the bucket's largest value, and the count.

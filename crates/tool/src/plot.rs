@@ -8,7 +8,7 @@ use crate::report::input::{self, Reading, Wake};
 use crate::report::output::Output;
 use crate::report::runs::Runs;
 use crate::report::series::Series;
-use crate::report::{complain, html, svg};
+use crate::report::{complain, html, logs, svg};
 
 /// Flags of `seawall plot`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// html or svg [default: by the output's name, else html]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    /// Results in gob, JSON or CSV, and HDR logs; the format is found out [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -45,6 +45,7 @@ over a chart to zoom, click a line's name to hide it. The SVG holds the four cha
 Every attack name in every file is a run of its own; several runs are drawn over each other,
 each from its own start, and compared in a table. No result needs to wait for another one, so
 lost or cut results leave no gap but their own. Memory does not depend on the run's length.
+HDR logs among the files (with tags lag and service) add the generator's lag and service times.
 
 Examples:
   seawall plot results.gob > plot.html
@@ -57,17 +58,19 @@ Examples:
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let inputs = input::open(&args.files)?;
+    let (results, logs) = logs::split(&args.files)?;
+    let inputs = input::open(&results)?;
     let mut output = Output::open(&args.output)?;
-    let mut reading = Reading::start(inputs, Runs::new(&args.files), input::reads_stdin(&args.files))?;
-    let problems = match reading.wait(None) {
+    let mut reading = Reading::start(inputs, Runs::new(&results), input::reads_stdin(&results))?;
+    let mut problems = match reading.wait(None) {
         Wake::Finished(problems) => problems,
         Wake::Interrupted | Wake::Tick => Vec::new(),
     };
-    let runs = reading.sum();
+    let mut runs = reading.sum();
     if runs.named().next().is_none() {
         bail!("no results{}", problems.iter().map(|problem| format!(": {problem}")).collect::<String>());
     }
+    problems.extend(logs::add_to(&mut runs, &logs)?);
     output.write(&args.draw(&runs)?, false)?;
     Ok(complain(&problems))
 }

@@ -8,7 +8,7 @@ pub(crate) mod hist;
 pub(crate) mod html;
 pub(crate) mod input;
 pub(crate) mod json;
-mod logs;
+pub(crate) mod logs;
 pub(crate) mod output;
 pub(crate) mod runs;
 pub(crate) mod scale;
@@ -79,8 +79,9 @@ What text and json say (vegeta's definitions, so that reports can be compared):
   Error Set   each text once (summary and html count them); beyond 1000 different texts the
               rest is counted together
 
-HDR logs (as HdrHistogram's tools write them, nanoseconds) can be given instead of results: several
-add up exactly, and -type=text or hdrplot reports them by tag.
+HDR logs (as HdrHistogram's tools write them, in nanoseconds) can be given instead of results:
+several add up exactly, and -type=text or hdrplot reports them by tag. Given beside results, they
+add lag and service time to the page.
 
 Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
 standard error, what stood in front of the break is in the report, and the exit status is 1.
@@ -135,16 +136,19 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    if logs::are_logs(&args.files)? {
-        return logs::run(&kind, &args);
+    let (results, logs) = logs::split(&args.files)?;
+    match (&kind, results.is_empty(), logs.is_empty()) {
+        (_, _, true) | (Kind::Html, false, _) => {}
+        (_, true, _) => return logs::run(&kind, &args, &logs),
+        _ => bail!("HDR logs and results together make a picture only: use -type=html or `seawall plot`"),
     }
-    let inputs = input::open(&args.files)?;
+    let inputs = input::open(&results)?;
     let mut output = Output::open(&args.output)?;
-    let sum = Sum::new(&kind, &args);
+    let sum = Sum::new(&kind, &args, &results);
     let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
-    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&args.files))?;
+    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&results))?;
     let mut again = false;
-    let problems = loop {
+    let mut problems = loop {
         match reading.wait(every) {
             Wake::Tick => {
                 again = true;
@@ -155,9 +159,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Wake::Finished(problems) => break problems,
         }
     };
-    let sum = reading.sum();
+    let mut sum = reading.sum();
     if sum.totals.requests == 0 && !problems.is_empty() {
         bail!(problems.join("; "));
+    }
+    if let Some(runs) = &mut sum.runs {
+        problems.extend(logs::add_to(runs, &logs)?);
     }
     output.write(&sum.render(&kind)?, again)?;
     Ok(complain(&problems))
@@ -181,12 +188,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn new(kind: &Kind, args: &Args) -> Self {
+    fn new(kind: &Kind, args: &Args, files: &[String]) -> Self {
         let buckets = match kind {
             Kind::Hist(buckets) => Some(buckets.clone()),
             _ => args.buckets.clone(),
         };
-        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(&args.files));
+        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(files));
         Self { totals: Totals::default(), histogram: buckets.map(Histogram::new), runs }
     }
 

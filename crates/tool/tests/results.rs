@@ -211,3 +211,26 @@ fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
     let done = seawall(&["report", "-type=json", log]).output().unwrap();
     assert!(text(&done.stderr).contains("holds times and nothing else"));
 }
+
+#[test]
+fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
+    let place = scratch("lag");
+    let (input, log) = (place.join("in.json"), place.join("run.hlog"));
+    std::fs::write(&input, results("a", 0, 10, 300)).unwrap();
+    let source = include_str!("../../load/tests/golden/python.hlog");
+    let blob = source.rsplit(',').next().unwrap();
+    let header = "#[BaseTime: 1735787040.000 (seconds since epoch)]";
+    std::fs::write(&log, format!("{header}\nTag=lag,1.5,1,1,{blob}\nTag=lag,999,1,1,{blob}")).unwrap();
+    let done = seawall(&["plot"]).arg(&input).arg(&log).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(
+        text(&done.stderr).contains("1 intervals are of no run among the results"),
+        "{}",
+        text(&done.stderr)
+    );
+    let page = text(&done.stdout);
+    let lags = page.split("\"lag\":[").nth(1).unwrap().split(']').next().unwrap();
+    assert_eq!(lags.split(',').filter(|lag| *lag != "null").count(), 1, "{lags}");
+    let done = seawall(&["report", "-type=text"]).arg(&input).arg(&log).output().unwrap();
+    assert!(text(&done.stderr).contains("make a picture only"), "{}", text(&done.stderr));
+}

@@ -30,17 +30,50 @@ const MAX_INFLATED: u64 = 64 << 20;
 /// The most tags that are kept apart.
 const MAX_TAGS: usize = 64;
 
-/// One line of a log.
+/// Writes a log, line by line.
 #[derive(Debug)]
-pub struct Interval<'a> {
-    /// What was measured: `response`, `service`, `lag`. No commas.
-    pub tag: &'a str,
-    /// When it began, in seconds since the Unix epoch.
+pub struct Log<W> {
+    out: W,
+}
+
+impl<W: Write> Log<W> {
+    /// Writes the header; `start` is in seconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn start(mut out: W, start: f64) -> io::Result<Self> {
+        writeln!(out, "#[Histogram log format version 1.3]")?;
+        writeln!(out, "#[StartTime: {start:.3} (seconds since epoch)]")?;
+        writeln!(out, "#[BaseTime: {start:.3} (seconds since epoch)]")?;
+        writeln!(
+            out,
+            "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\""
+        )?;
+        Ok(Self { out })
+    }
+
+    /// Writes what was measured in an interval that began so many seconds after the start; nothing if that was nothing.
+    /// The tag (`response`, `service`, `lag`) must hold no comma.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn add(&mut self, tag: &str, since: f64, length: f64, values: &Spread) -> io::Result<()> {
+        let Some(histogram) = values.histogram() else { return Ok(()) };
+        let max_ms = values.max() as f64 / 1e6;
+        let blob = BASE64_STANDARD.encode(deflated(histogram)?);
+        writeln!(self.out, "Tag={tag},{since:.3},{length:.3},{max_ms:.3},{blob}")
+    }
+}
+
+/// One line of a log, read.
+#[derive(Debug)]
+pub struct Logged {
+    /// What was measured; empty if the log does not say.
+    pub tag: String,
+    /// When the interval began, in seconds since the Unix epoch.
     pub start: f64,
-    /// How long it took, in seconds.
-    pub length: f64,
     /// The values, in nanoseconds.
-    pub values: &'a Histogram<u64>,
+    pub values: Spread,
 }
 
 /// What is wrong with a log.
@@ -60,44 +93,38 @@ pub enum Damage {
     Tags,
 }
 
-/// Writes a log.
-///
-/// # Errors
-/// What the sink says.
-pub fn write(out: &mut impl Write, intervals: &[Interval<'_>]) -> io::Result<()> {
-    let start = intervals.iter().map(|interval| interval.start).fold(f64::INFINITY, f64::min);
-    writeln!(out, "#[Histogram log format version 1.3]")?;
-    if start.is_finite() {
-        writeln!(
-            out,
-            "#[StartTime: {start:.3} (seconds since epoch)]\n#[BaseTime: {start:.3} (seconds since epoch)]"
-        )?;
-    }
-    writeln!(
-        out,
-        "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\""
-    )?;
-    for interval in intervals {
-        let max_ms = interval.values.max() as f64 / 1e6;
-        let blob = BASE64_STANDARD.encode(deflated(interval.values)?);
-        let (tag, since, length) = (interval.tag, interval.start - start, interval.length);
-        writeln!(out, "Tag={tag},{since:.3},{length:.3},{max_ms:.3},{blob}")?;
-    }
-    Ok(())
-}
-
 /// True if an input begins like a log.
 #[must_use]
 pub fn is_log(head: &[u8]) -> bool {
     [&b"#["[..], b"\"StartTimestamp\"", b"Tag="].iter().any(|mark| head.starts_with(mark))
 }
 
-/// Adds all histograms of a log to `sums`, by tag; lines without a tag count under the empty one.
+/// Adds all histograms of a log to `sums`, by tag.
 ///
 /// # Errors
 /// [`Damage`]; what stood in front of the damaged line has been added.
 pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Spread)>) -> Result<(), Damage> {
-    let mut line = Vec::new();
+    read(input, |Logged { tag, values, .. }| {
+        if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| *known == tag) {
+            sum.merge(&values);
+        } else if sums.len() < MAX_TAGS {
+            sums.push((tag, values));
+        } else {
+            return Err(Damage::Tags);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` with every histogram of a log, until it refuses one.
+///
+/// # Errors
+/// [`Damage`]; what stood in front of the damaged line was handed over.
+pub fn read(
+    input: &mut impl BufRead,
+    mut each: impl FnMut(Logged) -> Result<(), Damage>,
+) -> Result<(), Damage> {
+    let (mut line, mut base) = (Vec::new(), 0.0);
     for number in 1.. {
         line.clear();
         let read = input.take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
@@ -107,30 +134,31 @@ pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Spread)>) -> Re
         let text = line.trim_ascii();
         match text.first() {
             None if read == 0 => return Ok(()),
-            None | Some(b'#' | b'"') => {}
-            Some(_) => add_line(text, number, sums)?,
+            Some(b'#') => base = base_time(text).unwrap_or(base),
+            None | Some(b'"') => {}
+            Some(_) => each(logged(text, number, base)?)?,
         }
     }
     Ok(())
 }
 
-fn add_line(line: &[u8], number: u64, sums: &mut Vec<(String, Spread)>) -> Result<(), Damage> {
+/// `#[BaseTime: 1735787045.500 (seconds since epoch)]`.
+fn base_time(line: &[u8]) -> Option<f64> {
+    let rest = str::from_utf8(line.strip_prefix(b"#[BaseTime: ")?).ok()?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn logged(line: &[u8], number: u64, base: f64) -> Result<Logged, Damage> {
     let line = str::from_utf8(line).map_err(|_| Damage::Line(number))?;
     let (tag, rest) = match line.strip_prefix("Tag=") {
         Some(tagged) => tagged.split_once(',').ok_or(Damage::Line(number))?,
         None => ("", line),
     };
-    let [_, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
+    let [start, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
+    let start: f64 = start.parse().map_err(|_| Damage::Line(number))?;
     let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
     let values = Spread::from(&values.ok_or(Damage::Histogram(number))?);
-    if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| known == tag) {
-        sum.merge(&values);
-    } else if sums.len() < MAX_TAGS {
-        sums.push((tag.to_owned(), values));
-    } else {
-        return Err(Damage::Tags);
-    }
-    Ok(())
+    Ok(Logged { tag: tag.to_owned(), start: base + start, values })
 }
 
 fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {
@@ -310,14 +338,17 @@ mod tests {
         let mut both = a.clone();
         both.add(&b).unwrap();
         let log = |tag, values: &Histogram<u64>| {
-            let mut log = Vec::new();
-            write(&mut log, &[Interval { tag, start: 1_735_787_045.5, length: 60.0, values }]).unwrap();
-            log
+            let mut log = Log::start(Vec::new(), 1_735_787_045.5).unwrap();
+            log.add("nothing", 0.0, 60.0, &Spread::default()).unwrap();
+            log.add(tag, 1.25, 60.0, &Spread::from(values)).unwrap();
+            log.out
         };
         let mut sums = Vec::new();
         for log in [log("response", &a), log("response", &b), log("lag", &a)] {
             assert!(is_log(&log));
             add_log(&mut &log[..], &mut sums).unwrap();
+            read(&mut &log[..], |logged| Ok(assert!((logged.start - 1_735_787_046.75).abs() < 1e-9)))
+                .unwrap();
         }
         assert_eq!(sums.iter().map(|(tag, _)| tag.as_str()).collect::<Vec<_>>(), ["response", "lag"]);
         assert_eq!(sums[0].1.buckets().collect::<Vec<_>>(), counts(&both));

@@ -1,7 +1,8 @@
-//! HDR logs in place of results: response times of several generators, added up exactly.
+//! HDR logs among the inputs.
 //!
-//! A log holds distributions and nothing else, so it can be shown as text and as hdrplot; every other kind of report
-//! needs the results themselves.
+//! Alone they are response times of one or several generators, added up exactly: distributions and nothing else, so
+//! they can be shown as text and as hdrplot. Beside results they tell a picture what results do not hold: how late the
+//! generator was, and the time from the real send.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -13,33 +14,45 @@ use seawall_load::results::hdr;
 use seawall_load::timeline::Spread;
 
 use super::output::Output;
+use super::runs::Runs;
 use super::{Args, Kind, complain, hdrplot, input};
 use crate::go::{Duration, aligned};
 
-/// True if all of these files are HDR logs.
-pub(super) fn are_logs(files: &[String]) -> anyhow::Result<bool> {
-    if input::reads_stdin(files) {
-        return Ok(false);
+/// The files that hold results, and those that are HDR logs. Standard input holds results.
+pub(crate) fn split(files: &[String]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let (mut results, mut logs) = (Vec::new(), Vec::new());
+    for file in files {
+        let is_log = !input::reads_stdin(std::slice::from_ref(file)) && hdr::is_log(open(file)?.fill_buf()?);
+        (if is_log { &mut logs } else { &mut results }).push(file.clone());
     }
-    let kinds = files
-        .iter()
-        .map(|file| Ok(hdr::is_log(open(file)?.fill_buf()?)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    match kinds.iter().filter(|is_log| **is_log).count() {
-        0 => Ok(false),
-        some if some == kinds.len() => Ok(true),
-        _ => bail!("HDR logs and results cannot be reported together"),
+    Ok((results, logs))
+}
+
+/// Adds to each run what the logs say about its time; names what is wrong with them.
+pub(crate) fn add_to(runs: &mut Runs, logs: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for file in logs {
+        let mut strangers = 0;
+        let read = hdr::read(&mut open(file)?, |logged| {
+            strangers += u64::from(!runs.add_logged(&logged));
+            Ok(())
+        });
+        problems.extend(read.err().map(|damage| format!("{file}: {damage}")));
+        if strangers > 0 {
+            problems.push(format!("{file}: {strangers} intervals are of no run among the results"));
+        }
     }
+    Ok(problems)
 }
 
 fn open(file: &str) -> anyhow::Result<BufReader<File>> {
     File::open(file).map(BufReader::new).with_context(|| format!("cannot read {file}"))
 }
 
-/// Adds the logs up and reports them.
-pub(super) fn run(kind: &Kind, args: &Args) -> anyhow::Result<ExitCode> {
+/// Adds logs up and reports them alone.
+pub(super) fn run(kind: &Kind, args: &Args, logs: &[String]) -> anyhow::Result<ExitCode> {
     let (mut sums, mut problems) = (Vec::new(), Vec::new());
-    for file in &args.files {
+    for file in logs {
         if let Err(damage) = hdr::add_log(&mut open(file)?, &mut sums) {
             problems.push(format!("{file}: {damage}"));
         }

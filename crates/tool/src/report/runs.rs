@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use seawall_load::record::Record;
+use seawall_load::results::hdr::Logged;
 use seawall_load::timeline::{Spread, Timeline};
 
 use super::input::Sink;
@@ -50,6 +51,20 @@ impl Runs {
         self.runs.iter().map(|run| (self.name(run), run))
     }
 
+    /// Adds what an HDR log says to the run that went on then; `false` if none did, or the log's tag is not known.
+    pub(crate) fn add_logged(&mut self, logged: &Logged) -> bool {
+        let at = (logged.start * 1e9) as i128;
+        let Some(run) = self.runs.iter_mut().find(|run| run.goes_on(at)) else { return false };
+        let row = run.timeline.row_mut(at);
+        match logged.tag.as_str() {
+            "lag" => row.lag.merge(&logged.values),
+            "service" => row.service.merge(&logged.values),
+            "response" => {}
+            _ => return false,
+        }
+        true
+    }
+
     fn name(&self, run: &Run) -> String {
         let input = self.inputs.get(run.source).map_or("results", String::as_str);
         let twins = self.runs.iter().filter(|other| other.attack == run.attack).count();
@@ -84,6 +99,16 @@ impl Runs {
             targets: Targets::default(),
         });
         self.runs.len() - 1
+    }
+}
+
+impl Run {
+    /// True from a second before the first request was due to a second after the last answer: a log's intervals are
+    /// not the run's.
+    fn goes_on(&self, at_ns: i128) -> bool {
+        const SLACK_NS: i128 = 1_000_000_000;
+        let (from, to) = (self.totals.earliest().unix_ns(), self.totals.end().unix_ns());
+        (from - SLACK_NS..=to + SLACK_NS).contains(&at_ns)
     }
 }
 

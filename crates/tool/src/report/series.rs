@@ -1,6 +1,6 @@
 //! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
 
-use seawall_load::timeline::{Row, Timeline};
+use seawall_load::timeline::{Row, Spread, Timeline};
 use serde::Serialize;
 
 use super::runs::{Run, Target};
@@ -42,6 +42,7 @@ pub(crate) struct Series {
     pub(crate) p90: Vec<Option<i64>>,
     pub(crate) p99: Vec<Option<i64>>,
     pub(crate) max: Vec<Option<i64>>,
+    pub(crate) service: Vec<Option<i64>>,
     pub(crate) lag: Vec<Option<i64>>,
 }
 
@@ -171,12 +172,17 @@ impl Series {
             p90: quantile(0.9),
             p99: quantile(0.99),
             max: quantile(1.0),
-            lag: rows
-                .iter()
-                .map(|row| row.filter(|row| row.lag.count() > 0).map(|row| row.lag.quantile(0.99)))
-                .collect(),
+            service: tails(&rows, |row| &row.service),
+            lag: tails(&rows, |row| &row.lag),
         }
     }
+}
+
+/// The 99 % of something that not every row knows.
+fn tails(rows: &[Option<&Row>], of: fn(&Row) -> &Spread) -> Vec<Option<i64>> {
+    let tail =
+        |row: &Row| Some(of(row)).filter(|spread| spread.count() > 0).map(|spread| spread.quantile(0.99));
+    rows.iter().map(|row| row.and_then(tail)).collect()
 }
 
 fn watched(row: Option<&Row>) -> Option<f64> {

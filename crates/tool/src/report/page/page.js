@@ -289,6 +289,11 @@ const perRun = (of, dash) => runs.map((run, i) => ({ name: run.name, color: hue(
   y: of === "curve" ? run.curve.map(p => p[1]) : run[of] }));
 const any = key => runs.some(run => run[key] && run[key].some(value => value !== null));
 const one = (key, name, color, more = {}) => ({ name, color, x: runs[0].t, y: runs[0][key], ...more });
+// Logged once a second, whatever the width of the intervals: the line goes on over those without a value.
+const dense = series => {
+  const known = series.y.map((y, i) => i).filter(i => series.y[i] !== null);
+  return { ...series, x: known.map(i => series.x[i]), y: known.map(i => series.y[i]) };
+};
 const latency = { y: "log", both: true, yFormat: v => time(v, 3), yExact: v => time(v, 4), yName: "response time" };
 const perSecond = { y: "linear", yFormat: count, yExact: v => count(v) + " /s", yName: "requests per second", x: "time", xName: "time since the start" };
 
@@ -298,8 +303,9 @@ function pictures() {
     few: alone ? runs[0].few : undefined,
     series: alone ? perRun("curve").map(series => ({ ...series, name: "all requests", color: "low" })) : perRun("curve") }));
   if (alone) {
-    list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: [
-      one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")] }));
+    const times = [one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")];
+    if (any("service")) times.push(dense(one("service", "99 % from the real send", "plain", { dash: "5 4" })));
+    list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: times }));
     const rates = [one("good", "good answers", "good"), one("bad", "errors", "bad"), one("offered", "offered", "plain", { dash: "5 4" })];
     if (any("sent")) rates.unshift(one("sent", "sent", "low"));
     list.push(chart({ ...perSecond, title: "Rate over time", series: rates }));
@@ -313,7 +319,7 @@ function pictures() {
   list.push(chart({ y: "linear", both: true, yFormat: count, yExact: count, yName: "requests in flight", x: "time", xName: "time since the start",
     title: "In flight over time", series: alone ? [one("inflight", "in flight", "c4")] : perRun("inflight") }));
   if (any("lag")) list.push(chart({ ...latency, yName: "lag", title: "Lag of the generator (sent minus due), 99 %", x: "time", xName: "time since the start",
-    series: alone ? [one("lag", "lag", "c7")] : perRun("lag") }));
+    series: alone ? [dense(one("lag", "lag", "c7"))] : perRun("lag").map(dense) }));
   return h("div", { class: "charts" }, ...list);
 }
 
