@@ -80,8 +80,10 @@ struct Scratch {
 impl Thread {
     /// A thread that has not begun. `number` makes its request ids distinct from those of other threads.
     pub(crate) fn new(shared: Shared, service: Service, metrics: Arc<Traffic>, number: u64) -> Self {
-        let scratch =
-            Scratch { read: vec![0; shared.limits.wire.head + 1], write: Vec::with_capacity(BATCH) };
+        // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
+        // of which the parser still wants more, or reading into no room would look like the client's end.
+        let read = vec![0; shared.limits.wire.head + 2];
+        let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Self {
             shared,
             service,
