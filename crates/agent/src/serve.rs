@@ -477,8 +477,8 @@ impl Thread {
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
-        // the body's bytes would be taken for the next request, its connection ends.
-        let bodiless = head.framing == Framing::None;
+        // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
+        let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
         let keep_alive = head.keep_alive && bodiless && !self.draining.get();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
