@@ -24,7 +24,7 @@ use seawall_cloud::gce::{Frame, respond};
 use seawall_core::{Backoff, Clock, Moment};
 use seawall_wire::request::slots;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
@@ -296,23 +296,7 @@ async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
                 read = kept.is_empty();
             }
             After::Close => return,
-            After::Linger => return linger(&mut stream).await,
-        }
-    }
-}
-
-/// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
-async fn linger(stream: &mut TcpStream) {
-    const MOST: usize = 256 * 1024;
-    if stream.shutdown().await.is_err() {
-        return;
-    }
-    let mut discarded = 0;
-    let mut bytes = [0; 1024];
-    while discarded < MOST {
-        match stream.read(&mut bytes).await {
-            Ok(0) | Err(_) => return,
-            Ok(n) => discarded += n,
+            After::Linger => return place.linger(&mut stream).await,
         }
     }
 }
@@ -380,6 +364,32 @@ impl Place {
         }
         self.note(State::Idle, self.thread.shared.clock.now());
         true
+    }
+
+    /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
+    async fn linger(&self, stream: &mut TcpStream) {
+        const MOST: usize = 256 * 1024;
+        // Writing the refusal may have left the connection noted as idle, which is allowed far longer.
+        self.note(State::Head, self.thread.shared.clock.now());
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut discarded = 0;
+        while discarded < MOST {
+            match poll_fn(|context| self.poll_discard(context, stream)).await {
+                0 => return,
+                n => discarded += n,
+            }
+        }
+    }
+
+    /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
+    /// read gives nothing, as the end does.
+    fn poll_discard(&self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<usize> {
+        let mut scratch = self.thread.scratch.borrow_mut();
+        let mut room = ReadBuf::new(&mut scratch.read);
+        let _ = ready!(Pin::new(stream).poll_read(context, &mut room));
+        Poll::Ready(room.filled().len())
     }
 
     /// Waits for a slow answer and writes it. False when the connection is over.
