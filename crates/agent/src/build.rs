@@ -174,7 +174,8 @@ impl Parts {
 
     fn admin(&self, metrics: &[Arc<Traffic>], listeners: Vec<SocketAddr>) -> Arc<Admin> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(TrafficCollector::new(metrics.to_vec(), self.open.clone())));
+        let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
+        registry.register_collector(Box::new(traffic));
         let clock = self.clock.clone();
         let (callers, broker) = (self.callers.clone(), self.broker.clone());
         if let Some(broker) = &self.broker {

@@ -122,6 +122,7 @@ fn sum(threads: &[Arc<Traffic>], read: impl Fn(&Traffic) -> &AtomicU64) -> u64 {
 pub(crate) struct TrafficCollector {
     threads: Vec<Arc<Traffic>>,
     open: Arc<Cap>,
+    long_polls: Arc<Cap>,
 }
 
 impl Collector for TrafficCollector {
@@ -135,9 +136,10 @@ impl Collector for TrafficCollector {
 }
 
 impl TrafficCollector {
-    /// Of these threads, whose connections count against `open`.
-    pub(crate) fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>) -> Self {
-        Self { threads, open }
+    /// Of these threads, whose connections count against `open` and whose requests that wait for a change against
+    /// `long_polls`.
+    pub(crate) fn new(threads: Vec<Arc<Traffic>>, open: Arc<Cap>, long_polls: Arc<Cap>) -> Self {
+        Self { threads, open, long_polls }
     }
 
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -193,7 +195,9 @@ impl TrafficCollector {
         for (name, help, value) in rows {
             counter(encoder, &format!("seawall_connections_{name}"), help, value)?;
         }
-        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))
+        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))?;
+        let help = "Requests that wait for a change";
+        gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open()))
     }
 }
 
@@ -295,7 +299,11 @@ mod tests {
         two.answered(Route::Refused, 403, Duration::from_micros(1));
         two.warm();
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(TrafficCollector::new(vec![one, two], Arc::default())));
+        registry.register_collector(Box::new(TrafficCollector::new(
+            vec![one, two],
+            Arc::default(),
+            Arc::default(),
+        )));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
