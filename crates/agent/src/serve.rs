@@ -345,6 +345,10 @@ impl Place {
         let left = &bytes[batch.taken..];
         // An idle connection holds no buffer, not even an empty one that once was large.
         *kept = if left.is_empty() { Vec::new() } else { left.to_vec() };
+        if batch.taken > 0 && !kept.is_empty() {
+            // Whole requests came, so the head behind them is another one and has a time of its own.
+            self.note(State::Idle, now);
+        }
         self.note(batch.state(!kept.is_empty()), now);
         let sent = send(stream, out)?;
         Some((out[sent..].to_vec(), batch.after))
