@@ -175,11 +175,14 @@ impl Thread {
         })
     }
 
+    /// Says 503. What the client has sent already is read first: closing on unread bytes resets the connection, and the
+    /// reset can overtake the answer.
     fn refuse_at_cap(&self, stream: &TcpStream) {
         const FULL: Refusal =
             Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
         let mut out = Vec::with_capacity(512);
         self.write_refusal(&FULL, &mut out);
+        let _ = stream.try_read(&mut self.scratch.borrow_mut().read);
         // The socket's buffer is empty, so this is written whole or the client is gone.
         let _ = stream.try_write(&out);
     }
