@@ -84,10 +84,12 @@ impl Forwarder {
         let poll = forward.hold.as_ref().map(|_| self.long_polls.enter(own_polls)).transpose()?;
         let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
         let request = self.request(&forward)?;
+        let is_poll = poll.is_some();
         let (client, places) = (self.client.clone(), self.places.clone());
         let outcome = async move {
+            let _poll = poll;
             let asked = async {
-                let _place = if poll.is_none() { places.acquire().await.ok() } else { None };
+                let _place = if is_poll { None } else { places.acquire().await.ok() };
                 ask(&client, request).await
             };
             match tokio::time::timeout(deadline, asked).await {
@@ -96,7 +98,7 @@ impl Forwarder {
                 Err(_) => Outcome::Refused(SLOW),
             }
         };
-        Ok(Later { route: Route::Forward, outcome: Box::pin(outcome) })
+        Ok(Later { route: Route::Forward, is_poll, outcome: Box::pin(outcome) })
     }
 
     fn request(&self, forward: &gce::Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {

@@ -31,6 +31,9 @@ pub(crate) struct Wanted<'a> {
 /// An answer to come.
 pub(crate) struct Later {
     pub(crate) route: Route,
+    /// Whether it waits for a change. Then a client that ends its side is taken for gone, because its place is worth
+    /// more than its answer. Any other answer comes soon, and whoever ended only the sending side still reads it.
+    pub(crate) is_poll: bool,
     pub(crate) outcome: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
@@ -130,7 +133,7 @@ impl LongPolls {
             let _ = tokio::time::timeout(timeout, stop.begun()).await;
             Outcome::Known(known)
         };
-        Later { route: Route::Tree, outcome: Box::pin(outcome) }
+        Later { route: Route::Tree, is_poll: true, outcome: Box::pin(outcome) }
     }
 
     /// A credential once it differs from the one the client has, or the current one at the end of the wait.
@@ -163,7 +166,7 @@ impl LongPolls {
             let tag = tag(&lease);
             issued(&want, alt, lease, Some(tag))
         };
-        Later { route, outcome: Box::pin(outcome) }
+        Later { route, is_poll: true, outcome: Box::pin(outcome) }
     }
 }
 
@@ -177,7 +180,7 @@ pub(crate) fn cold_lease(holder: &Arc<Holder>, wanted: Wanted<'_>) -> Later {
             Err(unavailable) => Outcome::Refused(refusal(&unavailable)),
         }
     };
-    Later { route, outcome: Box::pin(outcome) }
+    Later { route, is_poll: false, outcome: Box::pin(outcome) }
 }
 
 fn issued(want: &Want, alt: Alt, lease: Arc<Lease<Credential>>, tag: Option<ETag>) -> Outcome {

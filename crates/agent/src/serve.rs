@@ -406,7 +406,7 @@ impl Place {
         let route = later.route;
         let outcome = tokio::select! {
             outcome = later.outcome => outcome,
-            () = gone(stream) => return false,
+            () = gone(stream), if later.is_poll => return false,
         };
         let thread = &*self.thread;
         let keep_alive = keep_alive && !thread.draining.get();
