@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri};
+use http::{HeaderMap, Request, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -102,9 +102,9 @@ impl Forwarder {
     }
 
     fn request(&self, forward: &gce::Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
-        let method = if forward.head_only { Method::HEAD } else { Method::GET };
         let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
-        let request = Request::builder().method(method).uri(uri).header("metadata-flavor", "Google");
+        // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
+        let request = Request::get(uri).header("metadata-flavor", "Google");
         request.body(Empty::new()).map_err(|_| UNREACHABLE)
     }
 }
