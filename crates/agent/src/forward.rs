@@ -38,6 +38,11 @@ const UNREACHABLE: Refusal = Refusal::new(
 );
 const SLOW: Refusal =
     Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
+const STOPPING: Refusal = Refusal::new(
+    503,
+    "stopping",
+    "The agent is being stopped, and its successor will know of changes; try again shortly.",
+);
 const TOO_LARGE: Refusal =
     Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
 
@@ -85,18 +90,20 @@ impl Forwarder {
         let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
         let request = self.request(&forward)?;
         let is_poll = poll.is_some();
-        let (client, places) = (self.client.clone(), self.places.clone());
+        let (client, places, mut stop) =
+            (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
         let outcome = async move {
             let _poll = poll;
             let asked = async {
                 let _place = if is_poll { None } else { places.acquire().await.ok() };
                 ask(&client, request).await
             };
-            match tokio::time::timeout(deadline, asked).await {
-                Ok(Ok(forwarded)) => Outcome::Forwarded(forwarded),
-                Ok(Err(refusal)) => Outcome::Refused(refusal),
-                Err(_) => Outcome::Refused(SLOW),
-            }
+            let asked = tokio::time::timeout(deadline, asked);
+            let answered = tokio::select! {
+                answered = asked => answered.unwrap_or(Err(SLOW)),
+                () = stop.begun(), if is_poll => Err(STOPPING),
+            };
+            answered.map_or_else(Outcome::Refused, Outcome::Forwarded)
         };
         Ok(Later { route: Route::Forward, is_poll, outcome: Box::pin(outcome) })
     }
