@@ -16,6 +16,7 @@ use seawall_broker::{Broker, HolderSpec, Settings};
 use seawall_cloud::gce;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
 
 use crate::admin::Admin;
 use crate::answer::Service;
@@ -143,6 +144,7 @@ struct Parts {
     probe: ProbeAddress,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
+    forwards: Arc<Semaphore>,
 }
 
 impl Parts {
@@ -169,6 +171,7 @@ impl Parts {
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
+            forwards: Arc::new(Semaphore::new(config.limits.forwards as usize)),
         })
     }
 
@@ -211,8 +214,7 @@ impl Parts {
             most_per_pod: config.limits.long_polls_per_pod,
             stop: stop.clone(),
         };
-        let (mode, probe, forwards) =
-            (config.mode.clone(), self.probe_tree.clone(), config.limits.forwards as usize);
+        let (mode, probe, forwards) = (config.mode.clone(), self.probe_tree.clone(), self.forwards.clone());
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.

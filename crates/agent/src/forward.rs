@@ -54,7 +54,7 @@ pub(crate) struct Forwarded {
     pub(crate) body: Bytes,
 }
 
-/// One thread's client of the real metadata server.
+/// One thread's client of the real metadata server; the places are all threads'.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -64,16 +64,16 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// A client for `upstream` (`http://HOST[:PORT]`) with at most `places` short requests under way.
-    pub(crate) fn new(upstream: &str, places: usize, long_polls: LongPolls) -> Self {
+    /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each.
+    pub(crate) fn new(upstream: &str, places: Arc<Semaphore>, long_polls: LongPolls) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(places)
+            .pool_max_idle_per_host(places.available_permits())
             .build(connector);
-        Self { client, upstream: upstream.to_owned(), places: Arc::new(Semaphore::new(places)), long_polls }
+        Self { client, upstream: upstream.to_owned(), places, long_polls }
     }
 
     /// The answer that will come, if the request may go upstream at all.
