@@ -208,23 +208,11 @@ impl Parts {
             open: self.open.clone(),
             limits: limits(config),
         };
-        let long_polls = LongPolls {
-            all: self.long_polls.clone(),
-            most: config.limits.long_polls,
-            most_per_pod: config.limits.long_polls_per_pod,
-            stop: stop.clone(),
-        };
-        let (mode, probe, forwards) = (config.mode.clone(), self.probe_tree.clone(), self.forwards.clone());
+        let service = self.service(config, &stop);
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
-            let service = match mode {
-                Mode::Federate(_) => Service::Federate { probe, long_polls },
-                Mode::Conceal(conceal) => {
-                    Service::Conceal(Forwarder::new(&conceal.upstream, forwards, long_polls))
-                }
-            };
             let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
             let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
             Thread::new(shared, service, metrics, number as u64).run(listeners, stop).await;
@@ -240,6 +228,24 @@ impl Parts {
             .name(format!("traffic-{number}"))
             .spawn(body)
             .context("cannot start a traffic thread")
+    }
+
+    /// How one traffic thread answers.
+    fn service(&self, config: &Config, stop: &Stop) -> Service {
+        let limits = &config.limits;
+        let long_polls = LongPolls {
+            all: self.long_polls.clone(),
+            most: limits.long_polls,
+            most_per_pod: limits.long_polls_per_pod,
+            stop: stop.clone(),
+        };
+        match &config.mode {
+            Mode::Federate(_) => Service::Federate { probe: self.probe_tree.clone(), long_polls },
+            Mode::Conceal(conceal) => {
+                let (places, idle) = (self.forwards.clone(), limits.forwards as usize);
+                Service::Conceal(Forwarder::new(&conceal.upstream, places, idle, long_polls))
+            }
+        }
     }
 }
 

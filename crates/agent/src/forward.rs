@@ -64,14 +64,15 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each.
-    pub(crate) fn new(upstream: &str, places: Arc<Semaphore>, long_polls: LongPolls) -> Self {
+    /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each, and which keeps at
+    /// most `idle` connections.
+    pub(crate) fn new(upstream: &str, places: Arc<Semaphore>, idle: usize, long_polls: LongPolls) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(places.available_permits())
+            .pool_max_idle_per_host(idle)
             .build(connector);
         Self { client, upstream: upstream.to_owned(), places, long_polls }
     }
