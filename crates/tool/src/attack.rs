@@ -8,17 +8,24 @@ mod plan;
 mod signals;
 mod summary;
 
-use std::io::{Write, stderr, stdout};
+use std::fs::File;
+use std::io::{BufWriter, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_load::engine::{self, Outcome};
+use seawall_load::control::Early;
+use seawall_load::engine::{self, Outcome, Plan};
 use seawall_load::results::EncodeError;
+use seawall_load::results::hdr::{self, Interval};
+use seawall_load::schedule::Arrivals;
+use seawall_load::selfcheck::{self, Verdict};
+use seawall_load::summary::Summary;
 
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::signals::Signals;
+use crate::exit;
 
 /// Runs the command.
 ///
@@ -26,47 +33,93 @@ use self::signals::Signals;
 /// Bad input, named; results that could not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args)?;
-    let endless = plan.until == Default::default();
+    let endless = is_endless(&plan);
     let results = plan::results(args)?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
     while running.tick(Duration::from_secs(1)).is_some() {}
     let outcome = running.finish();
-    report(args, &outcome)?;
-    judge(outcome, signals.received().filter(|_| !endless))
+    let summary = Summary::new(&outcome, selfcheck::of_run(&outcome));
+    report(args, &summary)?;
+    if let Some(file) = &args.hdr {
+        write_hdr(file, &outcome).with_context(|| format!("cannot write {file}"))?;
+    }
+    check_results(outcome.written, outcome.mistake)?;
+    let interrupted = signals.received().filter(|_| !endless);
+    Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
 }
 
-/// The summary, and what a reader of the results must know besides.
-fn report(args: &Args, outcome: &Outcome) -> anyhow::Result<()> {
+/// Whether a signal is the only way to end the run, so that it is no interruption.
+fn is_endless(plan: &Plan) -> bool {
+    let goes_on = match &plan.arrivals {
+        Arrivals::Open(schedule) => schedule.end().is_none(),
+        Arrivals::Closed => true,
+    };
+    goes_on && plan.until == Default::default()
+}
+
+/// The summary, where it does not mix with results.
+fn report(args: &Args, summary: &Summary) -> anyhow::Result<()> {
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
-    let summary = match format {
-        SummaryFormat::Text => summary::text(outcome),
-        SummaryFormat::Json => summary::json(outcome),
-        SummaryFormat::None => summary::losses(outcome),
+    let text = match format {
+        SummaryFormat::Text => summary::text(summary),
+        SummaryFormat::Json => serde_json::to_string(summary)? + "\n",
+        SummaryFormat::None => summary::warnings(summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {
-        stderr().write_all(summary.as_bytes())
+        stderr().write_all(text.as_bytes())
     } else {
-        stdout().write_all(summary.as_bytes()).and_then(|()| stdout().flush())
+        stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush())
     };
     written.context("cannot write the summary")
 }
 
-/// The exit code of a run that took place.
-fn judge(outcome: Outcome, signal: Option<i32>) -> anyhow::Result<ExitCode> {
-    if let Some(mistake) = outcome.mistake {
+/// The three times of the whole run, to be added up with those of other generators.
+fn write_hdr(file: &str, outcome: &Outcome) -> anyhow::Result<()> {
+    let all = outcome.total.all();
+    let times = [("response", &all.response), ("service", &all.service), ("lag", &outcome.total.lag)];
+    let intervals = times.map(|(tag, times)| Interval {
+        tag,
+        start: outcome.began_unix_ns as f64 / 1e9,
+        length: outcome.elapsed as f64 / 1e9,
+        values: times.spread(),
+    });
+    let mut out = BufWriter::new(File::create(file)?);
+    hdr::write(&mut out, &intervals)?;
+    Ok(out.flush()?)
+}
+
+/// Results that are not all there, and targets that could not be read to the end, are errors whatever was measured.
+fn check_results(
+    written: Result<u64, EncodeError>,
+    mistake: Option<seawall_load::target::Mistake>,
+) -> anyhow::Result<()> {
+    if let Some(mistake) = mistake {
         return Err(mistake.into());
     }
-    match outcome.written {
+    match written {
         // The reader has seen enough: `seawall attack | head` is no mistake.
-        Err(EncodeError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        Err(error) => return Err(error).context("results could not be written"),
-        Ok(_) => {}
+        Err(EncodeError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error).context("results could not be written"),
+        Ok(_) => Ok(()),
     }
-    Ok(match signal {
+}
+
+/// The exit code of a run that took place. A generator that was the limit comes first: what it measured proves nothing.
+fn judge(args: &Args, summary: &Summary, early: Option<Early>, signal: Option<i32>) -> u8 {
+    if let Some(signal) = signal {
         // The shell's convention for a program that a signal ended.
-        Some(signal) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
-        None => ExitCode::SUCCESS,
-    })
+        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    }
+    if summary.verdict == Verdict::GeneratorLimited {
+        return exit::GENERATOR_LIMITED;
+    }
+    let missed = args.slo.as_ref().map(|slo| slo.missed(summary)).unwrap_or_default();
+    for missed in &missed {
+        // Standard error may be closed; the exit code says it, too.
+        let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
+    }
+    let spent = early == Some(Early::ErrorBudget);
+    if missed.is_empty() && !spent { 0 } else { exit::OBJECTIVE_MISSED }
 }

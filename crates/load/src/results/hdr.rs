@@ -65,6 +65,16 @@ impl<W: Write> Log<W> {
     }
 }
 
+impl<W: Write> Log<W> {
+    /// Flushes the sink, so that what was added can be read.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
 /// One line of a log, read.
 #[derive(Debug)]
 pub struct Logged {

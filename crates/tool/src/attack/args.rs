@@ -1,11 +1,15 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
+use seawall_load::control::ErrorBudget;
+use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
+use seawall_load::schedule::Spacing;
 use seawall_load::{recorder, results, target};
 
 /// vegeta's flags with vegeta's defaults, then ours.
@@ -56,12 +60,24 @@ pub(crate) struct Args {
     /// Most requests in flight [default: what open files allow]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
+    /// Load over time, instead of -rate, such as "ramp 0 to 500/s for 1m, hold 500/s for 5m"
+    #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
+    pub(crate) profile: Option<String>,
+    /// How hits are spread over the rate: even, poisson, poisson:SEED or burst:N
+    #[arg(long, value_name = "SPACING", default_value = "even")]
+    pub(crate) arrivals: Arrivals,
     /// Requests in all
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
     /// A closed loop of so many clients, whatever -rate says
     #[arg(long, value_name = "N")]
     pub(crate) concurrency: Option<u64>,
+    /// Errors after which the attack ends: a number, or a share such as 5%
+    #[arg(long, value_name = "N|SHARE")]
+    pub(crate) max_errors: Option<MaxErrors>,
+    /// Objectives; missing one is exit code 3. Such as "p99<100ms,errors<0.1%"
+    #[arg(long, value_name = "CONDITIONS")]
+    pub(crate) slo: Option<Objectives>,
     /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
     pub(crate) when_busy: WhenBusy,
@@ -99,6 +115,12 @@ pub(crate) struct Args {
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
+    /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hdr: Option<String>,
+    /// Write response time, service time and lag as an HDR log, which adds up exactly with others
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hdr: Option<String>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -143,6 +165,43 @@ pub(crate) enum SummaryFormat {
     None,
 }
 
+/// `--arrivals`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrivals(pub(crate) Spacing);
+
+impl FromStr for Arrivals {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let malformed = || format!("{text:?} is not a spacing: expected even, poisson, poisson:SEED or burst:N");
+        let number = |digits: &str| digits.parse().map_err(|_| malformed());
+        Ok(Self(match text.split_once(':') {
+            None if text == "even" => Spacing::Even,
+            None if text == "poisson" => Spacing::Poisson(1),
+            Some(("poisson", seed)) => Spacing::Poisson(number(seed)?),
+            Some(("burst", size)) if number(size)? > 0 => Spacing::Burst(number(size)?),
+            _ => return Err(malformed()),
+        }))
+    }
+}
+
+/// `--max-errors`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MaxErrors(pub(crate) ErrorBudget);
+
+impl FromStr for MaxErrors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let malformed = || format!("{text:?} is not a number of errors: expected one such as 100, or a share such as 5%");
+        let Some(percent) = text.strip_suffix('%') else {
+            return text.parse().map(|count| Self(ErrorBudget::Count(count))).map_err(|_| malformed());
+        };
+        let share = percent.trim().parse().ok().filter(|percent: &f64| (0.0..=100.0).contains(percent));
+        share.map(|percent| Self(ErrorBudget::Share(percent / 100.0))).ok_or_else(malformed)
+    }
+}
+
 /// Bytes of a body to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MaxBody(pub(crate) usize);
@@ -150,7 +209,7 @@ pub(crate) struct MaxBody(pub(crate) usize);
 /// No body is kept beyond this, whatever the flag says: a server must not be able to fill our memory.
 const MOST_BODY: usize = 64 << 20;
 
-impl std::str::FromStr for MaxBody {
+impl FromStr for MaxBody {
     type Err = String;
 
     /// A number with an optional unit, as vegeta's `-max-body` takes it (c2h5oh/datasize: powers of 1024).
@@ -196,6 +255,12 @@ latency counts the wait (--when-busy=drop: it is not sent, and recorded with cod
 that still waits is sent. Results: never lost by default; a reader slower than the attack makes the senders wait, the
 wait is in the latency, and its total is reported (--when-full=drop keeps the schedule and counts lost results).
 
+Load over time (--profile), stages separated by commas:
+  hold RATE [for TIME]                         ramp RATE to RATE for TIME
+  step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
+  replay FILE                                  an offset per line: milliseconds, or a duration such as 1.5s
+
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results are kept either way.
 
-Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 130, 143 ended early by SIGINT, SIGTERM.";
+Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 3 an objective was missed or --max-errors reached;
+4 the generator was the limit, so that nothing can be said about the target; 130, 143 ended early by SIGINT, SIGTERM.";
