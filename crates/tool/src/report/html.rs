@@ -51,7 +51,7 @@ fn fill(values: [(&str, &str); 4]) -> String {
 fn subtitle(runs: &Runs) -> String {
     let named: Vec<_> = runs.named().collect();
     let start = named.iter().map(|(_, run)| run.totals.earliest()).min_by_key(|at| at.unix_ns());
-    let start = start.and_then(super::json::shown).map_or_else(String::new, |at| format!("Started {at}. "));
+    let start = start.and_then(super::json::second).map_or_else(String::new, |at| format!("Started {at}. "));
     let [(_, run)] = named.as_slice() else { return format!("{start}{} runs", named.len()) };
     match run.targets.iter().collect::<Vec<_>>().as_slice() {
         [only] => format!("{start}{}", only.name()),

@@ -51,9 +51,13 @@ fn instant(at: Timestamp) -> String {
     shown(at).unwrap_or_else(|| "0001-01-01T00:00:00Z".to_owned())
 }
 
-/// An instant as RFC 3339, if that has a form for it.
-pub(super) fn shown(at: Timestamp) -> Option<String> {
+fn shown(at: Timestamp) -> Option<String> {
     Rfc3339::new(at).map(|text| text.to_string())
+}
+
+/// An instant to the second, for people, if RFC 3339 has a form for it.
+pub(super) fn second(at: Timestamp) -> Option<String> {
+    shown(Timestamp::from_unix(at.unix_seconds(), 0, at.zone())?)
 }
 
 /// The shortest digits that return the same number; powers of ten below 1e-6 and from 1e21.

@@ -37,7 +37,7 @@ pub(crate) struct Series {
     pub(crate) sent: Vec<Option<f64>>,
     pub(crate) good: Vec<Option<f64>>,
     pub(crate) bad: Vec<Option<f64>>,
-    pub(crate) inflight: Vec<f64>,
+    pub(crate) inflight: Vec<Option<f64>>,
     pub(crate) p50: Vec<Option<i64>>,
     pub(crate) p90: Vec<Option<i64>>,
     pub(crate) p99: Vec<Option<i64>>,
@@ -166,7 +166,8 @@ impl Series {
             inflight: timeline
                 .in_flight()
                 .zip(&rows)
-                .map(|(mean, row)| watched(*row).unwrap_or(mean))
+                .enumerate()
+                .map(|(at, (mean, row))| watched(*row).or(time.mean(at, mean)))
                 .collect(),
             p50: quantile(0.5),
             p90: quantile(0.9),
@@ -254,6 +255,11 @@ impl Time {
 
     fn due_rate(&self, at: usize, count: u64) -> Option<f64> {
         self.per_covered(at, count, self.due_length)
+    }
+
+    /// A mean over the whole row as one over the part that the run covers.
+    fn mean(&self, at: usize, mean: f64) -> Option<f64> {
+        self.per_covered(at, 1, self.length).map(|rate| mean * rate * self.width)
     }
 
     fn per_covered(&self, at: usize, count: u64, length: f64) -> Option<f64> {

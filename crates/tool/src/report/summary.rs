@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write};
 
-use super::json::shown;
+use super::json::second;
 use super::runs::{Run, Runs, Target};
 use super::series::{FEW, good_rate, offered_rate};
 use super::totals::Totals;
@@ -46,7 +46,7 @@ fn block(out: &mut String, run: &Run) -> fmt::Result {
 
 fn headline(out: &mut String, run: &Run) -> fmt::Result {
     let totals = &run.totals;
-    let start = shown(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
+    let start = second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
     let attack = totals.duration().rounded();
     writeln!(out, "{} requests due in {attack}{start}", thousands(totals.requests))?;
     match run.targets.iter().map(Target::name).collect::<Vec<_>>().as_slice() {

@@ -129,8 +129,7 @@ fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
         runs.iter().enumerate().map(line).collect::<Vec<_>>()
     };
     let curve = |run: &Series| run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect();
-    let flying =
-        |run: &Series| run.t.iter().copied().zip(run.inflight.iter().map(|open| Some(*open))).collect();
+    let flying = |run: &Series| run.t.iter().copied().zip(run.inflight.iter().copied()).collect();
     let [run] = runs else {
         return [of(curve), of(|run| times(run, &run.p99)), of(|run| rates(run, &run.good)), of(flying)];
     };
