@@ -1,7 +1,7 @@
 //! What the threads of a run share: a command, the current arrivals, and gauges that each thread writes alone.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::poller::Waker;
@@ -18,12 +18,45 @@ pub(crate) enum Command {
     Abort,
 }
 
+/// Why a run ended before its schedule did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Early {
+    /// [`Control::drain`] or [`Control::abort`] was called.
+    Commanded,
+    /// Too many errors.
+    ErrorBudget,
+    /// Nobody reads the results any more.
+    Results,
+}
+
+/// How many errors a run may have before it ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ErrorBudget {
+    /// This many.
+    Count(u64),
+    /// This share of all outcomes, once there are a hundred.
+    Share(f64),
+}
+
+/// Outcomes before a share of them means anything.
+const FEWEST: u64 = 100;
+
+impl ErrorBudget {
+    fn is_spent(self, done: u64, errors: u64) -> bool {
+        match self {
+            Self::Count(most) => errors > most,
+            Self::Share(most) => done >= FEWEST && errors as f64 > most * done as f64,
+        }
+    }
+}
+
 /// Read by every thread each turn; written a few times in a run.
 #[derive(Debug)]
 pub(crate) struct Shared {
     command: AtomicU8,
-    /// When the first command came, in run time; `u64::MAX` before.
-    commanded_at: AtomicU64,
+    /// When the first command came, in run time, and why; unset before.
+    ended: OnceLock<(Nanos, Early)>,
+    errors: Option<ErrorBudget>,
     revision: AtomicU64,
     /// A lock, because arrivals change as a whole and rarely; threads take it only when the revision has moved.
     arrivals: Mutex<Arc<Arrivals>>,
@@ -38,12 +71,16 @@ pub(crate) struct Shared {
 pub(crate) struct Gauges {
     in_flight: AtomicUsize,
     connections: AtomicUsize,
+    done: AtomicU64,
+    errors: AtomicU64,
 }
 
 impl Gauges {
-    pub(crate) fn publish(&self, in_flight: usize, connections: usize) {
+    pub(crate) fn publish(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.connections.store(connections, Ordering::Relaxed);
+        self.done.store(done, Ordering::Relaxed);
+        self.errors.store(errors, Ordering::Relaxed);
     }
 }
 
@@ -51,11 +88,17 @@ impl Gauges {
 const NOTICE: Nanos = SECOND / 20;
 
 impl Shared {
-    pub(crate) fn new(arrivals: Arc<Arrivals>, wakers: Vec<Waker>, clock: RunClock) -> Self {
+    pub(crate) fn new(
+        arrivals: Arc<Arrivals>,
+        wakers: Vec<Waker>,
+        clock: RunClock,
+        errors: Option<ErrorBudget>,
+    ) -> Self {
         let gauges = wakers.iter().map(|_| Gauges::default()).collect();
         Self {
             command: AtomicU8::new(Command::Run as u8),
-            commanded_at: AtomicU64::new(u64::MAX),
+            ended: OnceLock::new(),
+            errors,
             revision: AtomicU64::new(0),
             arrivals: Mutex::new(arrivals),
             wakers,
@@ -73,15 +116,28 @@ impl Shared {
         }
     }
 
-    pub(crate) fn command(&self, command: Command) {
-        self.commanded_at.fetch_min(self.clock.now(), Ordering::Relaxed);
+    pub(crate) fn command(&self, command: Command, why: Early) {
+        self.ended.get_or_init(|| (self.clock.now(), why));
         self.command.fetch_max(command as u8, Ordering::Relaxed);
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// When the run was told to end, if it was.
-    pub(crate) fn commanded_at(&self) -> Option<Nanos> {
-        Some(self.commanded_at.load(Ordering::Relaxed)).filter(|&at| at != u64::MAX)
+    /// When the run was told to end, if it was, and why.
+    pub(crate) fn ended(&self) -> Option<(Nanos, Early)> {
+        self.ended.get().copied()
+    }
+
+    /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
+    pub(crate) fn check_errors(&self) {
+        let Some(budget) = self.errors else { return };
+        let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
+            self.gauges.iter().map(|gauges| gauge(gauges).load(Ordering::Relaxed)).sum()
+        };
+        if self.ended.get().is_none()
+            && budget.is_spent(sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors))
+        {
+            self.command(Command::Drain, Early::ErrorBudget);
+        }
     }
 
     /// The arrivals, if they are not those of `revision`.
@@ -117,15 +173,20 @@ pub struct Control(pub(crate) Arc<Shared>);
 impl Control {
     /// No new requests; those in flight are waited for.
     pub fn drain(&self) {
-        self.0.command(Command::Drain);
+        self.0.command(Command::Drain, Early::Commanded);
     }
 
     /// The end: what is in flight is counted as aborted.
     pub fn abort(&self) {
-        self.0.command(Command::Abort);
+        self.0.command(Command::Abort, Early::Commanded);
     }
 
-    /// True once either was called.
+    /// Nobody reads the results any more.
+    pub(crate) fn end_for_results(&self) {
+        self.0.command(Command::Drain, Early::Results);
+    }
+
+    /// True once the run has been told to end.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.commanded() != Command::Run
@@ -162,5 +223,18 @@ impl Control {
     #[must_use]
     pub fn elapsed(&self) -> Nanos {
         self.0.clock.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_errors_counts_once_there_are_enough_outcomes() {
+        assert!(!ErrorBudget::Share(0.1).is_spent(50, 50));
+        assert!(!ErrorBudget::Share(0.1).is_spent(100, 10));
+        assert!(ErrorBudget::Share(0.1).is_spent(100, 11));
+        assert!(ErrorBudget::Count(0).is_spent(1, 1) && !ErrorBudget::Count(1).is_spent(1, 1));
     }
 }

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
-use crate::control::{Control, Shared};
+use crate::control::{Control, Early, ErrorBudget, Shared};
 use crate::exchange::Keep;
+use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::Poller;
 use crate::pool::{Limits, Pool, Resolver};
@@ -40,6 +41,8 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// When to stop sending, apart from the schedule's own end and from [`Control`].
     pub until: Until,
+    /// Errors after which the run ends.
+    pub errors: Option<ErrorBudget>,
     /// How much may be in flight, and what then.
     pub in_flight: InFlight,
     /// How requests travel.
@@ -63,6 +66,7 @@ impl Plan {
             source,
             arrivals,
             until: Until::default(),
+            errors: None,
             in_flight: InFlight { most: 64, when_busy: WhenBusy::Queue },
             travel: Travel::default(),
             style: Style::default(),
@@ -161,6 +165,8 @@ pub struct Outcome {
     /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
     /// loop.
     pub scheduled: Option<u64>,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub began_unix_ns: i64,
     /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
     pub scheduled_for: Nanos,
     /// From the end of the warm-up to the end of the last thread.
@@ -169,10 +175,19 @@ pub struct Outcome {
     pub written: Result<u64, EncodeError>,
     /// A bad line in an input that was read during the run; the run ended there.
     pub mistake: Option<Mistake>,
-    /// A command ended the run.
-    pub commanded: bool,
+    /// Why the run ended before its schedule, if it did.
+    pub early: Option<Early>,
     /// Threads that sent.
     pub threads: usize,
+}
+
+impl Outcome {
+    /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
+    #[must_use]
+    pub fn unsent(&self) -> u64 {
+        let never_sent = self.total.fault(Fault::Dropped) + self.total.fault(Fault::Shed);
+        self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(self.total.sent + never_sent))
+    }
 }
 
 /// Starts a run. The first hit is due some milliseconds later, when every thread is there.
@@ -187,7 +202,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
     let arrivals = Arc::new(plan.arrivals.clone());
     let wakers = pollers.iter().map(Poller::waker).collect();
-    let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock));
+    let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock, plan.errors));
     let keep = Keep {
         location: plan.travel.redirects.is_some(),
         record: results.as_ref().map(|results| results.max_body),
@@ -234,6 +249,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         total: Stats::default(),
         since_tick: Stats::default(),
         handed_over: 0,
+        peaks: vec![0; threads],
         writer: writer.map(|writer| writer.thread),
         mistake,
     })
@@ -395,7 +411,7 @@ impl Writer {
         let when_full = results.when_full;
         let thread = std::thread::Builder::new().name("results".into()).spawn(move || {
             // Nobody reads the results any more: there is no point in going on.
-            recorder::write_all(&receiver, results.format, results.output, || control.drain())
+            recorder::write_all(&receiver, results.format, results.output, || control.end_for_results())
         })?;
         Ok(Self { batches, when_full, thread })
     }
@@ -414,6 +430,8 @@ pub struct Running {
     total: Stats,
     since_tick: Stats,
     handed_over: usize,
+    /// Most requests in flight, by thread.
+    peaks: Vec<u64>,
     writer: Option<JoinHandle<Result<u64, EncodeError>>>,
     mistake: Option<Receiver<Mistake>>,
 }
@@ -455,6 +473,8 @@ impl Running {
         let Harvest { shard, mut stats, last } = harvest;
         self.since_tick.add(&stats);
         self.total.add(&stats);
+        self.peaks[shard] = self.peaks[shard].max(stats.in_flight_peak);
+        self.total.in_flight_peak = self.peaks.iter().sum();
         self.handed_over += 1;
         self.alive -= usize::from(last);
         stats.clear();
@@ -473,14 +493,15 @@ impl Running {
         let written = self.writer.take().map_or(Ok(0), |writer| {
             writer.join().unwrap_or_else(|_| Err(io::Error::other("the results thread panicked").into()))
         });
-        let end = self.control.0.commanded_at().unwrap_or(ended).min(self.rules.end).min(ended);
+        let end = self.control.0.ended().map_or(ended, |(at, _)| at).min(self.rules.end).min(ended);
         Outcome {
             scheduled: self.scheduled(end),
+            began_unix_ns: self.clock.unix_ns(0),
             scheduled_for: end.saturating_sub(self.rules.warm_up),
             elapsed: ended.saturating_sub(self.rules.warm_up),
             written,
             mistake: self.mistake.and_then(|mistake| mistake.try_recv().ok()),
-            commanded: self.control.0.commanded_at().is_some(),
+            early: self.control.0.ended().map(|(_, why)| why),
             threads,
             total: self.total,
         }

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::connection::Received;
-use crate::control::{Command, Shared};
-use crate::fault::Fault;
+use crate::control::{Command, Early, Shared};
+use crate::fault::{Class, Fault};
 use crate::flights::{Flight, FlightKey, Flights};
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
@@ -104,12 +104,30 @@ pub(crate) struct Progress {
     next_tick: Nanos,
     /// Since when there has been room in flight.
     room_since: Nanos,
-    busy: bool,
+    /// Since when the in-flight bound is reached.
+    busy_since: Option<Nanos>,
     /// A due hit whose request has not been read yet.
     held: Option<Hit>,
+    tally: Tally,
     /// No more hits.
     over: bool,
     revision: u64,
+}
+
+/// Outcomes so far, and those that are not good, for the error budget.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    done: u64,
+    errors: u64,
+}
+
+impl Tally {
+    #[inline]
+    fn count(&mut self, finished: &Finished) {
+        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+        self.done += 1;
+        self.errors += u64::from(!good);
+    }
 }
 
 impl Shard {
@@ -162,7 +180,7 @@ impl Shard {
     /// An epoll set that cannot be waited for is a broken program, not a load result: end the run.
     fn check(&self, polled: rustix::io::Result<()>) {
         if polled.is_err() {
-            self.shared.command(Command::Abort);
+            self.shared.command(Command::Abort, Early::Commanded);
         }
     }
 
@@ -232,7 +250,7 @@ impl Shard {
     /// The in-flight bound is reached: hits wait in the schedule, where they cost nothing, or are dropped.
     #[cold]
     fn be_busy(&mut self) {
-        self.progress.busy = true;
+        self.progress.busy_since.get_or_insert(self.progress.now);
         self.progress.next_due = Nanos::MAX;
         if self.rules.when_busy == WhenBusy::Queue {
             return;
@@ -465,6 +483,7 @@ impl Shard {
             let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
             self.stats.other_length += u64::from(other);
             self.stats.finish(&finished);
+            self.progress.tally.count(&finished);
             if let Some(recorder) = &mut self.recorder {
                 let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
                 let (clock, name) = (&self.clock, &self.rules.name);
@@ -476,8 +495,8 @@ impl Shard {
             }
         }
         self.flights.remove(key);
-        if self.progress.busy {
-            self.progress.busy = false;
+        if let Some(since) = self.progress.busy_since.take() {
+            self.stats.busy += self.progress.now.saturating_sub(since);
             self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
@@ -500,6 +519,7 @@ impl Shard {
             bytes_out: 0,
         };
         self.stats.finish(&finished);
+        self.progress.tally.count(&finished);
         if let Some(recorder) = &mut self.recorder {
             let picked = self.supply.pick(hit.seq);
             recorder.record(|record| {
@@ -523,7 +543,14 @@ impl Shard {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
         }
-        self.shared.gauges[self.index].publish(self.flights.len(), self.pool.open_connections());
+        let Tally { done, errors } = self.progress.tally;
+        self.shared.gauges[self.index].publish(
+            self.flights.len(),
+            self.pool.open_connections(),
+            done,
+            errors,
+        );
+        self.shared.check_errors();
         if next_tick / SECOND != self.progress.next_tick / SECOND {
             self.hand_over(false);
         }

@@ -8,85 +8,74 @@
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
 //! it was given up. One that was never sent has neither time and is only counted.
 
-use hdrhistogram::Histogram as Hdr;
-
 use crate::clock::Nanos;
 use crate::fault::{Class, Fault};
+use crate::timeline::{Precision, Spread};
 
 /// Places for targets.
 pub const TARGETS: usize = 64;
 
-/// A histogram that costs nothing until something is recorded.
-#[derive(Debug, Clone, Default)]
-pub struct Histogram(Option<Box<Hdr<u64>>>);
+/// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
+#[derive(Debug, Clone)]
+pub struct Histogram(Spread);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self(Spread::new(Precision::Three))
+    }
+}
 
 impl Histogram {
     /// One more value.
     #[inline]
     pub fn record(&mut self, value: Nanos) {
-        if let Some(hdr) = self.hdr() {
-            // The histogram resizes itself; u64 nanoseconds always fit.
-            let _ = hdr.record(value);
-        }
-    }
-
-    #[inline]
-    fn hdr(&mut self) -> Option<&mut Hdr<u64>> {
-        if self.0.is_none() {
-            // Three digits are a constant that the library accepts: the error cannot happen.
-            self.0 = Hdr::new(3).ok().map(Box::new);
-        }
-        self.0.as_deref_mut()
+        self.0.record(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
     /// Adds another's counts, exactly.
     pub fn add(&mut self, other: &Self) {
-        if let (Some(theirs), Some(ours)) = (&other.0, self.hdr().filter(|_| other.0.is_some())) {
-            let _ = ours.add(&**theirs);
-        }
+        self.0.merge(&other.0);
     }
 
     /// Forgets the counts and keeps the memory.
     pub fn clear(&mut self) {
-        if let Some(hdr) = &mut self.0 {
-            hdr.reset();
-        }
+        self.0.clear();
     }
 
     /// How many values it holds.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.as_ref().map_or(0, |hdr| hdr.len())
+        self.0.count()
     }
 
     /// The value at a quantile from 0 to 1; 0 when empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Nanos {
-        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.value_at_quantile(quantile))
+        self.0.quantile(quantile).unsigned_abs()
     }
 
     /// The mean; 0 when empty.
     #[must_use]
-    pub fn mean(&self) -> f64 {
-        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0.0, |hdr| hdr.mean())
+    pub fn mean(&self) -> Nanos {
+        self.0.mean().unsigned_abs()
     }
 
     /// The smallest value; 0 when empty.
     #[must_use]
     pub fn min(&self) -> Nanos {
-        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.min())
+        self.0.min().unsigned_abs()
     }
 
     /// The largest value; 0 when empty.
     #[must_use]
     pub fn max(&self) -> Nanos {
-        self.0.as_ref().filter(|hdr| !hdr.is_empty()).map_or(0, |hdr| hdr.max())
+        self.0.max().unsigned_abs()
     }
 
-    /// The library's own, for serialising.
+    /// The distribution itself, for logs and charts.
     #[must_use]
-    pub fn as_hdr(&self) -> Option<&Hdr<u64>> {
-        self.0.as_deref()
+    pub fn spread(&self) -> &Spread {
+        &self.0
     }
 }
 
@@ -152,7 +141,10 @@ pub struct Stats {
     pub unrecorded: u64,
     /// Time that senders stood still for a slow reader (`--results wait`).
     pub stalled: Nanos,
-    /// Most requests in flight at once, over all threads when merged.
+    /// Time during which the in-flight bound was reached, summed over the threads.
+    pub busy: Nanos,
+    /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
+    /// the engine adds threads up.
     pub in_flight_peak: u64,
     /// Real send minus intended send.
     pub lag: Histogram,
@@ -170,7 +162,7 @@ pub struct Stats {
     pub first_byte: Histogram,
     /// From the first to the last byte of the answer.
     pub body: Histogram,
-    targets: Vec<TargetStats>,
+    pub(crate) targets: Vec<TargetStats>,
 }
 
 /// A counter per status from 100 to 599.
@@ -305,6 +297,7 @@ impl Stats {
         self.other_length += other.other_length;
         self.unrecorded += other.unrecorded;
         self.stalled += other.stalled;
+        self.busy += other.busy;
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);

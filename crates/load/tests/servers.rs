@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_load::clock::SECOND;
+use seawall_load::control::{Early, ErrorBudget};
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault};
 use seawall_load::record::Record;
@@ -284,7 +285,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     }
     control.drain();
     let outcome = running.finish();
-    assert!(outcome.commanded && outcome.total.sent > 0);
+    assert!(outcome.early == Some(Early::Commanded) && outcome.total.sent > 0);
     assert_eq!(outcome.total.done, outcome.total.sent);
     assert_eq!(statuses(&outcome), [(200, outcome.total.sent)]);
 
@@ -369,4 +370,15 @@ fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
     plan.threads = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
+}
+
+#[test]
+fn a_run_ends_when_its_errors_are_spent() {
+    let server = Server::answering("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let mut plan = open(&server, "1000", Duration::from_secs(60));
+    plan.errors = Some(ErrorBudget::Share(0.5));
+    let outcome = run(plan);
+    assert_eq!(outcome.early, Some(Early::ErrorBudget));
+    assert_eq!(outcome.total.done, outcome.total.sent);
+    assert!(outcome.total.sent >= 100 && outcome.elapsed < 30 * SECOND);
 }

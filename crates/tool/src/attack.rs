@@ -4,26 +4,26 @@
 //! it came to, [`signals`] end it early.
 
 mod args;
+mod log;
 mod plan;
 mod signals;
 mod summary;
 
-use std::fs::File;
-use std::io::{BufWriter, Write, stderr, stdout};
+use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Outcome, Plan};
+use seawall_load::engine::{self, Plan, Running};
 use seawall_load::results::EncodeError;
-use seawall_load::results::hdr::{self, Interval};
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
 use seawall_load::summary::Summary;
 
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::log::Log;
 use self::signals::Signals;
 use crate::exit;
 
@@ -35,18 +35,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args)?;
     let endless = is_endless(&plan);
     let results = plan::results(args)?;
+    let log = args.hdr.as_deref().map(Log::create).transpose()?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
-    while running.tick(Duration::from_secs(1)).is_some() {}
+    watch(&mut running, log)?;
     let outcome = running.finish();
     let summary = Summary::new(&outcome, selfcheck::of_run(&outcome));
     report(args, &summary)?;
-    if let Some(file) = &args.hdr {
-        write_hdr(file, &outcome).with_context(|| format!("cannot write {file}"))?;
-    }
     check_results(outcome.written, outcome.mistake)?;
     let interrupted = signals.received().filter(|_| !endless);
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
+}
+
+/// Sees the run to its end, second by second.
+fn watch(running: &mut Running, mut log: Option<Log>) -> anyhow::Result<()> {
+    while let Some(tick) = running.tick(Duration::from_secs(2)) {
+        if let Some(log) = &mut log {
+            log.add(&tick)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.
@@ -73,21 +81,6 @@ fn report(args: &Args, summary: &Summary) -> anyhow::Result<()> {
         stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush())
     };
     written.context("cannot write the summary")
-}
-
-/// The three times of the whole run, to be added up with those of other generators.
-fn write_hdr(file: &str, outcome: &Outcome) -> anyhow::Result<()> {
-    let all = outcome.total.all();
-    let times = [("response", &all.response), ("service", &all.service), ("lag", &outcome.total.lag)];
-    let intervals = times.map(|(tag, times)| Interval {
-        tag,
-        start: outcome.began_unix_ns as f64 / 1e9,
-        length: outcome.elapsed as f64 / 1e9,
-        values: times.spread(),
-    });
-    let mut out = BufWriter::new(File::create(file)?);
-    hdr::write(&mut out, &intervals)?;
-    Ok(out.flush()?)
 }
 
 /// Results that are not all there, and targets that could not be read to the end, are errors whatever was measured.

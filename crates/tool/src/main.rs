@@ -56,4 +56,8 @@ fn main() -> ExitCode {
 mod exit {
     /// Bad flags, bad files, an unusable address: nothing was sent.
     pub(crate) const BAD_INPUT: u8 = 1;
+    /// The target missed an objective, or spent its errors.
+    pub(crate) const OBJECTIVE_MISSED: u8 = 3;
+    /// The generator was the limit: nothing can be said about the target.
+    pub(crate) const GENERATOR_LIMITED: u8 = 4;
 }

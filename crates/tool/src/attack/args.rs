@@ -118,9 +118,6 @@ pub(crate) struct Args {
     /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// Write response time, service time and lag as an HDR log, which adds up exactly with others
-    #[arg(long, value_name = "FILE")]
-    pub(crate) hdr: Option<String>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -173,7 +170,8 @@ impl FromStr for Arrivals {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("{text:?} is not a spacing: expected even, poisson, poisson:SEED or burst:N");
+        let malformed =
+            || format!("{text:?} is not a spacing: expected even, poisson, poisson:SEED or burst:N");
         let number = |digits: &str| digits.parse().map_err(|_| malformed());
         Ok(Self(match text.split_once(':') {
             None if text == "even" => Spacing::Even,
@@ -193,7 +191,8 @@ impl FromStr for MaxErrors {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("{text:?} is not a number of errors: expected one such as 100, or a share such as 5%");
+        let malformed =
+            || format!("{text:?} is not a number of errors: expected one such as 100, or a share such as 5%");
         let Some(percent) = text.strip_suffix('%') else {
             return text.parse().map(|count| Self(ErrorBudget::Count(count))).map_err(|_| malformed());
         };

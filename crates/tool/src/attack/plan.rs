@@ -11,9 +11,10 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{InFlight, Plan, Results, Travel};
+use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{Arrivals, Schedule, Until};
 use seawall_load::shard;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::{Defaults, Reader, header};
@@ -30,7 +31,7 @@ const RATE_PER_THREAD: f64 = 20_000.0;
 pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
     check(args)?;
     let in_flight = in_flight(args)?;
-    let arrivals = arrivals(args);
+    let arrivals = arrivals(args)?;
     let style = Style { chunked: args.chunked, close: !args.keepalive };
     Ok(Plan {
         name: args.name.clone(),
@@ -38,6 +39,7 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
         threads: threads(args, &arrivals),
         arrivals,
         until: until(args),
+        errors: args.max_errors.map(|most| most.0),
         in_flight,
         travel: travel(args),
         style,
@@ -57,7 +59,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     };
     let unbounded = args.max_workers == u64::MAX && args.concurrency.is_none();
     refuse(
-        args.rate == Pace::Unlimited && unbounded,
+        args.rate == Pace::Unlimited && args.profile.is_none() && unbounded,
         "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
     );
     refuse(args.max_workers == 0, "-max-workers must be above 0");
@@ -72,13 +74,17 @@ fn check(args: &Args) -> anyhow::Result<()> {
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
-fn arrivals(args: &Args) -> Arrivals {
-    match args.rate {
-        Pace::Exact(rate) if args.concurrency.is_none() => {
-            Arrivals::Open(Schedule::constant(rate, Spacing::Even))
-        }
-        _ => Arrivals::Closed,
+fn arrivals(args: &Args) -> anyhow::Result<Arrivals> {
+    let spacing = args.arrivals.0;
+    if let Some(text) = &args.profile {
+        let stages =
+            profile::parse(text, |file| File::open(file).map(BufReader::new)).context("--profile")?;
+        return Ok(Arrivals::Open(Schedule::new(stages, spacing)));
     }
+    Ok(match args.rate {
+        Pace::Exact(rate) if args.concurrency.is_none() => Arrivals::Open(Schedule::constant(rate, spacing)),
+        _ => Arrivals::Closed,
+    })
 }
 
 fn until(args: &Args) -> Until {

@@ -1,133 +1,124 @@
-//! What a run came to, for people and for programs.
+//! A summary as lines for people. The first line says whether to believe the rest.
 
 use std::fmt::Write as _;
 
-use seawall_load::clock::SECOND;
-use seawall_load::engine::Outcome;
-use seawall_load::fault::{Class, Fault};
-use seawall_load::stats::Histogram;
+use seawall_load::selfcheck::Verdict;
+use seawall_load::summary::{Latencies, Summary};
 
 use crate::go::Duration;
 
-/// Lines for people.
-pub(crate) fn text(outcome: &Outcome) -> String {
-    let total = &outcome.total;
-    let mut out = String::new();
-    let seconds = outcome.scheduled_for as f64 / SECOND as f64;
-    let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-    let _ = match outcome.scheduled {
-        Some(scheduled) => writeln!(
-            out,
-            "Requests      [offered, sent, good]          {scheduled}, {}, {}  ({:.2}/s, {:.2}/s, {:.2}/s)",
-            total.sent,
-            total.good(),
-            per_second(scheduled),
-            per_second(total.sent),
-            per_second(total.good()),
-        ),
-        None => writeln!(
-            out,
-            "Requests      [sent, good]                   {}, {}  ({:.2}/s, {:.2}/s)",
-            total.sent,
-            total.good(),
-            per_second(total.sent),
-            per_second(total.good()),
-        ),
-    };
-    let _ = writeln!(
-        out,
-        "Duration      [total, sending]               {}, {}",
-        duration(outcome.elapsed),
-        duration(outcome.scheduled_for)
+/// Everything, one fact per line.
+pub(crate) fn text(summary: &Summary) -> String {
+    let mut out = verdict(summary);
+    rates(&mut out, summary);
+    row(
+        &mut out,
+        "Duration",
+        "total, sending",
+        &format!("{}, {}", duration(summary.elapsed), duration(summary.duration)),
     );
-    let all = total.all();
-    latency(&mut out, "Response time", &all.response);
-    latency(&mut out, "Service time", &all.service);
-    if outcome.scheduled.is_some() {
-        latency(&mut out, "Lag", &total.lag);
+    latencies(&mut out, "Response time", &summary.response);
+    latencies(&mut out, "Service time", &summary.service);
+    if summary.model == "open" {
+        latencies(&mut out, "Lag", &summary.lag);
     }
-    for class in [Class::Refused, Class::TimedOut, Class::Failed] {
-        let times = total.class(class);
-        if times.response.count() > 0 {
-            latency(&mut out, &format!("  {}", class.name()), &times.response);
-        }
+    for (class, times) in summary.response_by_class.iter().filter(|(class, _)| **class != "good") {
+        latencies(&mut out, &format!("  {class}"), times);
     }
-    let _ = writeln!(out, "Connections   [opened]                       {}", total.connections);
-    let _ =
-        writeln!(out, "Bytes         [in, out]                      {}, {}", total.bytes_in, total.bytes_out);
-    let statuses: Vec<String> =
-        total.statuses.iter().map(|(code, count)| format!("{code}:{count}")).collect();
-    let _ = writeln!(out, "Status codes  [code:count]                   {}", statuses.join("  "));
-    failures(&mut out, outcome);
-    out.push_str(&losses(outcome));
+    let phases = [
+        ("  connect", &summary.phases.connect),
+        ("  tls", &summary.phases.tls),
+        ("  first byte", &summary.phases.first_byte),
+    ];
+    for (name, times) in phases.into_iter().filter(|(_, times)| times.count > 0) {
+        latencies(&mut out, name, times);
+    }
+    row(&mut out, "In flight", "most", &summary.in_flight_peak.to_string());
+    row(&mut out, "Connections", "opened", &summary.connections.to_string());
+    row(&mut out, "Bytes", "in, out", &format!("{}, {}", summary.bytes_in, summary.bytes_out));
+    row(&mut out, "Status codes", "code:count", &pairs(summary.status_codes.iter()));
+    if !summary.failures.is_empty() {
+        row(&mut out, "Failures", "reason:count", &pairs(summary.failures.iter()));
+    }
+    notes(&mut out, summary);
     out
 }
 
-fn failures(out: &mut String, outcome: &Outcome) {
-    let total = &outcome.total;
-    let failed: Vec<String> = total
-        .faults
-        .iter()
-        .enumerate()
-        .filter(|(_, count)| **count > 0)
-        .map(|(kind, count)| format!("{}:{count}", Fault::name(kind)))
-        .collect();
-    if !failed.is_empty() {
-        let _ = writeln!(out, "Failures      [reason:count]                 {}", failed.join("  "));
-    }
-    let notes = [
-        ("sent again after the server closed an idle connection", total.retried),
-        ("redirects followed", total.redirects),
-        ("answers with another length than the target's first", total.other_length),
-    ];
-    for (what, count) in notes {
-        if count > 0 {
-            let _ = writeln!(out, "Note          {count} {what}");
+/// Whether to believe the rest, and why not.
+fn verdict(summary: &Summary) -> String {
+    let mut out = match summary.verdict {
+        Verdict::Sound => String::new(),
+        Verdict::Degraded => {
+            "GENERATOR DEGRADED: the figures below are coloured by this machine\n".to_owned()
         }
+        Verdict::GeneratorLimited => {
+            "GENERATOR LIMITED: the figures below say nothing about the target\n".to_owned()
+        }
+    };
+    for finding in &summary.findings {
+        let _ = writeln!(out, "  {}: {}", finding.check, finding.measured);
     }
+    out
 }
 
-/// What the results do not show of themselves.
-pub(crate) fn losses(outcome: &Outcome) -> String {
-    let total = &outcome.total;
-    let mut out = String::new();
-    let unsent = outcome.scheduled.map_or(0, |scheduled| {
-        scheduled.saturating_sub(total.sent + total.fault(Fault::Dropped) + total.fault(Fault::Shed))
-    });
-    if unsent > 0 {
-        let _ =
-            writeln!(out, "seawall: {unsent} hits of the schedule were not sent before the end of the run");
+fn rates(out: &mut String, summary: &Summary) {
+    let counts = format!("{}, {}, {}", summary.offered, summary.sent, summary.good);
+    row(out, "Requests", "offered, sent, good", &counts);
+    let rates =
+        [summary.offered_rate, summary.achieved_rate, summary.good_rate].map(|rate| format!("{rate:.2}"));
+    row(out, "Rate", "offered, achieved, good /s", &rates.join(", "));
+}
+
+fn notes(out: &mut String, summary: &Summary) {
+    let facts = [
+        (summary.unsent, "hits of the schedule were not sent"),
+        (summary.retried, "sent again after the server had closed an idle connection"),
+        (summary.redirects, "redirects followed"),
+        (summary.other_length, "answers with another length than the first of their target"),
+        (summary.unrecorded, "results lost to a slow reader"),
+    ];
+    for (count, what) in facts.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = writeln!(out, "Note: {count} {what}");
     }
-    if total.stalled > 0 {
+    if summary.stalled > 0 {
         let _ = writeln!(
             out,
-            "seawall: senders waited {} for a slow reader of the results",
-            duration(total.stalled)
+            "Note: senders waited {} for a slow reader of the results",
+            duration(summary.stalled)
         );
     }
-    if total.unrecorded > 0 {
-        let _ = writeln!(out, "seawall: {} results were lost to a slow reader", total.unrecorded);
+}
+
+/// For standard error when no summary is asked for: only what the results do not show of themselves.
+pub(crate) fn warnings(summary: &Summary) -> String {
+    let mut out = verdict(summary);
+    let unsent = summary.unsent
+        - summary.failures.get("dropped").unwrap_or(&0)
+        - summary.failures.get("shed").unwrap_or(&0);
+    if unsent > 0 {
+        let _ = writeln!(out, "seawall: {unsent} hits of the schedule were not sent before its end");
+    }
+    if summary.unrecorded > 0 {
+        let _ = writeln!(out, "seawall: {} results were lost to a slow reader", summary.unrecorded);
     }
     out
 }
 
-fn latency(out: &mut String, name: &str, histogram: &Histogram) {
-    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999].map(|quantile| duration(histogram.quantile(quantile)));
-    let _ = writeln!(
-        out,
-        "{name:<13} [min, mean, 50, 90, 95, 99, 99.9, max]  {}, {}, {}, {}",
-        duration(histogram.min()),
-        duration(histogram.mean() as u64),
-        quantiles.join(", "),
-        duration(histogram.max()),
-    );
+fn latencies(out: &mut String, name: &str, times: &Latencies) {
+    let Latencies { min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
+    let values = [min, mean, p50, p90, p95, p99, p999, max].map(duration).join(", ");
+    row(out, name, "min, mean, 50, 90, 95, 99, 99.9, max", &values);
+}
+
+fn row(out: &mut String, name: &str, columns: &str, values: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{name:<14}{:<39}{values}", format!("[{columns}]"));
+}
+
+fn pairs<K: std::fmt::Display>(counts: impl Iterator<Item = (K, impl std::fmt::Display)>) -> String {
+    counts.map(|(key, count)| format!("{key}:{count}")).collect::<Vec<_>>().join("  ")
 }
 
 fn duration(ns: u64) -> String {
     Duration(i64::try_from(ns).unwrap_or(i64::MAX)).rounded().to_string()
-}
-
-/// One line for programs.
-pub(crate) fn json(outcome: &Outcome) -> String {
-    format!("{{\"sent\":{}}}\n", outcome.total.sent)
 }

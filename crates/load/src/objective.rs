@@ -1,0 +1,214 @@
+//! What a run is held to: `p99<100ms,errors<0.1%`.
+//!
+//! Latencies are response times (from the intended instant) of everything that was sent, failures and timeouts
+//! included; errors are all offered hits without a good answer. Used by `attack --slo` and by the search methods.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::clock::{Nanos, nanos};
+use crate::rate::duration;
+use crate::summary::Summary;
+
+/// Conditions of which each must hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Objectives(Vec<Objective>);
+
+/// One condition.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Objective {
+    Quantile { quantile: Quantile, below: Nanos },
+    Mean { below: Nanos },
+    Errors { below: f64 },
+}
+
+/// One of those that a summary has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quantile {
+    P50,
+    P90,
+    P95,
+    P99,
+    P999,
+    P9999,
+    Max,
+}
+
+/// A condition that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not an objective: expected p50, p90, p95, p99, p99.9, p99.99, max or mean below a duration (p99<100ms), \
+     or errors below a share (errors<0.1%)"
+)]
+pub struct BadObjective(String);
+
+/// An objective that was missed: what was asked for, and what came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missed {
+    /// The condition.
+    pub objective: String,
+    /// The figure.
+    pub measured: String,
+}
+
+impl FromStr for Objectives {
+    type Err = BadObjective;
+
+    fn from_str(text: &str) -> Result<Self, BadObjective> {
+        text.split(',')
+            .map(|part| objective(part).ok_or_else(|| BadObjective(part.to_owned())))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+fn objective(text: &str) -> Option<Objective> {
+    let (figure, limit) = text.split_once('<')?;
+    let (figure, limit) = (figure.trim(), limit.trim());
+    let below = || duration(limit).ok().map(nanos);
+    let quantile = match figure {
+        "errors" => return Some(Objective::Errors { below: share(limit)? }),
+        "mean" => return Some(Objective::Mean { below: below()? }),
+        _ => [
+            Quantile::P50,
+            Quantile::P90,
+            Quantile::P95,
+            Quantile::P99,
+            Quantile::P999,
+            Quantile::P9999,
+            Quantile::Max,
+        ]
+        .into_iter()
+        .find(|quantile| quantile.name() == figure)?,
+    };
+    Some(Objective::Quantile { quantile, below: below()? })
+}
+
+/// `0.1%` or `0.001`.
+fn share(text: &str) -> Option<f64> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    number.trim().parse().ok().map(|number: f64| number / scale).filter(|share| (0.0..=1.0).contains(share))
+}
+
+impl Quantile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::P9999 => "p99.99",
+            Self::Max => "max",
+        }
+    }
+
+    fn of(self, summary: &Summary) -> Nanos {
+        match self {
+            Self::P50 => summary.response.p50,
+            Self::P90 => summary.response.p90,
+            Self::P95 => summary.response.p95,
+            Self::P99 => summary.response.p99,
+            Self::P999 => summary.response.p999,
+            Self::P9999 => summary.response.p9999,
+            Self::Max => summary.response.max,
+        }
+    }
+}
+
+impl Objective {
+    fn check(&self, summary: &Summary) -> Option<Missed> {
+        let (met, measured) = match *self {
+            Self::Quantile { quantile, below } => {
+                let value = quantile.of(summary);
+                (value < below, format!("{} ns", value))
+            }
+            Self::Mean { below } => (summary.response.mean < below, format!("{} ns", summary.response.mean)),
+            Self::Errors { below } => (
+                summary.error_ratio < below || summary.error_ratio == 0.0,
+                format!("{}", summary.error_ratio),
+            ),
+        };
+        // A run without an answer meets nothing.
+        let answered = summary.response.count > 0;
+        (!met || !answered).then(|| Missed { objective: self.to_string(), measured })
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quantile { quantile, below } => write!(f, "{} < {below} ns", quantile.name()),
+            Self::Mean { below } => write!(f, "mean < {below} ns"),
+            Self::Errors { below } => write!(f, "errors < {below}"),
+        }
+    }
+}
+
+impl Objectives {
+    /// Those that a run missed.
+    #[must_use]
+    pub fn missed(&self, summary: &Summary) -> Vec<Missed> {
+        self.0.iter().filter_map(|objective| objective.check(summary)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+    use crate::engine::Outcome;
+    use crate::fault::Fault;
+    use crate::stats::{Finished, Stats};
+
+    /// 99 good answers of 1 ms, one timeout of 1 s.
+    fn summary() -> Summary {
+        let mut total = Stats { sent: 100, ..Stats::default() };
+        for hit in 0..100 {
+            let (outcome, end) =
+                if hit == 0 { (Err(Fault::Timeout), SECOND) } else { (Ok(200), SECOND / 1000) };
+            total.finish(&Finished {
+                target: 0,
+                outcome,
+                due: 0,
+                sent: 0,
+                first_byte: None,
+                end,
+                bytes_in: 0,
+                bytes_out: 0,
+            });
+        }
+        let outcome = Outcome {
+            total,
+            scheduled: Some(100),
+            began_unix_ns: 0,
+            scheduled_for: SECOND,
+            elapsed: SECOND,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        };
+        Summary::new(&outcome, Vec::new())
+    }
+
+    fn missed(text: &str) -> usize {
+        text.parse::<Objectives>().unwrap().missed(&summary()).len()
+    }
+
+    #[test]
+    fn each_condition_is_judged() {
+        assert_eq!(missed("p99<2ms"), 0);
+        assert_eq!(missed("p99<1ms"), 1);
+        assert_eq!(missed("max<500ms, errors<1.1%, mean<1s"), 1);
+        assert_eq!(missed("errors<1%,p50<1us,p99.9<1s"), 3);
+        assert_eq!(missed("errors<0.02"), 0);
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in ["", "p99", "p98<1s", "p99<1", "errors<1s", "errors<200%", "p99>1s"] {
+            assert!(text.parse::<Objectives>().is_err(), "{text}");
+        }
+    }
+}

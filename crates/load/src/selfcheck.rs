@@ -1,0 +1,142 @@
+//! Was it the generator? What a run's own figures say about that, and the words for what others found out.
+//!
+//! A finding is never blamed on the target. The tool adds what the machine says (CPU, throttling, ports: crate `probe`)
+//! to what [`of_run`] finds, and the worst verdict is the run's.
+//!
+//! Thresholds: send lag as in Treadmill and lancet (a p99 above a millisecond, or above 5 % of the median response
+//! time, colours the tail that one wanted to measure).
+
+use serde::Serialize;
+
+use crate::clock::{Nanos, SECOND};
+use crate::engine::Outcome;
+
+/// How far the figures can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The generator kept up.
+    Sound,
+    /// The generator coloured the figures.
+    Degraded,
+    /// The generator was the limit: the figures say nothing about the target's capacity.
+    GeneratorLimited,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A stable name.
+    pub check: &'static str,
+    /// What it means.
+    pub verdict: Verdict,
+    /// What was measured, with its threshold.
+    pub measured: String,
+}
+
+impl Finding {
+    /// A finding.
+    #[must_use]
+    pub fn new(check: &'static str, verdict: Verdict, measured: String) -> Self {
+        Self { check, verdict, measured }
+    }
+}
+
+/// The worst verdict of all findings.
+#[must_use]
+pub fn worst(findings: &[Finding]) -> Verdict {
+    findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Sound)
+}
+
+/// The least lag that can matter.
+const LEAST_LAG: Nanos = SECOND / 1000;
+
+/// What the run's own figures say. Only what is not sound is a finding.
+#[must_use]
+pub fn of_run(outcome: &Outcome) -> Vec<Finding> {
+    [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
+}
+
+fn lag(outcome: &Outcome) -> Option<Finding> {
+    let own = outcome.total.own_lag.quantile(0.99);
+    let bound = LEAST_LAG.max(outcome.total.all().response.quantile(0.5) / 20);
+    (own > bound).then(|| {
+        let measured = format!("p99 of the generator's own send lag {own} ns, more than {bound} ns");
+        Finding::new("send-lag", Verdict::Degraded, measured)
+    })
+}
+
+/// Hits that were never sent although there was room for them in flight.
+fn unsent(outcome: &Outcome) -> Option<Finding> {
+    let scheduled = outcome.scheduled?;
+    let unsent = outcome.unsent();
+    let mostly_busy = outcome.total.busy > outcome.scheduled_for / 100 * outcome.threads as u64;
+    (unsent * 100 > scheduled && !mostly_busy).then(|| {
+        let measured = format!("{unsent} of {scheduled} hits were not sent in time, more than 1 %");
+        Finding::new("unsent", Verdict::GeneratorLimited, measured)
+    })
+}
+
+fn stalled(outcome: &Outcome) -> Option<Finding> {
+    let stalled = outcome.total.stalled;
+    let all = outcome.scheduled_for * outcome.threads as u64;
+    (stalled * 100 > all).then(|| {
+        let measured =
+            format!("senders waited {stalled} ns for a slow reader of the results, more than 1 % of the run");
+        Finding::new("results", Verdict::GeneratorLimited, measured)
+    })
+}
+
+fn unrecorded(outcome: &Outcome) -> Option<Finding> {
+    let lost = outcome.total.unrecorded;
+    (lost > 0).then(|| {
+        Finding::new("results", Verdict::Degraded, format!("{lost} results were lost to a slow reader"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stats;
+
+    fn outcome(total: Stats) -> Outcome {
+        Outcome {
+            total,
+            scheduled: Some(1000),
+            began_unix_ns: 0,
+            scheduled_for: SECOND,
+            elapsed: SECOND,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
+    fn checks(total: Stats) -> Vec<&'static str> {
+        of_run(&outcome(total)).iter().map(|finding| finding.check).collect()
+    }
+
+    #[test]
+    fn a_run_that_kept_up_has_no_findings() {
+        let mut total = Stats { sent: 1000, ..Stats::default() };
+        total.own_lag.record(900_000);
+        assert_eq!(checks(total), [""; 0]);
+    }
+
+    #[test]
+    fn lag_counts_when_it_is_the_generators() {
+        let mut total = Stats { sent: 1000, ..Stats::default() };
+        total.lag.record(SECOND);
+        assert_eq!(checks(total.clone()), [""; 0], "hits waited for room, which is the target's doing");
+        total.own_lag.record(2_000_000);
+        assert_eq!(checks(total), ["send-lag"]);
+    }
+
+    #[test]
+    fn hits_not_sent_are_the_generators_fault_unless_the_bound_was_reached() {
+        let total = Stats { sent: 900, ..Stats::default() };
+        assert_eq!(worst(&of_run(&outcome(total.clone()))), Verdict::GeneratorLimited);
+        assert_eq!(checks(Stats { busy: SECOND / 2, ..total }), [""; 0]);
+    }
+}

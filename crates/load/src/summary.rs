@@ -1,0 +1,202 @@
+//! A run's figures as a person or a program wants them: rates, quantiles, counts, and whether to believe them.
+//!
+//! Made once, at the end, of an [`Outcome`]; the search methods read the fields, the tool prints them. All times are in
+//! nanoseconds, all rates per second over [`Summary::duration`].
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::clock::{Nanos, SECOND};
+use crate::engine::Outcome;
+use crate::fault::{Class, Fault};
+use crate::selfcheck::{Finding, Verdict, worst};
+use crate::stats::{Histogram, Times};
+
+/// Everything worth saying about a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// Whether to believe the rest.
+    pub verdict: Verdict,
+    /// Why not.
+    pub findings: Vec<Finding>,
+    /// `open` or `closed`: latencies of the two do not compare (Schroeder et al., NSDI 2006).
+    pub model: &'static str,
+    /// For how long hits were counted.
+    pub duration: Nanos,
+    /// The same with the wait for the last answers.
+    pub elapsed: Nanos,
+    /// What the schedule asked for; in a closed loop the same as achieved.
+    pub offered_rate: f64,
+    /// What was sent.
+    pub achieved_rate: f64,
+    /// What was answered with a status from 200 to 399.
+    pub good_rate: f64,
+    /// Hits that the schedule made due.
+    pub offered: u64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Answers from 200 to 399.
+    pub good: u64,
+    /// Hits due and not sent, dropped and shed ones included.
+    pub unsent: u64,
+    /// The share of offered hits that did not get a good answer, from 0 to 1.
+    pub error_ratio: f64,
+    /// From the intended instant, all outcomes.
+    pub response: Latencies,
+    /// From the real send, all outcomes.
+    pub service: Latencies,
+    /// Between the two.
+    pub lag: Latencies,
+    /// Its part that is the generator's own.
+    pub own_lag: Latencies,
+    /// Response times by class, where there were any.
+    pub response_by_class: BTreeMap<&'static str, Latencies>,
+    /// Where the time went.
+    pub phases: Phases,
+    /// Answers by status.
+    pub status_codes: BTreeMap<u16, u64>,
+    /// Failures by kind.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// Most requests in flight at once (the sum of each thread's most).
+    pub in_flight_peak: u64,
+    /// Connections opened.
+    pub connections: u64,
+    /// Requests sent again after the server had closed an idle connection.
+    pub retried: u64,
+    /// Redirects followed.
+    pub redirects: u64,
+    /// Answers with another length than the first of their target.
+    pub other_length: u64,
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+    /// Bytes of request bodies.
+    pub bytes_out: u64,
+    /// Records lost to a slow reader.
+    pub unrecorded: u64,
+    /// Time that senders waited for a slow reader.
+    pub stalled: Nanos,
+}
+
+/// One distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Latencies {
+    /// How many values.
+    pub count: u64,
+    /// The smallest.
+    pub min: Nanos,
+    /// The mean.
+    pub mean: Nanos,
+    /// Half are no larger.
+    pub p50: Nanos,
+    /// 90 % are no larger.
+    pub p90: Nanos,
+    /// 95 % are no larger.
+    pub p95: Nanos,
+    /// 99 % are no larger.
+    pub p99: Nanos,
+    /// 99.9 % are no larger.
+    #[serde(rename = "p99.9")]
+    pub p999: Nanos,
+    /// 99.99 % are no larger.
+    #[serde(rename = "p99.99")]
+    pub p9999: Nanos,
+    /// The largest.
+    pub max: Nanos,
+}
+
+impl From<&Histogram> for Latencies {
+    fn from(values: &Histogram) -> Self {
+        Self {
+            count: values.count(),
+            min: values.min(),
+            mean: values.mean(),
+            p50: values.quantile(0.5),
+            p90: values.quantile(0.9),
+            p95: values.quantile(0.95),
+            p99: values.quantile(0.99),
+            p999: values.quantile(0.999),
+            p9999: values.quantile(0.9999),
+            max: values.max(),
+        }
+    }
+}
+
+/// Where the time of a request went. Lookup, connect and TLS are per connection, the rest per request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Phases {
+    /// Name lookup.
+    pub lookup: Latencies,
+    /// TCP handshake.
+    pub connect: Latencies,
+    /// TLS handshake.
+    pub tls: Latencies,
+    /// From the send to the last byte of the request.
+    pub write: Latencies,
+    /// From the send to the first byte of the answer.
+    pub first_byte: Latencies,
+    /// From the first to the last byte of the answer.
+    pub body: Latencies,
+}
+
+impl Summary {
+    /// Sums up, with what others found out about the generator.
+    #[must_use]
+    pub fn new(outcome: &Outcome, findings: Vec<Finding>) -> Self {
+        let total = &outcome.total;
+        let seconds = outcome.scheduled_for as f64 / SECOND as f64;
+        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let offered = outcome.scheduled.unwrap_or(total.sent);
+        let good = total.good();
+        let Times { service, response } = total.all();
+        Self {
+            verdict: worst(&findings),
+            findings,
+            model: if outcome.scheduled.is_some() { "open" } else { "closed" },
+            duration: outcome.scheduled_for,
+            elapsed: outcome.elapsed,
+            offered_rate: per_second(offered),
+            achieved_rate: per_second(total.sent),
+            good_rate: per_second(good),
+            offered,
+            sent: total.sent,
+            good,
+            unsent: offered.saturating_sub(total.sent),
+            error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
+            response: (&response).into(),
+            service: (&service).into(),
+            lag: (&total.lag).into(),
+            own_lag: (&total.own_lag).into(),
+            response_by_class: by_class(outcome),
+            phases: Phases {
+                lookup: (&total.lookup).into(),
+                connect: (&total.connect).into(),
+                tls: (&total.tls).into(),
+                write: (&total.write).into(),
+                first_byte: (&total.first_byte).into(),
+                body: (&total.body).into(),
+            },
+            status_codes: total.statuses.iter().collect(),
+            failures: failures(&total.faults),
+            in_flight_peak: total.in_flight_peak,
+            connections: total.connections,
+            retried: total.retried,
+            redirects: total.redirects,
+            other_length: total.other_length,
+            bytes_in: total.bytes_in,
+            bytes_out: total.bytes_out,
+            unrecorded: total.unrecorded,
+            stalled: total.stalled,
+        }
+    }
+}
+
+fn by_class(outcome: &Outcome) -> BTreeMap<&'static str, Latencies> {
+    let times = Class::ALL.map(|class| (class.name(), Latencies::from(&outcome.total.class(class).response)));
+    times.into_iter().filter(|(_, latencies)| latencies.count > 0).collect()
+}
+
+fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
+    let named = faults.iter().enumerate().map(|(kind, count)| (Fault::name(kind), *count));
+    named.filter(|(_, count)| *count > 0).collect()
+}
