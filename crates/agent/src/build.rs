@@ -65,7 +65,9 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     drop(parts);
-    control.block_on(control_thread(admin, admin_listener, stopper, stop, all_gone))?;
+    let ended = control.block_on(control_thread(admin, admin_listener, stopper, stop, all_gone));
+    leave(control);
+    ended?;
     for thread in traffic {
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
     }
@@ -95,6 +97,12 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .max_blocking_threads(4)
         .build()
         .context("cannot start a runtime")
+}
+
+/// Ends a runtime without waiting for its blocking threads: dropping it would wait for a name look-up, which takes half a
+/// minute where no name server answers.
+fn leave(runtime: Runtime) {
+    runtime.shutdown_background();
 }
 
 fn log_to_stderr(level: tracing::Level) {
@@ -223,6 +231,7 @@ impl Parts {
             if let Err(error) = runtime.block_on(serve()) {
                 tracing::error!(%error, "a traffic thread could not take its listeners");
             }
+            leave(runtime);
         };
         std::thread::Builder::new()
             .name(format!("traffic-{number}"))
