@@ -106,7 +106,14 @@ fn leave(runtime: Runtime) {
 }
 
 fn log_to_stderr(level: tracing::Level) {
-    tracing_subscriber::fmt().json().with_max_level(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .json()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        // It would complain about a line that cannot be written by a macro that panics when it cannot write: a reader of
+        // the log that goes away must not take the agent along.
+        .log_internal_errors(false)
+        .init();
 }
 
 fn announce(config: &Config, listeners: &[SocketAddr], admin: SocketAddr, threads: usize) {
