@@ -40,6 +40,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     log_to_stderr(config.log_level);
     let identity = identity(&config.identity)?;
     let threads = config.threads.count();
+    listen::make_room(config.limits.connections)?;
     let listeners = listen::bind(&config.listen, threads)?;
     let control = control_runtime()?;
     let admin_listener = control

@@ -1,13 +1,17 @@
-//! Binds the traffic listeners: one socket per address and traffic thread.
+//! Binds the traffic listeners, one socket per address and traffic thread, and makes room for what they accept.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
 const BACKLOG: i32 = 4096;
+
+/// Descriptors that are no client's connection: listeners, upstream and admin connections, runtimes, log.
+const OTHER_DESCRIPTORS: u64 = 256;
 
 /// The listeners of each thread, and the addresses they are bound to.
 #[derive(Debug)]
@@ -34,6 +38,28 @@ pub(crate) fn bind(addresses: &[SocketAddr], threads: usize) -> anyhow::Result<L
         bound.push(address);
     }
     Ok(Listeners { of_thread, addresses: bound })
+}
+
+/// Makes room for this many connections: raises the soft limit on descriptors as far as the hard one allows. The soft
+/// one is 1,024 wherever nobody thought of it (systemd explains in systemd.exec(5): for programs that use select(2),
+/// which this one does not); a lower hard limit is the operator's word, and is told.
+///
+/// # Errors
+/// The kernel refuses what it should allow.
+pub(crate) fn make_room(connections: u32) -> anyhow::Result<()> {
+    let wanted = u64::from(connections) + OTHER_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    // None is no limit.
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit })
+        .context("cannot raise the limit on open files")?;
+    if current < wanted {
+        tracing::warn!(wanted, limit = current, "the hard limit on open files is below limits.connections");
+    }
+    Ok(())
 }
 
 /// Makes sure that nobody listens here already. SO_REUSEPORT would let a second agent of the same user bind the
