@@ -234,3 +234,23 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let done = seawall(&["report", "-type=text"]).arg(&input).arg(&log).output().unwrap();
     assert!(text(&done.stderr).contains("make a picture only"), "{}", text(&done.stderr));
 }
+
+/// Refused connections are answers too: what `attack -hdr` logs is what its results hold, and a page takes both.
+#[test]
+fn what_an_attack_logs_is_what_its_results_hold() {
+    let place = scratch("attack");
+    let (output, log) = (place.join("out.gob"), place.join("run.hlog"));
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let flags = ["attack", "-rate=100", "-duration=500ms", "-output"];
+    let mut attack =
+        seawall(&flags).arg(&output).arg("-hdr").arg(&log).stdin(Stdio::piped()).spawn().unwrap();
+    attack.stdin.take().unwrap().write_all(format!("GET http://{closed}/").as_bytes()).unwrap();
+    assert!(attack.wait().unwrap().success());
+    let logged = seawall(&["report", "-type=text"]).arg(&log).output().unwrap();
+    let logged = text(&logged.stdout);
+    assert!(logged.lines().any(|line| line.starts_with("response   50 ")), "{logged}");
+    assert!(logged.lines().any(|line| line.starts_with("lag        50 ")), "{logged}");
+    let page = seawall(&["plot"]).arg(&output).arg(&log).output().unwrap();
+    assert!(page.status.success(), "{}", text(&page.stderr));
+    assert!(text(&page.stdout).contains("\"requests\":50,"));
+}
