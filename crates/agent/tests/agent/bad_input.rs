@@ -1,0 +1,219 @@
+//! What is no good request gets an answer that its sender can read, and its connection ends in order.
+
+use std::io::Write;
+
+use crate::support::client::{End, get, get_with, request};
+use crate::support::world::{CART, PROJECT, PROJECT_ID, Plan, TOKEN, World};
+
+/// The first bytes of a TLS 1.2 ClientHello (RFC 8446 appendix D): a record header and a handshake header.
+const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x01\x02\x03";
+
+/// A header line that makes the head longer than 16 KiB.
+fn long_header() -> String {
+    format!("X-Long: {}\r\n", "x".repeat(20 * 1024))
+}
+
+#[test]
+fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
+    let world = World::start(&Plan::federate());
+    let long = get_with(PROJECT_ID, &long_header());
+    let many = get_with(PROJECT_ID, &"X-Header: 1\r\n".repeat(100));
+    let target = get(&format!("/{}", "a".repeat(9000)));
+    let lengths = get_with(PROJECT_ID, "Content-Length: 0\r\nContent-Length: 5\r\n");
+    let both = get_with(PROJECT_ID, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n");
+    let folded = get_with(PROJECT_ID, "X-A: 1\r\n folded\r\n");
+    let spaced = get_with(PROJECT_ID, "X-A : 1\r\n");
+    let fragment = get("/computeMetadata/v1/#x");
+    let wrong: [(&str, &[u8], u16, &str); 16] = [
+        ("a malformed request line", b"GET /a b HTTP/1.1\r\n\r\n", 400, "malformed"),
+        ("no request at all", b"\x00\x01\x02\x03\r\n\r\n", 400, "malformed"),
+        ("a head of 20 KiB", long.as_bytes(), 431, "head_too_large"),
+        ("a hundred headers", many.as_bytes(), 431, "head_too_large"),
+        ("a target of 9,000 bytes", target.as_bytes(), 414, "target_too_long"),
+        ("two lengths", lengths.as_bytes(), 400, "framing"),
+        ("a length and chunks", both.as_bytes(), 400, "framing"),
+        ("a folded header", folded.as_bytes(), 400, "malformed"),
+        ("a space before a colon", spaced.as_bytes(), 400, "malformed"),
+        ("a fragment", fragment.as_bytes(), 400, "malformed"),
+        ("a bare line feed", b"GET / HTTP/1.1\nHost: a\n\n", 400, "malformed"),
+        ("no host", b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
+        ("HTTP/0.9", b"GET /\r\n", 505, "http_version"),
+        ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version"),
+        ("TLS", CLIENT_HELLO, 400, "malformed"),
+        ("an authority", b"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata\r\n\r\n", 400, "malformed"),
+    ];
+    for (what, bytes, status, code) in wrong {
+        let mut client = world.client(&CART);
+        client.send(bytes);
+        let answer = client.answer();
+        assert_eq!(answer.refusal(), (status, code), "{what}: {answer:?}");
+        assert_eq!(answer.header("connection"), "close", "{what}");
+        assert_eq!(client.end(), End::Closed, "{what}");
+    }
+}
+
+#[test]
+fn requests_that_are_well_formed_and_refused_say_why() {
+    let world = World::start(&Plan::federate());
+    let flavor = "Metadata-Flavor: Google\r\n";
+    for (method, target, headers, status, code) in [
+        ("POST", TOKEN, flavor, 405, "method"),
+        ("BREW", TOKEN, flavor, 405, "method"),
+        ("get", TOKEN, flavor, 405, "method"),
+        ("GET", TOKEN, "", 403, "no_flavor"),
+        ("GET", TOKEN, "Metadata-Flavor: google\r\n", 403, "no_flavor"),
+        ("GET", TOKEN, "Metadata-Flavor: Google\r\nX-Forwarded-For: 1.2.3.4\r\n", 403, "relayed"),
+        ("GET", "/computeMetadata/v1/instance/%2e%2e%2fattributes", flavor, 400, "bad_path"),
+        ("GET", "/computeMetadata/v1/nothing", flavor, 404, "not_found"),
+        ("GET", "/computeMetadata/v1/instance/?alt=json", flavor, 400, "directory_query"),
+    ] {
+        let mut client = world.client(&CART);
+        client.send(request(method, target, "HTTP/1.1", headers));
+        let answer = client.answer();
+        assert_eq!(answer.refusal(), (status, code), "{method} {target} {headers}: {answer:?}");
+        assert_eq!(answer.header("metadata-flavor"), "Google");
+        assert_eq!(answer.header("allow"), if status == 405 { "GET, HEAD" } else { "" });
+        // It was understood, so the connection lives on.
+        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+}
+
+#[test]
+fn a_body_is_refused_and_never_taken_for_the_next_request() {
+    let world = World::start(&Plan::federate());
+    let smuggled = get(TOKEN);
+    for headers in
+        [format!("Content-Length: {}\r\n", smuggled.len()), "Transfer-Encoding: chunked\r\n".into()]
+    {
+        let mut client = world.client(&CART);
+        client.send(get_with(PROJECT_ID, &headers) + &smuggled);
+        let answer = client.answer();
+        assert_eq!(answer.refusal(), (400, "body"), "{answer:?}");
+        assert_eq!(answer.header("connection"), "close");
+        assert_eq!(client.end(), End::Closed);
+    }
+}
+
+/// The connection used to be closed after each such request.
+#[test]
+fn a_length_of_zero_is_no_body_and_keeps_the_connection() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    for _ in 0..3 {
+        let answer = client.ask(&get_with(PROJECT_ID, "Content-Length: 0\r\n"));
+        assert_eq!((answer.status, answer.header("connection")), (200, ""), "{answer:?}");
+    }
+}
+
+/// The head did not fit the buffer with the empty line before it, and the connection closed without a word.
+#[test]
+fn an_empty_line_before_a_head_that_is_too_large_changes_nothing() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    client.send(format!("\r\n{}", get_with(PROJECT_ID, &long_header())));
+    assert_eq!(client.answer().refusal(), (431, "head_too_large"));
+    assert_eq!(client.end(), End::Closed);
+}
+
+#[test]
+fn who_goes_on_sending_after_a_refusal_is_cut_off() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    client.send("nonsense\r\n");
+    assert_eq!(client.answer().refusal(), (400, "malformed"));
+    let mut sent = 0;
+    while client.stream.write_all(&[b'x'; 64 * 1024]).is_ok() {
+        sent += 64 * 1024;
+        assert!(sent < 1 << 30, "it reads for ever");
+    }
+    assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
+}
+
+#[test]
+fn http_1_0_is_closed_unless_it_asks_to_be_kept() {
+    let world = World::start(&Plan::federate());
+    let flavor = "Metadata-Flavor: Google\r\n";
+    let mut once = world.client(&CART);
+    let answer = once.ask(&request("GET", PROJECT_ID, "HTTP/1.0", flavor));
+    assert_eq!((answer.body.as_str(), answer.header("connection")), (PROJECT, "close"));
+    assert_eq!(once.end(), End::Closed);
+
+    let mut kept = world.client(&CART);
+    let keep = format!("{flavor}Connection: keep-alive\r\n");
+    for _ in 0..3 {
+        let answer = kept.ask(&request("GET", PROJECT_ID, "HTTP/1.0", &keep));
+        assert_eq!((answer.body.as_str(), answer.header("connection")), (PROJECT, "keep-alive"));
+    }
+    let mut bare = world.client(&CART);
+    bare.send(format!("GET {PROJECT_ID} HTTP/1.0\r\n{flavor}\r\n"));
+    assert_eq!(bare.answer().body, PROJECT, "1.0 needs no Host");
+}
+
+#[test]
+fn connection_close_is_obeyed() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    let answer = client.ask(&get_with(PROJECT_ID, "Connection: close\r\n"));
+    assert_eq!((answer.status, answer.header("connection")), (200, "close"));
+    assert_eq!(client.end(), End::Closed);
+}
+
+#[test]
+fn head_has_the_length_of_the_body_and_not_the_body() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    for path in [PROJECT_ID, TOKEN, TOKEN, "/computeMetadata/v1/nothing"] {
+        client.send(request("HEAD", path, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
+        let head = client.head_answer();
+        let full = client.ask(&get(path));
+        let length: usize = head.header("content-length").parse().unwrap();
+        // `expires_in` may lose a digit's worth between the two, and a request id changes; the length of neither does.
+        assert_eq!((head.status, length), (full.status, full.body.len()), "{path}");
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    // The cold token in the middle takes longer than what stands behind it.
+    let paths = [
+        PROJECT_ID,
+        "/computeMetadata/v1/instance/zone",
+        TOKEN,
+        PROJECT_ID,
+        "/computeMetadata/v1/nothing",
+        TOKEN,
+        "/",
+    ];
+    client.send(paths.map(get).concat());
+    let answers = paths.map(|_| client.answer());
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 200, 200, 404, 200, 200]);
+    assert_eq!(answers[0].body, PROJECT);
+    assert_eq!(answers[1].body, "projects/123456789012/zones/europe-west1-b");
+    assert_eq!(answers[2].token(), answers[5].token());
+    assert_eq!(answers[3].body, PROJECT);
+}
+
+/// It used to claim a length of zero in conceal mode.
+#[test]
+fn head_is_answered_alike_in_conceal_mode() {
+    let world = World::start(&Plan::conceal());
+    let mut client = world.client(&CART);
+    client.send(request("HEAD", PROJECT_ID, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
+    let head = client.head_answer();
+    assert_eq!((head.status, head.header("content-length")), (200, "16"));
+    assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+}
+
+#[test]
+fn a_head_may_come_byte_by_byte() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    for _ in 0..2 {
+        for byte in get(PROJECT_ID).as_bytes() {
+            client.send([*byte]);
+        }
+        assert_eq!(client.answer().body, PROJECT);
+    }
+}

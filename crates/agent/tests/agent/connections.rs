@@ -1,0 +1,197 @@
+//! What clients hold open: timeouts, caps, clients that do not read, clients that only half go away.
+
+use std::io::Write;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use seawall_core::Clock;
+use seawall_emulator::faults::Faults;
+use seawall_emulator::google::Endpoint;
+
+use crate::support::client::{Client, End, get};
+use crate::support::until_true;
+use crate::support::world::{CART, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
+
+/// A request that stays under way until the test is over.
+const HELD: &str = "/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300";
+
+#[test]
+fn a_head_that_does_not_end_is_closed_after_the_head_timeout() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1s"));
+    let mut clients = ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
+        let mut client = world.client(&CART);
+        client.send(part);
+        client
+    });
+    assert_eq!(clients.each_mut().map(Client::end), [End::Closed; 3]);
+    assert_eq!(world.metric("seawall_connections_timed_out_total"), 3.0);
+}
+
+#[test]
+fn a_byte_now_and_then_does_not_prolong_the_head_timeout() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 300ms"));
+    let mut client = world.client(&CART);
+    client.send("GET / HTTP/1.1\r\nX: ");
+    until_true("the connection to be closed", || client.stream.write_all(b"x").is_err());
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_the_idle_timeout() {
+    let world = World::start(&Plan::federate().limits("idleTimeout: 300ms"));
+    let mut client = world.client(&CART);
+    assert_eq!(client.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(client.end(), End::Closed);
+}
+
+/// A pipeline cut inside a head again and again used to be taken for one slow head.
+#[test]
+fn a_client_that_makes_progress_is_not_timed_out() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1s"));
+    let request = get(PROJECT_ID);
+    let (start, end) = request.split_at(30);
+    let mut client = world.client(&CART);
+    let clock = Clock::system();
+    let enough = clock.now() + Duration::from_millis(2500);
+    client.send(start);
+    while clock.now() < enough {
+        // The end of one request and the start of the next in one segment.
+        client.send(format!("{end}{start}"));
+        assert_eq!(client.answer().body, PROJECT);
+    }
+    client.send(end);
+    assert_eq!(client.answer().body, PROJECT);
+}
+
+#[test]
+fn a_client_that_never_reads_costs_a_bounded_amount_and_is_closed() {
+    let world = World::start(&Plan::federate().threads("1"));
+    let before = world.agent.resident();
+    let mut client = world.client(&CART);
+    client.stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let pipeline = get("/computeMetadata/v1/?recursive=true").repeat(1000);
+    let mut sent = 0;
+    // Until nothing more is taken: the agent has stopped reading, because nobody reads its answers.
+    while let Ok(n) = client.stream.write(pipeline.as_bytes()) {
+        sent += n;
+        assert!(sent < 1 << 30, "it reads for ever");
+    }
+    let cost = world.agent.resident().saturating_sub(before);
+    assert!(cost < 2048, "{cost} KiB for one client");
+    // Meanwhile the same thread serves others.
+    assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
+    until_true("it to be closed", || world.debug(&CART)["openConnections"] == 0);
+}
+
+#[test]
+fn a_client_that_floods_does_not_keep_others_from_being_answered() {
+    let world = World::start(&Plan::federate().threads("1"));
+    let mut flood = world.client(&MALLORY);
+    let (mut answers, end) = (flood.stream.try_clone().unwrap(), flood.stream.try_clone().unwrap());
+    let pipeline = get(PROJECT_ID).repeat(200);
+    let sender = std::thread::spawn(move || while flood.stream.write_all(pipeline.as_bytes()).is_ok() {});
+    let reader = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+    let mut client = world.client(&CART);
+    for _ in 0..200 {
+        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+    end.shutdown(std::net::Shutdown::Both).unwrap();
+    sender.join().unwrap();
+    let _ = reader.join().unwrap();
+}
+
+#[test]
+fn at_a_pods_cap_its_own_oldest_idle_connection_goes() {
+    let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
+    let mut other = world.client(&PAY);
+    other.ask(&get(PROJECT_ID));
+    let [mut oldest, mut older] = [(); 2].map(|()| {
+        let mut client = world.client(&CART);
+        client.ask(&get(PROJECT_ID));
+        client
+    });
+    // The first becomes the younger one by its second request.
+    oldest.ask(&get(PROJECT_ID));
+    assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
+    assert_eq!(older.end(), End::Closed);
+    assert_eq!(oldest.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(other.ask(&get(PROJECT_ID)).status, 200, "another pod's connection is not touched");
+    assert!(world.metric("seawall_connections_evicted_idle_total") >= 1.0);
+}
+
+#[test]
+fn at_a_pods_cap_without_an_idle_connection_a_new_one_is_told_503() {
+    let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
+    let _busy = [(); 2].map(|()| held(&world, world.client(&CART)));
+    let answer = world.ask(&CART, PROJECT_ID);
+    assert_eq!(answer.refusal(), (503, "connections"), "{answer:?}");
+    assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
+    assert_eq!(world.ask(&PAY, PROJECT_ID).status, 200);
+    assert!(world.metric("seawall_connections_refused_at_cap_total") >= 1.0);
+}
+
+#[test]
+fn at_the_cap_of_all_the_oldest_idle_connection_of_anybody_goes() {
+    let world = World::start(&Plan::federate().threads("1").limits("connections: 2, connectionsPerPod: 2"));
+    let mut cart = world.client(&CART);
+    cart.ask(&get(PROJECT_ID));
+    let pay = held(&world, world.client(&PAY));
+    assert_eq!(world.ask(&MALLORY, PROJECT_ID).status, 200);
+    assert_eq!(cart.end(), End::Closed);
+    // The other of the two is at work. With that and one more at work, nobody else gets in.
+    let _busy = held(&world, world.client(&MALLORY));
+    assert_eq!(world.ask(&CART, PROJECT_ID).refusal(), (503, "connections"));
+    assert!(pay.is_quiet());
+}
+
+/// The refusal used to be sent with the request still unread, and the reset that follows can overtake it.
+#[test]
+fn a_refusal_at_the_cap_is_not_followed_by_a_reset() {
+    let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 1"));
+    let _busy = held(&world, world.client(&CART));
+    // While the agent stands still the kernel takes connection and request, so that both are there when it accepts.
+    world.agent.signal(Signal::STOP);
+    let mut client = world.client(&CART);
+    client.send(get(PROJECT_ID));
+    world.agent.signal(Signal::CONT);
+    assert_eq!(client.answer().refusal(), (503, "connections"));
+    assert_eq!(client.end(), End::Closed);
+}
+
+#[test]
+fn strangers_are_capped_as_pods_are() {
+    let world = World::start(&Plan::federate().threads("1").limits("connections: 8, connectionsPerPod: 2"));
+    let mut strangers = [(); 4].map(|()| {
+        let mut client = Client::connect(STRANGER, world.agent.address());
+        assert_eq!(client.ask(&get(PROJECT_ID)).status, 403);
+        client
+    });
+    assert_eq!(strangers[0].end(), End::Closed);
+    assert_eq!(strangers[1].end(), End::Closed);
+    assert_eq!(strangers[3].ask(&get(PROJECT_ID)).status, 403);
+}
+
+/// Over a cold credential it used to be taken for gone, and got no answer.
+#[test]
+fn a_client_that_only_ends_its_sending_side_is_answered() {
+    let world = World::start(&Plan::federate());
+    world.cloud.set_faults_on(
+        Endpoint::Exchange,
+        Faults { latency: Duration::from_millis(200), ..Faults::default() },
+    );
+    for target in [PROJECT_ID, TOKEN, TOKEN] {
+        let mut client = world.client(&CART);
+        client.send(get(target));
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.answer().status, 200, "{target}");
+        assert_eq!(client.end(), End::Closed);
+    }
+}
+
+/// A connection whose request is under way for certain.
+fn held(world: &World, mut client: Client) -> Client {
+    let polls = || world.metric("seawall_long_polls_open");
+    let before = polls();
+    client.send(get(HELD));
+    until_true("the request to be held", || polls() > before);
+    client
+}

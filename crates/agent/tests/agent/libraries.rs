@@ -1,0 +1,128 @@
+//! The libraries that pods use, unmodified, with only GCE_METADATA_HOST set.
+//!
+//! They run in a namespace that has nothing but loopback, with cloud and agent beside them: google-auth's
+//! `default()` asks 169.254.169.254 whatever GCE_METADATA_HOST says, and there that address is the agent's, as on a
+//! node. `scripts/setup test-parts` (which `make test` runs) installs them; without them these tests fail.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::client::get;
+use crate::support::ip;
+use crate::support::namespace::{self, Ground};
+use crate::support::world::{CART, PROJECT, Plan, Pod, TOKEN, World};
+
+const HOUR: u64 = 3600;
+
+/// The pod that processes without a source address of their own are.
+const HERE: Pod = Pod { at: ip(1), ..CART };
+
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(ip(1)), 0);
+const LINK_LOCAL: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 169, 254)), 80);
+
+/// An agent as a node has it, at the link-local address, too, where that may be.
+fn world(ground: Ground) -> World {
+    let listen = if ground == Ground::Sealed { vec![LISTEN, LINK_LOCAL] } else { vec![LISTEN] };
+    World::start(&Plan { pods: vec![HERE], listen, ..Plan::federate() })
+}
+
+/// A part that `scripts/setup test-parts` installs.
+fn part(name: &str) -> PathBuf {
+    let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
+    let cache =
+        cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));
+    let path = cache.join(name);
+    assert!(path.exists(), "{} is missing; run: scripts/setup test-parts", path.display());
+    path
+}
+
+/// Runs a client with nothing in its environment but the one variable (and a home, for what is not in it).
+fn said(client: &mut Command, world: &World) -> Value {
+    let client = client
+        .env_clear()
+        .env("HOME", world.files.path(""))
+        .env("GCE_METADATA_HOST", world.agent.address().to_string());
+    let output = client.output().unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complained}\n{}", world.agent.log());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Both tokens are those of this pod's account, and valid.
+fn check_tokens(world: &World, said: &Value, audience: &str) {
+    let token = world.cloud.access_token(said["token"].as_str().unwrap()).unwrap();
+    assert_eq!(token.account.as_deref(), HERE.email);
+    assert_eq!(token.sub, HERE.subject());
+    let claims = world.cloud.identity(said["identity"].as_str().unwrap(), audience);
+    assert_eq!(claims["email"].as_str(), HERE.email);
+}
+
+#[test]
+fn google_auth_for_python_finds_project_zone_and_both_tokens() {
+    let ground = namespace::enter("libraries::google_auth_for_python_finds_project_zone_and_both_tokens");
+    if ground == Ground::Passed {
+        return;
+    }
+    let world = world(ground);
+    let mut client = Command::new(part("python/bin/python"));
+    client
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/google_auth.py"))
+        .arg("https://shop.example");
+    let said = match ground {
+        Ground::Sealed => said(&mut client, &world),
+        // Without a namespace the ping would leave: the weaker form, in which the second variable keeps it here.
+        _ => said_with_ip(&mut client, &world),
+    };
+    assert_eq!(said["credentials"], "Credentials");
+    assert_eq!(said["project"], PROJECT);
+    assert_eq!(said["zone"], "projects/123456789012/zones/europe-west1-b");
+    assert_eq!(said["email"].as_str(), HERE.email);
+    assert_eq!(said["universe"], "googleapis.com");
+    assert_eq!(said["valid"], true);
+    check_tokens(&world, &said, "https://shop.example");
+}
+
+/// What [`said`] does, with GCE_METADATA_IP as well. `env` is used because the environment is cleared.
+fn said_with_ip(client: &mut Command, world: &World) -> Value {
+    let mut with_ip = Command::new("/usr/bin/env");
+    with_ip
+        .arg(format!("GCE_METADATA_IP={}", world.agent.address()))
+        .arg(client.get_program())
+        .args(client.get_args());
+    said(&mut with_ip, world)
+}
+
+#[test]
+fn the_go_metadata_client_finds_the_node_and_both_tokens() {
+    let ground = namespace::enter("libraries::the_go_metadata_client_finds_the_node_and_both_tokens");
+    if ground == Ground::Passed {
+        return;
+    }
+    // Go takes the variable's word and asks nobody else, so it may run outside of a namespace just as well.
+    let world = world(ground);
+    let said = said(Command::new(part("bin/go-metadata-client")).arg("https://shop.example"), &world);
+    for (name, value) in [
+        ("project", PROJECT),
+        ("numeric_project", "123456789012"),
+        ("zone", "europe-west1-b"),
+        ("instance_name", "node-1"),
+        ("instance_id", "42"),
+        ("hostname", "node-1.example"),
+        ("cluster", "reef"),
+        ("email", HERE.email.unwrap()),
+    ] {
+        assert_eq!(said[name], value, "{name}");
+    }
+    assert_eq!(said["on_gce"], true);
+    let lives = said["expires_in"].as_u64().unwrap();
+    assert!((HOUR - 60..=HOUR).contains(&lives), "{lives}");
+    assert_eq!(said["scopes"].as_array().unwrap().len(), 2, "{said}");
+    check_tokens(&world, &said, "https://shop.example");
+    // What the library got is what anybody at this address gets: one lease, not one per client.
+    let again = crate::support::client::Client::connect(HERE.at, world.agent.address()).ask(&get(TOKEN));
+    assert_eq!(again.token(), said["token"].as_str().unwrap());
+}

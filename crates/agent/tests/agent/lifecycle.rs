@@ -1,0 +1,200 @@
+//! Start, stop, and starting again.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use seawall_core::Clock;
+use seawall_emulator::faults::Faults;
+use seawall_emulator::google::Endpoint;
+
+use crate::support::client::{self, Client, End, get};
+use crate::support::namespace::{self, Ground};
+use crate::support::process::Agent;
+use crate::support::world::{CART, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
+use crate::support::{ip, until, until_true};
+
+/// What Kubernetes' shortest grace periods leave; the agent promises to be gone within it.
+const GRACE: Duration = Duration::from_secs(5);
+
+fn slow(latency: Duration) -> Faults {
+    Faults { latency, ..Faults::default() }
+}
+
+fn hanging() -> Faults {
+    Faults { hang_rate: 1.0, ..Faults::default() }
+}
+
+/// A request for a cold token that has arrived upstream.
+fn cold(world: &World) -> Client {
+    let mut client = world.client(&CART);
+    client.send(get(TOKEN));
+    until_true("the exchange to be under way", || world.cloud.counts(Endpoint::Exchange).in_flight == 1);
+    client
+}
+
+#[test]
+fn a_signal_drains_and_ends_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut world = World::start(&Plan::federate());
+        world.cloud.set_faults_on(Endpoint::Exchange, slow(Duration::from_millis(800)));
+        let mut idle = world.client(&PAY);
+        assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
+        let mut cold = cold(&world);
+        let clock = Clock::system();
+        let asked = clock.now();
+        world.agent.signal(signal);
+        assert_eq!(idle.end(), End::Closed);
+        let answer = cold.answer();
+        assert!(world.cloud.access_token(&answer.token()).is_some());
+        assert_eq!(answer.header("connection"), "close");
+        assert_eq!(cold.end(), End::Closed);
+        assert_eq!(world.agent.ended().code(), Some(0));
+        assert!(clock.now().since(asked) < GRACE);
+        assert!(Client::try_connect(CART.at, world.agent.address()).is_err(), "nobody listens");
+        assert_eq!(world.agent.lines("stopped").len(), 1);
+    }
+}
+
+#[test]
+fn what_does_not_finish_is_cut_within_the_grace_period() {
+    let mut world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    // A head that never ends and a client that never reads: neither is idle.
+    let mut head = world.client(&CART);
+    head.send("GET / HT");
+    until_true("the connection to be accepted", || world.metric("seawall_connections_open") >= 1.0);
+    let clock = Clock::system();
+    let asked = clock.now();
+    assert_eq!(world.agent.stop().code(), Some(0));
+    assert!(clock.now().since(asked) < GRACE);
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_drain() {
+    let mut world = World::start(&Plan::federate());
+    world.cloud.set_faults_on(Endpoint::Exchange, hanging());
+    let _cold = cold(&world);
+    let clock = Clock::system();
+    world.agent.signal(Signal::TERM);
+    until_true("the drain to begin", || !world.agent.lines("stopping").is_empty());
+    let again = clock.now();
+    world.agent.signal(Signal::TERM);
+    assert_eq!(world.agent.ended().code(), Some(1));
+    // The drain would have lasted 4 s.
+    assert!(clock.now().since(again) < Duration::from_secs(3));
+}
+
+#[test]
+fn killed_and_started_again_it_serves_within_a_second() {
+    let mut world = World::start(&Plan::federate());
+    let address = world.agent.address();
+    let plan = Plan { listen: vec![address], ..Plan::federate() };
+    world.files.write("agent.yaml", &plan.yaml(world.cloud.address()));
+    let clock = Clock::system();
+    // The best of three: the machine may be busy with something else for a moment.
+    let quickest = (0..3).map(|_| {
+        let mut kept = world.client(&CART);
+        assert_eq!(kept.ask(&get(TOKEN)).status, 200);
+        world.agent.signal(Signal::KILL);
+        world.agent.ended();
+        let killed = clock.now();
+        world.agent = Agent::start(&world.files.config());
+        assert_eq!(world.ask(&CART, TOKEN).status, 200);
+        clock.now().since(killed)
+    });
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < Duration::from_secs(1), "{quickest:?}");
+}
+
+#[test]
+fn no_thread_can_gain_privileges() {
+    let world = World::start(&Plan::federate().threads("2"));
+    assert_eq!(world.ask(&CART, TOKEN).status, 200);
+    let threads = world.agent.threads();
+    assert!(threads.len() >= 3, "control and two traffic threads: {threads:?}");
+    for (name, status) in threads {
+        assert!(status.contains("NoNewPrivs:\t1"), "{name}: {status}");
+    }
+}
+
+/// A reader of the log that goes away used to take the agent with it.
+#[test]
+fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
+    let world = World::start(&Plan::federate());
+    let mut child = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    let mut agent = Agent::serving(child.stderr(Stdio::piped()).spawn().unwrap());
+    let address = agent.address();
+    // Each fetch is a log line: the last one that is read, and the first one that is not.
+    agent.stop_reading(|| assert_eq!(client::ask(CART.at, address, TOKEN).status, 200));
+    assert_eq!(client::ask(PAY.at, address, TOKEN).status, 200);
+    world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
+    let path = crate::support::world::token_for("devstorage.read_only");
+    assert_eq!(client::ask(CART.at, agent.address(), &path).refusal(), (503, "upstream_down"));
+    world.cloud.set_faults(&Faults::default());
+    until_true("recovery", || client::ask(CART.at, agent.address(), &path).status == 200);
+    assert_eq!(client::ask(ip(1), agent.admin, "/healthz").status, 200);
+    assert_eq!(agent.stop().code(), Some(0));
+}
+
+/// Below a soft limit of 1,024, which shells and some runtimes set, most of `limits.connections` was a promise in vain.
+#[test]
+fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
+    let world = World::start(&Plan::federate());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_seawall-agent")]);
+    let shell = shell.arg(world.files.config()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let agent = Agent::serving(shell);
+    let mut clients: Vec<_> = (0..200).map(|_| Client::connect(CART.at, agent.address())).collect();
+    for client in &mut clients {
+        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+    assert!(clients.iter().all(Client::is_quiet), "none was closed to make room for another");
+}
+
+/// The end of a runtime waits for its blocking threads, and a name look-up is one.
+#[test]
+fn a_name_look_up_that_hangs_does_not_delay_the_end() {
+    let ground = namespace::enter("lifecycle::a_name_look_up_that_hangs_does_not_delay_the_end");
+    if ground != Ground::Sealed {
+        // Passed inside; or no namespace may be made here, and the machine's own name servers are not for this.
+        return;
+    }
+    let _silent = silent_name_servers();
+    let world = World::start(&Plan::federate());
+    let yaml = Plan::federate().yaml(world.cloud.address());
+    let sts = format!("stsUrl: \"http://{}\"", world.cloud.address());
+    let yaml = yaml.replace(&sts, "stsUrl: \"https://sts.seawall.example\"");
+    world.files.write("agent.yaml", &yaml);
+    let mut child = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    // resolv.conf(5): one look-up takes a minute.
+    child.env("RES_OPTIONS", "timeout:30 attempts:2").stderr(Stdio::piped());
+    let mut agent = Agent::serving(child.spawn().unwrap());
+    let mut client = Client::connect(CART.at, agent.address());
+    client.send(get(TOKEN));
+    until("the look-up to hang", || {
+        agent.threads().iter().any(|(name, _)| name.starts_with("tokio")).then_some(())
+    });
+    let clock = Clock::system();
+    let asked = clock.now();
+    agent.stop();
+    assert!(clock.now().since(asked) < GRACE);
+}
+
+/// Every name server of this machine, here: bound, and answering nothing.
+fn silent_name_servers() -> Vec<UdpSocket> {
+    let resolv = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let named = resolv.lines().filter_map(|line| line.strip_prefix("nameserver ")?.trim().parse().ok());
+    let mut servers: Vec<std::net::Ipv4Addr> = named.collect();
+    // What resolv.conf(5) says of a file that names none.
+    servers.push(ip(1));
+    servers.retain(|server| !server.is_unspecified());
+    servers.dedup();
+    let bind = |server: &std::net::Ipv4Addr| {
+        if !server.is_loopback() {
+            namespace::ip(&format!("address add {server}/32 dev lo"));
+        }
+        UdpSocket::bind(SocketAddr::from((*server, 53))).unwrap()
+    };
+    servers.iter().map(bind).collect()
+}

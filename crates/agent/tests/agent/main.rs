@@ -1,0 +1,12 @@
+//! The agent as its pods, its operator and its enemies meet it: the real program as a process, an emulated cloud
+//! upstream, loopback between them.
+//!
+//! One program and not one per topic: it is linked once, and its tests wait side by side.
+
+mod support;
+
+mod bad_input;
+mod connections;
+mod identity;
+mod libraries;
+mod lifecycle;

@@ -1,0 +1,170 @@
+//! A client that sees bytes: it says what it sends, from which address, and how the connection ended.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::PATIENCE;
+
+const FLAVOR: &str = "Metadata-Flavor: Google\r\n";
+
+/// One connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// One response.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// In order, everything read.
+    Closed,
+    /// By a reset, which can destroy an answer on its way.
+    Reset,
+}
+
+/// The request that a metadata client makes.
+pub(crate) fn get(target: &str) -> String {
+    request("GET", target, "HTTP/1.1", FLAVOR)
+}
+
+/// The same with more header lines, each with its line end.
+pub(crate) fn get_with(target: &str, headers: &str) -> String {
+    request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
+}
+
+/// Any request.
+pub(crate) fn request(method: &str, target: &str, version: &str, headers: &str) -> String {
+    format!("{method} {target} {version}\r\nHost: metadata.google.internal\r\n{headers}\r\n")
+}
+
+/// One request on a connection of its own.
+pub(crate) fn ask(from: Ipv4Addr, to: SocketAddr, target: &str) -> Answer {
+    let mut client = Client::connect(from, to);
+    client.ask(&get(target))
+}
+
+impl Client {
+    pub(crate) fn connect(from: Ipv4Addr, to: SocketAddr) -> Self {
+        Self::try_connect(from, to).unwrap()
+    }
+
+    pub(crate) fn try_connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&SocketAddr::from((from, 0)).into())?;
+        socket.connect(&to.into())?;
+        let stream = TcpStream::from(socket);
+        // For broken programs, so that a test fails and does not hang.
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, received: Vec::new() })
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends and reads one answer.
+    pub(crate) fn ask(&mut self, request: &str) -> Answer {
+        self.send(request);
+        self.answer()
+    }
+
+    /// Reads one answer with a body as long as it says.
+    pub(crate) fn answer(&mut self) -> Answer {
+        self.read_answer(true)
+    }
+
+    /// Reads the answer to a HEAD request.
+    pub(crate) fn head_answer(&mut self) -> Answer {
+        self.read_answer(false)
+    }
+
+    fn read_answer(&mut self, with_body: bool) -> Answer {
+        let end = loop {
+            if let Some(at) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at;
+            }
+            self.more();
+        };
+        let head = String::from_utf8(self.received[..end].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let mut answer = Answer { status, head, body: String::new() };
+        let length = if with_body { answer.header("content-length").parse().unwrap() } else { 0 };
+        while self.received.len() < end + 4 + length {
+            self.more();
+        }
+        let rest = self.received.split_off(end + 4 + length);
+        let whole = std::mem::replace(&mut self.received, rest);
+        answer.body = String::from_utf8(whole[end + 4..].to_vec()).unwrap();
+        answer
+    }
+
+    fn more(&mut self) {
+        let mut bytes = [0; 16 * 1024];
+        let n = self.stream.read(&mut bytes).unwrap();
+        let so_far = String::from_utf8_lossy(&self.received);
+        assert!(n > 0, "closed in the middle of an answer, after {so_far:?}");
+        self.received.extend_from_slice(&bytes[..n]);
+    }
+
+    /// Waits for the end of the connection; nothing more may come before it.
+    pub(crate) fn end(&mut self) -> End {
+        assert!(self.received.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.received));
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(0) => End::Closed,
+            Ok(_) => panic!("more came: {byte:?}"),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => End::Reset,
+            Err(error) => panic!("no end: {error}"),
+        }
+    }
+
+    /// Whether the other side has ended the connection or said something; asks and does not wait.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+}
+
+impl Answer {
+    /// A header's value, or nothing.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+    }
+
+    /// The access token in it.
+    pub(crate) fn token(&self) -> String {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()["access_token"].as_str().unwrap().to_owned()
+    }
+
+    /// The code of a refusal.
+    pub(crate) fn code(&self) -> &str {
+        let code = self.body.split_once("(code: ").and_then(|(_, rest)| rest.split_once(';'));
+        code.map_or("", |(code, _)| code)
+    }
+
+    /// Status and code, to compare at once.
+    pub(crate) fn refusal(&self) -> (u16, &str) {
+        (self.status, self.code())
+    }
+}

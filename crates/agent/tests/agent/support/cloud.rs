@@ -1,0 +1,106 @@
+//! The emulated cloud in this process, and the Kubernetes tokens that it takes.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use seawall_core::Clock;
+use seawall_emulator::google::{self, Endpoint, Impersonation, Options, Provider, Running};
+use seawall_emulator::keys::{Algorithm, SigningKey};
+use seawall_emulator::kubernetes::{Issuer, Workload};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::world::Pod;
+
+pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
+pub(crate) const AUDIENCE: &str = "seawall-emulator.svc.id.goog";
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// A running emulator. One thread of its own; it ends with the value.
+pub(crate) struct Cloud {
+    running: Option<Running>,
+    issuer: Issuer,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cloud {
+    /// One in which each of these pods may become its own account and nobody else's.
+    pub(crate) fn start(pods: &[Pod]) -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), pods)
+    }
+
+    /// The same, at an address.
+    pub(crate) fn start_at(listen: SocketAddr, pods: &[Pod]) -> Self {
+        let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
+        let provider = Provider {
+            name: PROVIDER.into(),
+            issuer: ISSUER.into(),
+            keys: issuer.key_set().unwrap(),
+            audiences: [AUDIENCE.to_owned()].into(),
+        };
+        let own = pods.iter().filter_map(|pod| Some((pod.namespace, pod.account, pod.email?)));
+        let options = Options {
+            listen,
+            providers: vec![provider],
+            impersonation: Impersonation::only(own),
+            identity_key: Some(identity_key()),
+            ..Options::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let running = runtime.block_on(google::start(options, Clock::system())).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let _ = runtime.block_on(stopped);
+        });
+        Self { running: Some(running), issuer, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// A Kubernetes token of this pod, valid for an hour.
+    pub(crate) fn kubernetes_token(&self, pod: &Pod) -> String {
+        let workload =
+            Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
+        let hour = Duration::from_secs(3600);
+        let token = self.issuer.mint(&workload, &[AUDIENCE], hour, Clock::system().wall()).unwrap();
+        token.expose().clone()
+    }
+
+    /// Calls that arrived so far at the exchange and at both kinds of impersonation.
+    pub(crate) fn calls(&self) -> [u64; 3] {
+        [Endpoint::Exchange, Endpoint::AccessToken, Endpoint::IdToken].map(|at| self.counts(at).calls)
+    }
+
+    /// The claims of an identity token that this cloud signed for `audience`; a panic for any other.
+    pub(crate) fn identity(&self, token: &str, audience: &str) -> Value {
+        let jwk = serde_json::from_value(identity_key().jwk()).unwrap();
+        let key = jsonwebtoken::DecodingKey::from_jwk(&jwk).unwrap();
+        let mut rules = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::RS256);
+        rules.set_audience(&[audience]);
+        jsonwebtoken::decode(token, &key, &rules).unwrap().claims
+    }
+}
+
+impl std::ops::Deref for Cloud {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.running.as_ref().expect("runs until it is dropped")
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        drop(self.stop.take());
+        // A panic of the emulator shows in the test's own output.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// One RSA key for all tests: making one takes tenths of a second.
+fn identity_key() -> Arc<SigningKey> {
+    static KEY: OnceLock<Arc<SigningKey>> = OnceLock::new();
+    KEY.get_or_init(|| Arc::new(SigningKey::generate(Algorithm::Rs256).unwrap())).clone()
+}

@@ -1,0 +1,49 @@
+//! A cloud on loopback, an agent as a process, and the waiting between them.
+//!
+//! Source addresses 127.0.0.x stand for pods. Everything a test starts ends with it, in a panic too. No test sleeps to
+//! be right: [`until`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
+
+pub(crate) mod client;
+pub(crate) mod cloud;
+pub(crate) mod namespace;
+pub(crate) mod process;
+pub(crate) mod world;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use seawall_core::Clock;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks again until `probe` gives something.
+pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let clock = Clock::system();
+    let deadline = clock.now() + PATIENCE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(clock.now() < deadline, "waited {PATIENCE:?} in vain for: {what}");
+        pause();
+    }
+}
+
+/// Looks again until `probe` says yes.
+pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
+    until(what, || probe().then_some(()));
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the pause between two looks; nothing is concluded from its length"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// The pod address 127.0.0.`last`.
+pub(crate) const fn ip(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, last)
+}

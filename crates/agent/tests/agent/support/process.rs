@@ -1,0 +1,156 @@
+//! The agent as a process: started, read, signalled, and never left behind.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::until;
+
+/// A running agent. Dropping it kills it, and fails the test if the agent ever panicked.
+pub(crate) struct Agent {
+    child: Child,
+    log: Arc<Log>,
+    reader: Option<JoinHandle<()>>,
+    pub(crate) listeners: Vec<SocketAddr>,
+    pub(crate) admin: SocketAddr,
+}
+
+/// What the agent wrote so far, and whether that is enough.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    is_enough: AtomicBool,
+}
+
+/// The agent's program with these arguments.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall-agent"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+impl Agent {
+    /// Starts it and returns when it serves.
+    pub(crate) fn start(config: &Path) -> Self {
+        let mut child = command(&["--config", config.to_str().unwrap()]);
+        Self::serving(child.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Takes over a process that is the agent, or becomes it.
+    pub(crate) fn serving(mut child: Child) -> Self {
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().unwrap();
+        let reader = std::thread::spawn({
+            let log = log.clone();
+            move || collect(stderr, &log)
+        });
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut agent = Self { child, log, reader: Some(reader), listeners: Vec::new(), admin: nowhere };
+        let line = until("the agent to serve", || {
+            assert!(agent.child.try_wait().unwrap().is_none(), "it ended: {}", agent.log());
+            agent.lines("serving").pop()
+        });
+        agent.admin = line["fields"]["admin"].as_str().unwrap().parse().unwrap();
+        let listeners = line["fields"]["listeners"].as_str().unwrap().trim_matches(['[', ']']).split(", ");
+        agent.listeners = listeners.map(|address| address.parse().unwrap()).collect();
+        agent
+    }
+
+    /// The first listener.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listeners[0]
+    }
+
+    /// Everything it wrote so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lines.lock().unwrap().join("\n")
+    }
+
+    /// The log lines with this message.
+    pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
+        let log = self.log.lines.lock().unwrap();
+        let lines = log.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["fields"]["message"] == message).collect()
+    }
+
+    /// Closes the reading end of its log after the next line, which `make_it_write` brings about.
+    pub(crate) fn stop_reading(&mut self, make_it_write: impl FnOnce()) {
+        self.log.is_enough.store(true, Ordering::Relaxed);
+        make_it_write();
+        self.reader.take().unwrap().join().unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        until("the agent to end", || self.child.try_wait().unwrap())
+    }
+
+    /// SIGTERM, and the exit that must follow.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// Resident memory, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(self.proc("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// The name and the `status` of each of its threads.
+    pub(crate) fn threads(&self) -> Vec<(String, String)> {
+        let tasks = std::fs::read_dir(self.proc("task")).unwrap();
+        // A thread may end between being listed and being read.
+        let read = |task: PathBuf| Some((read(&task.join("comm"))?, read(&task.join("status"))?));
+        tasks.filter_map(|task| read(task.unwrap().path())).collect()
+    }
+
+    fn proc(&self, name: &str) -> PathBuf {
+        format!("/proc/{}/{name}", self.child.id()).into()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = self.reader.take().map(JoinHandle::join);
+        let log = self.log.lines.lock().map(|lines| lines.join("\n")).unwrap_or_default();
+        if std::thread::panicking() {
+            eprintln!("the agent's log:\n{log}");
+        } else {
+            assert!(!log.contains("panicked at"), "the agent panicked: {log}");
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+fn collect(stderr: ChildStderr, log: &Log) {
+    // Until the process ends; then what it wrote last has been read, too.
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        log.lines.lock().unwrap().push(line);
+        if log.is_enough.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
