@@ -357,8 +357,11 @@ mod tests {
         for log in [log("response", &a), log("response", &b), log("lag", &a)] {
             assert!(is_log(&log));
             add_log(&mut &log[..], &mut sums).unwrap();
-            read(&mut &log[..], |logged| Ok(assert!((logged.start - 1_735_787_046.75).abs() < 1e-9)))
-                .unwrap();
+            let late = |logged: Logged| {
+                assert!((logged.start - 1_735_787_046.75).abs() < 1e-9, "{}", logged.start);
+                Ok(())
+            };
+            read(&mut &log[..], late).unwrap();
         }
         assert_eq!(sums.iter().map(|(tag, _)| tag.as_str()).collect::<Vec<_>>(), ["response", "lag"]);
         assert_eq!(sums[0].1.buckets().collect::<Vec<_>>(), counts(&both));
