@@ -45,8 +45,8 @@ impl Announcements {
     }
 }
 
-/// The speaker's end.
-#[derive(Debug)]
+/// The speaker's end. The listeners' streams end with its last clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Announcer(broadcast::Sender<Announcement>);
 
 impl Announcer {

@@ -23,6 +23,14 @@ use crate::StartError;
 use crate::config::{Access, Patience};
 use crate::failure::Failure;
 
+/// Whom to ask, and how patiently. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) patience: Patience,
+}
+
 /// A client whose every call has a limit. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Client {

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The node whose pods are served, as `spec.nodeName` names it.
-    pub node: String,
+    pub node: NodeName,
     /// How to reach the API server.
     pub access: Access,
     /// The key of the taint to take off the node once the agent is ready; `None` leaves the node alone and needs no
@@ -17,6 +17,27 @@ pub struct Config {
     pub token_lifetime: Duration,
     /// How long to wait for what.
     pub patience: Patience,
+}
+
+/// A node's name. Checked, because it becomes part of a selector: an empty one would select the pods that no node has,
+/// and a comma would begin another condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeName(String);
+
+impl NodeName {
+    /// A DNS subdomain (RFC 1123) of at most 253 characters, as the API server demands of nodes; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_good = |label: &str| {
+            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
+        };
+        (text.len() <= 253 && text.split('.').all(is_good)).then(|| Self(text.to_owned()))
+    }
+
+    /// As the API server writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Where the API server's address, CA and the agent's own credentials come from.
@@ -65,13 +86,30 @@ impl Default for Patience {
 
 impl Config {
     /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for.
-    pub fn for_node(node: impl Into<String>) -> Self {
+    pub fn for_node(node: NodeName) -> Self {
         Self {
-            node: node.into(),
+            node,
             access: Access::InCluster,
             taint: None,
             token_lifetime: Duration::from_secs(3600),
             patience: Patience::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_name_cannot_change_the_selector() {
+        for good in ["node1", "ip-10-0-0-1.eu-west-1.compute.internal", "1"] {
+            assert_eq!(NodeName::parse(good).unwrap().as_str(), good);
+        }
+        for wrong in
+            ["", "a,spec.nodeName!=a", "a=b", "a b", "A", "-a", "a-", "a..b", "a.", "ä", &"a".repeat(254)]
+        {
+            assert_eq!(NodeName::parse(wrong), None, "{wrong}");
         }
     }
 }

@@ -15,9 +15,9 @@ use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use crate::client::Link;
 use crate::failure::Failure;
 use crate::index::PodRecord;
-use crate::watch::Link;
 
 /// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

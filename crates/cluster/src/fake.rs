@@ -7,9 +7,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
-use crate::client::Client;
+use crate::client::{Client, Link};
 use crate::config::Patience;
-use crate::watch::Link;
 
 /// A call that waits. Dropping it breaks the connection.
 #[derive(Debug)]

@@ -10,13 +10,20 @@
 //! - A pod in a terminal phase is gone. The kubelet reports Succeeded or Failed after the last container ended, so
 //!   nobody can be calling, and the address is free for the next pod before the object disappears.
 //! - A pod that is being deleted **keeps** its identity until it is gone, because graceful shutdown needs credentials
-//!   (flushing to a bucket is the usual case). The kubelet frees the address before the API server knows; if the next
-//!   pod gets it in that moment, both claim it and both are refused until the old one has left: seconds of 503, never
-//!   the old pod's credentials for the new pod once that pod is known.
+//!   (flushing to a bucket is the usual case). But the kubelet frees its address before the API server knows, and reports
+//!   the next pod's address up to a second after that pod started. So while any pod of the node has no address yet, it
+//!   may be the one that has this one, and the dying pod's address names nobody: a second of 503 while a pod starts, on
+//!   new connections of a pod that shuts down, instead of the old pod's credentials for the new pod.
 //! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
 //!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
-//!   not answer for its address for ever.
+//!   not answer for its address for ever. A node's clock that runs ahead by more than the leeway cuts graceful shutdown
+//!   short, and nothing else.
 //! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
+//!
+//! **What is left, and only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
+//! milliseconds before its status says so, and for as long as the API server is away. If the network plugin gives that very
+//! address to the next pod at once, which plugins avoid (host-local goes round its range, the AWS plugin waits 30 s)
+//! and exhausted ranges force, that pod is taken for the old one until the status arrives.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -56,10 +63,6 @@ impl PodRecord {
         &self.pod.service_account.namespace
     }
 
-    fn claims(&self) -> &[IpAddr] {
-        if self.host_network { &[] } else { &self.addresses }
-    }
-
     fn tells_the_same_as(&self, other: &Self) -> bool {
         self.pod == other.pod
             && self.addresses == other.addresses
@@ -75,8 +78,8 @@ pub enum NoPod {
     /// No live pod of this node has it, or the pod has no identity. It may be one that is not known *yet*.
     #[error("no pod of this node has this address")]
     Absent,
-    /// More than one live pod has it.
-    #[error("more than one pod of this node has this address")]
+    /// More than one live pod has it, or may have it.
+    #[error("more than one pod of this node may have this address")]
     Ambiguous,
 }
 
@@ -161,8 +164,10 @@ pub(crate) struct Index {
 #[derive(Debug)]
 struct Entry {
     occupant: Occupant,
-    /// When the deletion time, with leeway, has passed.
+    /// When the deletion time, with leeway, has passed. None while nobody asked for the deletion.
     ends: Option<SystemTime>,
+    /// Whether it is to get an address of its own and none was reported.
+    awaits_address: bool,
 }
 
 #[derive(Debug)]
@@ -204,6 +209,8 @@ impl Index {
             return;
         }
         let addresses = pod.status.addresses().into_boxed_slice();
+        let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
+        let awaits_address = addresses.is_empty() && !pod.spec.host_network && ends.is_none();
         let occupant = if pod.spec.service_account_name.is_empty() {
             Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
@@ -213,8 +220,7 @@ impl Index {
             Occupant::Pod(record) => record.pod.uid.0.clone(),
             Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
-        let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
-        self.pods.insert(uid, Entry { occupant, ends });
+        self.pods.insert(uid, Entry { occupant, ends, awaits_address });
     }
 
     /// A pod is gone.
@@ -321,15 +327,15 @@ impl Index {
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
         self.version += 1;
         let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
+        let somebody_has_no_address_yet =
+            self.pods.values().any(|entry| entry.is_live(now) && entry.awaits_address);
         for (uid, entry) in self.pods.iter().filter(|(_, entry)| entry.is_live(now)) {
-            match &entry.occupant {
-                Occupant::Pod(record) => {
-                    snapshot.by_uid.insert(uid.clone(), record.clone());
-                    record.claims().iter().for_each(|ip| snapshot.claim(*ip, Claim::One(record.clone())));
-                }
-                Occupant::Nameless(claims) => {
-                    claims.iter().for_each(|ip| snapshot.claim(*ip, Claim::Nameless));
-                }
+            let shared = entry.ends.is_some() && somebody_has_no_address_yet;
+            if let Some(record) = entry.record() {
+                snapshot.by_uid.insert(uid.clone(), record.clone());
+            }
+            for address in entry.claims() {
+                snapshot.claim(*address, if shared { Claim::Many } else { entry.claim() });
             }
         }
         self.forget_unused_accounts();
@@ -354,6 +360,19 @@ impl Entry {
             Occupant::Pod(record) => Some(record),
             Occupant::Nameless(_) => None,
         }
+    }
+
+    /// The addresses that it has to itself, as far as it knows.
+    fn claims(&self) -> &[IpAddr] {
+        match &self.occupant {
+            Occupant::Pod(record) if record.host_network => &[],
+            Occupant::Pod(record) => &record.addresses,
+            Occupant::Nameless(claims) => claims,
+        }
+    }
+
+    fn claim(&self) -> Claim {
+        self.record().map_or(Claim::Nameless, |record| Claim::One(record.clone()))
     }
 
     fn is_live(&self, now: SystemTime) -> bool {

@@ -40,16 +40,16 @@ use tokio::task::JoinSet;
 
 pub use account::Account;
 pub use announce::{Announcement, Announcements};
-pub use config::{Access, Config, Patience};
+pub use config::{Access, Config, NodeName, Patience};
 pub use events::{Complaint, Reporter};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
 
 use announce::Announcer;
-use client::Client;
+use client::{Client, Link};
 use pulse::Pulse;
 use token_request::PodTokens;
-use watch::{Link, Source, Start, Watch};
+use watch::{Source, Start, Watch};
 use writer::{Update, Writer};
 
 /// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
@@ -76,9 +76,10 @@ impl StartError {
 #[derive(Debug)]
 pub struct Cluster {
     pods: Pods,
+    announcer: Announcer,
     reporter: Reporter,
     link: Link,
-    node: String,
+    node: NodeName,
     taint: Option<String>,
     token_lifetime: Duration,
     /// Aborts what it holds when it is dropped.
@@ -95,8 +96,9 @@ impl Cluster {
         let client = Client::new(&config.access, &config.patience, clock.clone()).await?;
         let link = Link { client, clock, patience: config.patience };
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link.clone(), shared.clone());
-        let (reporter, poster) = Reporter::new(link.clone(), config.node.clone());
+        let announcer = Announcer::new();
+        let (writer, updates) = Writer::new(link.clone(), shared.clone(), announcer.clone());
+        let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(writer.run());
         tasks.spawn(poster);
@@ -104,6 +106,7 @@ impl Cluster {
         tasks.spawn(watch_accounts(&link, &shared, updates).run());
         Ok(Self {
             pods: Pods { shared, clock: link.clock.clone() },
+            announcer,
             reporter,
             link,
             node: config.node,
@@ -120,7 +123,7 @@ impl Cluster {
 
     /// Changes from now on. Read a snapshot after this call and not before, and nothing is missed.
     pub fn announcements(&self) -> Announcements {
-        self.pods.shared.announcer.listen()
+        self.announcer.listen()
     }
 
     /// A handle that gives this pod's tokens and no other's. All handles of a pod share what has been asked for.
@@ -147,7 +150,7 @@ impl Cluster {
     /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
     pub async fn open_node(&self) {
         if let Some(taint) = &self.taint {
-            node::open(&self.link, &self.node, taint).await;
+            node::open(&self.link, self.node.as_str(), taint).await;
         }
     }
 }
@@ -184,7 +187,6 @@ impl Pods {
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
     versions: version::Sender<u64>,
-    announcer: Announcer,
     pods: Arc<Pulse>,
     accounts: Arc<Pulse>,
 }
@@ -194,31 +196,22 @@ impl Shared {
         Self {
             snapshot: ArcSwap::default(),
             versions: version::Sender::new(0),
-            announcer: Announcer::new(),
             pods: Arc::new(Pulse::new("pods")),
             accounts: Arc::new(Pulse::new("serviceaccounts")),
         }
-    }
-
-    /// The pointer first, so that whoever is woken by the version or an announcement sees at least this.
-    fn publish(&self, snapshot: Snapshot) {
-        let new = Arc::new(snapshot);
-        let old = self.snapshot.swap(new.clone());
-        self.versions.send_replace(new.version());
-        self.announcer.announce(&old, &new);
     }
 }
 
 /// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
 fn watch_pods(
-    node: &str,
+    node: &NodeName,
     link: &Link,
     shared: &Shared,
     updates: mpsc::Sender<Update>,
 ) -> Watch<object::PodObject, Update> {
     let source = Source {
         path: "/api/v1/pods",
-        fields: Some(format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed")),
+        fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
         metadata_only: false,
         start: Start::List,
     };

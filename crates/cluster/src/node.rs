@@ -10,8 +10,8 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use crate::client::Link;
 use crate::failure::{Failure, Pauses};
-use crate::watch::Link;
 
 #[derive(Debug, Deserialize)]
 struct Node {

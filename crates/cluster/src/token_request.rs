@@ -16,8 +16,8 @@ use seawall_core::{Moment, Pod, Secret};
 use serde::Deserialize;
 use tracing::warn;
 
+use crate::client::Link;
 use crate::failure::{Failure, Pauses};
-use crate::watch::Link;
 
 /// Why no token could be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

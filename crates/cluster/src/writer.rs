@@ -14,10 +14,12 @@ use tracing::{debug, info};
 
 use crate::Shared;
 use crate::account::Account;
+use crate::announce::Announcer;
+use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
 use crate::object::{AccountObject, PodObject};
-use crate::watch::{Change, Link};
+use crate::watch::Change;
 
 /// What the writer is told.
 #[derive(Debug)]
@@ -40,6 +42,7 @@ pub(crate) struct Writer {
     index: Index,
     link: Link,
     shared: Arc<Shared>,
+    announcer: Announcer,
     updates: mpsc::Receiver<Update>,
     answers: mpsc::Sender<Update>,
     readers: JoinSet<()>,
@@ -47,12 +50,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(link: Link, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
+    pub(crate) fn new(link: Link, shared: Arc<Shared>, announcer: Announcer) -> (Self, mpsc::Sender<Update>) {
         let (sender, updates) = mpsc::channel(QUEUE);
         let writer = Self {
             index: Index::default(),
             link,
             shared,
+            announcer,
             updates,
             answers: sender.clone(),
             readers: JoinSet::new(),
@@ -97,8 +101,11 @@ impl Writer {
     }
 
     fn publish(&mut self) {
-        let snapshot = self.index.snapshot(self.link.clock.wall());
-        self.shared.publish(snapshot);
+        let new = Arc::new(self.index.snapshot(self.link.clock.wall()));
+        // The pointer first, so that whoever is woken by the version or an announcement sees at least this.
+        let old = self.shared.snapshot.swap(new.clone());
+        self.shared.versions.send_replace(new.version());
+        self.announcer.announce(&old, &new);
     }
 
     fn read_accounts(&mut self) {
@@ -156,10 +163,16 @@ mod tests {
 
     /// A writer at work, what it is told, what it asks for, and its clock.
     fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        writer_with(&Announcer::new())
+    }
+
+    fn writer_with(
+        announcer: &Announcer,
+    ) -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link, shared.clone());
+        let (writer, updates) = Writer::new(link, shared.clone(), announcer.clone());
         tokio::spawn(writer.run());
         (Pods { shared, clock }, updates, asked, hand)
     }
@@ -233,8 +246,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_listener_is_told_that_it_missed_something() {
-        let (pods, updates, _asked, _hand) = writer();
-        let mut slow = pods.shared.announcer.listen();
+        let announcer = Announcer::new();
+        let (pods, updates, _asked, _hand) = writer_with(&announcer);
+        let mut slow = announcer.listen();
         for i in 0..2000 {
             updates.send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).await.unwrap();
         }

@@ -134,7 +134,10 @@ impl Model {
             !told.host_network && own.into_iter().any(|own| own == address.to_canonical())
         };
         let claimants: Vec<&Told> = self.live().filter(has).collect();
+        let starting =
+            |told: &Told| !told.host_network && told.addresses.is_empty() && told.deletion.is_none();
         match claimants[..] {
+            [one] if one.deletion.is_some() && self.live().any(starting) => Err(NoPod::Ambiguous),
             [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
             [] | [_] => Err(NoPod::Absent),
             _ => Err(NoPod::Ambiguous),
@@ -382,6 +385,19 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     // Nor does it come back with a late event.
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     assert!(index.snapshot(at(end)).pod_at(address).is_err());
+}
+
+#[test]
+fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    index.applied(&object(&running(2, &[])));
+    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(NoPod::Ambiguous)));
+    // It got another one.
+    index.applied(&object(&running(2, &[1])));
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
 }
 
 #[test]

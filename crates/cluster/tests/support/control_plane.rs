@@ -157,6 +157,15 @@ impl ControlPlane {
         path
     }
 
+    /// The files of a pod's ServiceAccount, where every pod finds them. `scripts/cluster-test` made that place private.
+    pub(crate) fn give_pod_files(&self, token: &str) {
+        let folder = Path::new("/var/run/secrets/kubernetes.io/serviceaccount");
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("token"), token).unwrap();
+        fs::write(folder.join("namespace"), "seawall").unwrap();
+        fs::copy(self.certificate(), folder.join("ca.crt")).unwrap();
+    }
+
     fn kubeconfig_text(&self, token: &str, port: u16) -> String {
         serde_json::json!({
             "apiVersion": "v1",

@@ -7,7 +7,9 @@ mod proxy;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_cluster::{Access, Announcement, Announcements, Cluster, Config, PodRecord, Pods, Snapshot};
+use seawall_cluster::{
+    Access, Announcement, Announcements, Cluster, Config, NodeName, PodRecord, Pods, Snapshot,
+};
 use seawall_core::Clock;
 use serde_json::json;
 use tokio::time::timeout;
@@ -74,7 +76,7 @@ pub(crate) async fn cluster_at(
     port: u16,
     change: impl FnOnce(&mut Config),
 ) -> Cluster {
-    let mut config = Config::for_node(NODE);
+    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
     config.access = Access::Kubeconfig(plane.kubeconfig(token, port));
     change(&mut config);
     Cluster::start(config, Clock::system()).await.unwrap()
