@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use seawall_broker::{Credential, Fault, Holder, Unavailable};
 use seawall_cloud::Refusal;
@@ -150,24 +151,36 @@ impl LongPolls {
         let route = Route::of(want.as_ref());
         let outcome = async move {
             let _place = place;
-            let first = match holder.lease(want.as_ref()).await {
-                Ok(lease) => lease,
-                Err(unavailable) => return Outcome::Refused(refusal(&unavailable)),
-            };
-            let mut changes = holder.changes(want.as_ref());
-            let known = seen.is_none_or(|seen| tag(&first).matches(&seen));
-            if known {
-                let over = async {
-                    tokio::select! { () = changes.changed() => {}, () = stop.begun() => {} }
-                };
-                let _ = tokio::time::timeout(timeout, over).await;
+            match next_lease(&holder, want.as_ref(), seen.as_deref(), timeout, &mut stop).await {
+                Ok(lease) => {
+                    let tag = tag(&lease);
+                    issued(&want, alt, lease, Some(tag))
+                }
+                Err(unavailable) => Outcome::Refused(refusal(&unavailable)),
             }
-            let lease = holder.lease(want.as_ref()).await.unwrap_or(first);
-            let tag = tag(&lease);
-            issued(&want, alt, lease, Some(tag))
         };
         Later { route, is_poll: true, outcome: Box::pin(outcome) }
     }
+}
+
+/// Waits for another lease than the one whose tag was seen. The lease is looked up again after the wait, and not kept over
+/// it: while the cloud is down it may have expired meanwhile.
+async fn next_lease(
+    holder: &Holder,
+    want: WantRef<'_>,
+    seen: Option<&str>,
+    timeout: Duration,
+    stop: &mut Stop,
+) -> Result<Arc<Lease<Credential>>, Unavailable> {
+    let first = holder.lease(want).await?;
+    let mut changes = holder.changes(want);
+    if seen.is_none_or(|seen| tag(&first).matches(seen)) {
+        let over = async {
+            tokio::select! { () = changes.changed() => {}, () = stop.begun() => {} }
+        };
+        let _ = tokio::time::timeout(timeout, over).await;
+    }
+    holder.lease(want).await
 }
 
 /// A credential that nobody holds yet.
