@@ -132,6 +132,8 @@ fn what_else_gives_the_node_away_is_concealed() {
         "instance/attributes/shutdown-script",
         "instance/attributes/windows-startup-script-ps1",
         "instance/attributes/windows-keys",
+        // As 0.1 calls the keys of those who may log in.
+        "instance/authorized-keys",
         "instance/attributes/sysprep-specialize-script-cmd",
         "instance/attributes/k8s-node-setup-psm1",
         "instance/gce-workload-certificates/workload-identities",

@@ -152,7 +152,8 @@ impl Place {
 /// client library reads them: bootstrap and kubelet configuration, cloud-init data, scripts (which carry secrets as
 /// often as not), who may log in, and the keys of the *machine's* workload certificates. What pods do read passes:
 /// `cluster-name`, `cluster-location`, `cluster-uid`, `kube-labels`, a user's own keys.
-const CONCEALED_NAMES: [&str; 10] = [
+const CONCEALED_NAMES: [&str; 11] = [
+    "authorizedkeys",
     "configuresh",
     "credentials",
     "gceworkloadcertificates",
