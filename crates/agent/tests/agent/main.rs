@@ -5,8 +5,14 @@
 
 mod support;
 
+mod admin;
 mod bad_input;
+mod conceal;
+mod configuration;
 mod connections;
 mod identity;
 mod libraries;
 mod lifecycle;
+mod long_polls;
+mod scale;
+mod upstream;

@@ -134,7 +134,8 @@ impl Drop for Agent {
         let _ = self.reader.take().map(JoinHandle::join);
         let log = self.log.lines.lock().map(|lines| lines.join("\n")).unwrap_or_default();
         if std::thread::panicking() {
-            eprintln!("the agent's log:\n{log}");
+            let last: Vec<_> = log.lines().rev().take(30).collect();
+            eprintln!("the agent's last lines, the last one first:\n{}", last.join("\n"));
         } else {
             assert!(!log.contains("panicked at"), "the agent panicked: {log}");
         }

@@ -1,0 +1,108 @@
+//! Mistakes of the operator: named all at once, before anything is served.
+
+use std::net::TcpListener;
+use std::process::Output;
+
+use crate::support::process::run;
+use crate::support::world::{CART, Files, Plan};
+
+/// Five mistakes in five places.
+fn five_mistakes(upstream: &str) -> String {
+    let right = Plan::federate().limits("connections: 0, headTimeout: soon").yaml(upstream.parse().unwrap());
+    right
+        .replace("projectId: seawall-emulator", "projectId: \"no project\"")
+        .replace("listen: [\"127.0.0.1:0\"]", "listen: [here]")
+        .replace("threads: auto", "thread: 1")
+}
+
+const PLACES: [&str; 5] =
+    ["federate.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "thread"];
+
+fn complaint(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn files(yaml: &str) -> Files {
+    let files = Files::new(&Plan::federate(), "127.0.0.1:1".parse().unwrap());
+    files.write("agent.yaml", yaml);
+    files
+}
+
+#[test]
+fn five_mistakes_are_named_at_once_by_check_and_at_the_start() {
+    let files = files(&five_mistakes("127.0.0.1:1"));
+    let config = files.config();
+    let config = config.to_str().unwrap();
+    for args in [&["check", "--config", config][..], &["--config", config]] {
+        let complaint = complaint(&run(args));
+        assert!(complaint.contains("5 mistake(s)"), "{complaint}");
+        for place in PLACES {
+            assert!(complaint.contains(place), "{place} in {complaint}");
+        }
+    }
+}
+
+#[test]
+fn what_check_prints_is_a_configuration_of_the_same_effect() {
+    let files = files(&Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));
+    let check = || run(&["check", "--config", files.config().to_str().unwrap()]);
+    let first = check();
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    files.write("agent.yaml", std::str::from_utf8(&first.stdout).unwrap());
+    assert_eq!(check().stdout, first.stdout);
+}
+
+#[test]
+fn the_documented_default_needs_only_its_identity_file() {
+    let default = run(&["config-default"]);
+    let files = files(std::str::from_utf8(&default.stdout).unwrap());
+    let check = run(&["check", "--config", files.config().to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(0), "{check:?}");
+}
+
+#[test]
+fn an_identity_file_that_cannot_be_used_stops_check_and_start() {
+    let files = files(&Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));
+    let twice = Plan { pods: vec![CART, CART], ..Plan::federate() }.pods_yaml();
+    let both = |what: &str| {
+        let config = files.config();
+        let config = config.to_str().unwrap();
+        for args in [&["check", "--config", config][..], &["--config", config]] {
+            let complaint = complaint(&run(args));
+            assert!(complaint.contains("pods.yaml") && complaint.contains(what), "{what} in {complaint}");
+        }
+    };
+    files.write("pods.yaml", &twice);
+    both("pods[1].address");
+    files.write("pods.yaml", "pods: [");
+    both("mistake");
+    std::fs::remove_file(files.path("pods.yaml")).unwrap();
+    both("No such file");
+    std::fs::create_dir(files.path("pods.yaml")).unwrap();
+    both("cannot read");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    for which in ["listen: [\"127.0.0.1:0\"]", "admin: \"127.0.0.1:0\""] {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let yaml = Plan::federate().yaml("127.0.0.1:1".parse().unwrap());
+        let files = files(&yaml.replace(which, &which.replace("127.0.0.1:0", &address)));
+        let complaint = complaint(&run(&["--config", files.config().to_str().unwrap()]));
+        assert!(complaint.contains(&address) && complaint.contains("in use"), "{complaint}");
+    }
+}
+
+#[test]
+fn usage_that_makes_no_sense_is_answered_with_the_usage() {
+    for args in [&["serve"][..], &["--config"], &["check", "--verbose"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("Usage:"), "{output:?}");
+    }
+    let missing = complaint(&run(&["check", "--config", "/nowhere/agent.yaml"]));
+    assert!(missing.contains("/nowhere/agent.yaml"), "{missing}");
+}
