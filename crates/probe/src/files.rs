@@ -1,0 +1,99 @@
+//! Where texts come from, and why one did not come: the only place in this crate that opens a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// More than any file of `/proc` that is read here has on the largest machines; a bound, so that a file that is not what
+/// it seems cannot fill our memory.
+const LONGEST_TEXT: u64 = 4 << 20;
+
+/// Most names that a directory may have.
+const MOST_NAMES: usize = 16_384;
+
+/// A machine's files: the real ones, or those of a test.
+pub trait Files {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// The system's reason.
+    fn read(&self, path: &str) -> io::Result<String>;
+
+    /// The names in a directory, in no order.
+    ///
+    /// # Errors
+    /// The system's reason.
+    fn names(&self, path: &str) -> io::Result<Vec<String>>;
+
+    /// The size of a file, as `stat` has it.
+    ///
+    /// # Errors
+    /// The system's reason.
+    fn size(&self, path: &str) -> io::Result<u64>;
+}
+
+/// The machine that this program runs on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct System;
+
+impl Files for System {
+    fn read(&self, path: &str) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LONGEST_TEXT).read_to_end(&mut bytes)?;
+        // Names of threads and mount points may hold any byte; no figure does.
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    fn names(&self, path: &str) -> io::Result<Vec<String>> {
+        let names = std::fs::read_dir(path)?.take(MOST_NAMES);
+        names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn size(&self, path: &str) -> io::Result<u64> {
+        Ok(Path::new(path).metadata()?.len())
+    }
+}
+
+/// A value, or why there is none.
+pub type Reading<T> = Result<T, Unread>;
+
+/// Why something is not known. [`fmt::Display`] continues the sentence "could not be tested: ...".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unread {
+    /// The file is not there: another kernel, a feature that is off, or a sandbox.
+    Missing(String),
+    /// The system refuses it.
+    Refused(String, ErrorKind),
+    /// It is not in the expected form.
+    Malformed(String),
+    /// There is nothing of the kind here; the reason.
+    Absent(&'static str),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(path) => write!(f, "{path} does not exist here"),
+            Self::Refused(path, kind) => write!(f, "{path} cannot be read: {kind}"),
+            Self::Malformed(path) => write!(f, "{path} is not in the form that is known"),
+            Self::Absent(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Unread {
+    pub(crate) fn new(path: &str, error: &io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::NotFound => Self::Missing(path.to_owned()),
+            kind => Self::Refused(path.to_owned(), kind),
+        }
+    }
+}
+
+/// Reads a file and makes a value of it.
+pub(crate) fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
+    let text = files.read(path).map_err(|error| Unread::new(path, &error))?;
+    parse(&text).ok_or_else(|| Unread::Malformed(path.to_owned()))
+}

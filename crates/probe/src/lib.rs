@@ -1,0 +1,21 @@
+//! Reads a machine and changes nothing: what the kernel says about CPU, memory, network and limits.
+//!
+//! Three layers. Parsers ([`cgroup`], [`proc`], [`net`]) are pure: text in, values out, nothing panics on any text.
+//! A [`Snapshot`] reads the files and keeps what each said, or why it could not be read ([`Unread`]). Judges
+//! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`Finding`]s.
+//!
+//! This crate knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
+//! said to be untested, never to be fine.
+
+pub mod cgroup;
+pub mod files;
+pub mod finding;
+pub mod generator;
+pub mod net;
+pub mod proc;
+pub mod snapshot;
+
+pub use files::{Files, Reading, System, Unread};
+pub use finding::{Finding, Verdict};
+pub use generator::{Run, Watch, between};
+pub use snapshot::Snapshot;
