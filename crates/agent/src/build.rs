@@ -43,6 +43,8 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     listen::make_room(config.limits.connections)?;
     let listeners = listen::bind(&config.listen, threads)?;
     let control = control_runtime()?;
+    // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
+    let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
     let admin_listener = control
         .block_on(tokio::net::TcpListener::bind(config.admin))
         .with_context(|| format!("cannot listen on {} (admin)", config.admin))?;
@@ -66,7 +68,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     drop(parts);
-    let ended = control.block_on(control_thread(admin, admin_listener, stopper, stop, all_gone));
+    let ended = control.block_on(control_thread(admin, admin_listener, signals, stopper, stop, all_gone));
     leave(control);
     ended?;
     for thread in traffic {
@@ -134,11 +136,11 @@ fn announce(config: &Config, listeners: &[SocketAddr], admin: SocketAddr, thread
 async fn control_thread(
     admin: Arc<Admin>,
     listener: tokio::net::TcpListener,
+    mut signals: Signals,
     stopper: Stopper,
     mut stop: Stop,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
-    let mut signals = Signals::new().context("cannot listen for signals")?;
     tokio::spawn(admin.serve(listener, stop.clone()));
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
