@@ -121,7 +121,7 @@ fn at_a_pods_cap_its_own_oldest_idle_connection_goes() {
 #[test]
 fn at_a_pods_cap_without_an_idle_connection_a_new_one_is_told_503() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
-    let _busy = [(); 2].map(|()| held(&world, world.client(&CART)));
+    let _busy = [(); 2].map(|()| world.held(&CART, &get(HELD)));
     let answer = world.ask(&CART, PROJECT_ID);
     assert_eq!(answer.refusal(), (503, "connections"), "{answer:?}");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
@@ -134,11 +134,11 @@ fn at_the_cap_of_all_the_oldest_idle_connection_of_anybody_goes() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 2, connectionsPerPod: 2"));
     let mut cart = world.client(&CART);
     cart.ask(&get(PROJECT_ID));
-    let pay = held(&world, world.client(&PAY));
+    let pay = world.held(&PAY, &get(HELD));
     assert_eq!(world.ask(&MALLORY, PROJECT_ID).status, 200);
     assert_eq!(cart.end(), End::Closed);
     // The other of the two is at work. With that and one more at work, nobody else gets in.
-    let _busy = held(&world, world.client(&MALLORY));
+    let _busy = world.held(&MALLORY, &get(HELD));
     assert_eq!(world.ask(&CART, PROJECT_ID).refusal(), (503, "connections"));
     assert!(pay.is_quiet());
 }
@@ -147,7 +147,7 @@ fn at_the_cap_of_all_the_oldest_idle_connection_of_anybody_goes() {
 #[test]
 fn a_refusal_at_the_cap_is_not_followed_by_a_reset() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 1"));
-    let _busy = held(&world, world.client(&CART));
+    let _busy = world.held(&CART, &get(HELD));
     // While the agent stands still the kernel takes connection and request, so that both are there when it accepts.
     world.agent.signal(Signal::STOP);
     let mut client = world.client(&CART);
@@ -170,6 +170,34 @@ fn strangers_are_capped_as_pods_are() {
     assert_eq!(strangers[3].ask(&get(PROJECT_ID)).status, 403);
 }
 
+#[test]
+fn what_breaks_off_leaves_nothing_behind() {
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m, idleTimeout: 1m"));
+    world.cloud.set_faults_on(
+        Endpoint::Exchange,
+        Faults { latency: Duration::from_millis(200), ..Faults::default() },
+    );
+    for bytes in [
+        "",
+        "GET / HT",
+        &get(PROJECT_ID),
+        &get(HELD),
+        &get(TOKEN),
+        "nonsense\r\n",
+        &get(PROJECT_ID).repeat(500),
+    ] {
+        for at_once in [true, false] {
+            let mut client = world.client(&CART);
+            client.send(bytes);
+            // With no time to linger the end is a reset, else it is in order, unless answers are unread.
+            socket2::SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
+        }
+    }
+    until_true("every connection to be over", || world.metric("seawall_connections_open") == 0.0);
+    assert_eq!(world.metric("seawall_long_polls_open"), 0.0);
+    assert_eq!(world.debug(&CART)["openConnections"], 0);
+}
+
 /// Over a cold credential it used to be taken for gone, and got no answer.
 #[test]
 fn a_client_that_only_ends_its_sending_side_is_answered() {
@@ -185,13 +213,4 @@ fn a_client_that_only_ends_its_sending_side_is_answered() {
         assert_eq!(client.answer().status, 200, "{target}");
         assert_eq!(client.end(), End::Closed);
     }
-}
-
-/// A connection whose request is under way for certain.
-fn held(world: &World, mut client: Client) -> Client {
-    let polls = || world.metric("seawall_long_polls_open");
-    let before = polls();
-    client.send(get(HELD));
-    until_true("the request to be held", || polls() > before);
-    client
 }

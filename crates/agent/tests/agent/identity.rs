@@ -1,6 +1,7 @@
 //! Every pod gets its own credentials, and nobody gets another's.
 
 use crate::support::client::{self, Client, get};
+use crate::support::seconds;
 use crate::support::world::{
     CART, DIRECT, MALLORY, PAY, PODS, PROJECT, PROJECT_ID, Plan, Pod, STRANGER, TOKEN, World, identity,
 };
@@ -105,7 +106,7 @@ fn no_answer_says_a_longer_life_than_the_token_has() {
     for _ in 0..2 {
         let answer = world.ask(&CART, TOKEN);
         let told = world.cloud.access_token(&answer.token()).unwrap();
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let now = seconds();
         let says = answer.json()["expires_in"].as_u64().unwrap();
         assert!(says <= told.exp - now, "says {says} s, has {} s", told.exp - now);
         assert!(says > 6 * 60, "above the floor: {says} s");

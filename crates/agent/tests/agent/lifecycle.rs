@@ -57,10 +57,19 @@ fn a_signal_drains_and_ends_in_order() {
     }
 }
 
+/// The handlers used to be installed after the agent had said that it serves.
+#[test]
+fn a_signal_that_comes_at_once_is_obeyed() {
+    let world = World::start(&Plan::federate());
+    for _ in 0..20 {
+        assert_eq!(Agent::start(&world.files.config()).stop().code(), Some(0));
+    }
+}
+
 #[test]
 fn what_does_not_finish_is_cut_within_the_grace_period() {
     let mut world = World::start(&Plan::federate().limits("headTimeout: 1m"));
-    // A head that never ends and a client that never reads: neither is idle.
+    // A head under way is not idle, and this one never ends.
     let mut head = world.client(&CART);
     head.send("GET / HT");
     until_true("the connection to be accepted", || world.metric("seawall_connections_open") >= 1.0);

@@ -6,7 +6,7 @@ use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::Endpoint;
 
-use crate::support::client::{Client, End, get};
+use crate::support::client::{End, get};
 use crate::support::until_true;
 use crate::support::world::{CART, PAY, Plan, TOKEN, World};
 
@@ -14,15 +14,6 @@ const ZONE: &str = "/computeMetadata/v1/instance/zone";
 
 fn wait(path: &str, rest: &str) -> String {
     get(&format!("{path}?wait_for_change=true{rest}"))
-}
-
-/// A request that is held for certain.
-fn held(world: &World, mut client: Client, request: &str) -> Client {
-    let polls = || world.metric("seawall_long_polls_open");
-    let before = polls();
-    client.send(request);
-    until_true("the request to be held", || polls() > before);
-    client
 }
 
 #[test]
@@ -90,7 +81,7 @@ fn at_its_timeout_it_does_not_return_a_token_that_has_expired_meanwhile() {
 #[test]
 fn a_client_that_hangs_up_frees_its_place() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
-    let gone = held(&world, world.client(&CART), &wait(ZONE, "&timeout_sec=300"));
+    let gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
     assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "long_polls"));
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
@@ -101,10 +92,10 @@ fn a_client_that_hangs_up_frees_its_place() {
 fn there_are_so_many_for_a_pod_and_so_many_for_all() {
     let world = World::start(&Plan::federate().limits("longPolls: 3, longPollsPerPod: 2"));
     let forever = wait(ZONE, "&timeout_sec=300");
-    let _cart = [(); 2].map(|()| held(&world, world.client(&CART), &forever));
+    let _cart = [(); 2].map(|()| world.held(&CART, &forever));
     let answer = world.client(&CART).ask(&forever);
     assert_eq!((answer.refusal(), answer.header("retry-after")), ((503, "long_polls"), "1"));
-    let _pay = held(&world, world.client(&PAY), &forever);
+    let _pay = world.held(&PAY, &forever);
     assert_eq!(world.client(&PAY).ask(&forever).refusal(), (503, "long_polls"));
     // What does not wait is not kept waiting.
     for pod in [CART, PAY] {
@@ -117,8 +108,7 @@ fn there_are_so_many_for_a_pod_and_so_many_for_all() {
 fn a_drain_answers_them_with_what_there_is() {
     let mut world = World::start(&Plan::federate());
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
-    let mut polls =
-        [ZONE, TOKEN].map(|path| held(&world, world.client(&CART), &wait(path, "&timeout_sec=300")));
+    let mut polls = [ZONE, TOKEN].map(|path| world.held(&CART, &wait(path, "&timeout_sec=300")));
     assert_eq!(world.agent.stop().code(), Some(0));
     for poll in &mut polls {
         let answer = poll.answer();

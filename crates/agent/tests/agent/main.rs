@@ -2,6 +2,8 @@
 //! upstream, loopback between them.
 //!
 //! One program and not one per topic: it is linked once, and its tests wait side by side.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "a failed test shows what the agent said")]
 
 mod support;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::{Endpoint, Impersonation};
 use socket2::{Domain, Socket, Type};
@@ -10,8 +9,8 @@ use socket2::{Domain, Socket, Type};
 use crate::support::client::{self, get};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
-use crate::support::until_true;
 use crate::support::world::{CART, Files, MALLORY, PAY, PODS, Plan, TOKEN, World, identity, token_for};
+use crate::support::{seconds, until_true};
 
 fn failing(status: u16, html_errors: bool) -> Faults {
     Faults { error_rate: 1.0, error_status: Some(status), html_errors, ..Faults::default() }
@@ -159,10 +158,6 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
     assert!(seconds() >= expires, "given up {} s early", expires - seconds());
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || world.ask(&CART, TOKEN).status == 200);
-}
-
-fn seconds() -> u64 {
-    Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
 #[test]

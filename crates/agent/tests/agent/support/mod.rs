@@ -12,6 +12,7 @@ pub(crate) mod world;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_core::Clock;
 
 /// Longer than anything here takes on a busy machine.
@@ -41,6 +42,17 @@ pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
 )]
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds() -> u64 {
+    Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Makes room for thousands of connections in this process; the agents raise their own limit.
+pub(crate) fn make_room() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
 /// The pod address 127.0.0.`last`.

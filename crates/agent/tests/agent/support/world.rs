@@ -1,15 +1,15 @@
 //! A cloud, the files of an agent, and the agent between the cloud and the pods.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::{self, Answer};
 use super::cloud::{AUDIENCE, Cloud, PROVIDER};
-use super::ip;
 use super::process::Agent;
+use super::{ip, make_room, until_true};
 
 pub(crate) const PROJECT: &str = "seawall-emulator";
 pub(crate) const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
@@ -177,10 +177,6 @@ impl Files {
     pub(crate) fn config(&self) -> PathBuf {
         self.path("agent.yaml")
     }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
 }
 
 /// Everything together. Fields are dropped in this order: the agent goes first.
@@ -193,6 +189,7 @@ pub(crate) struct World {
 impl World {
     /// Starts a cloud and an agent whose pods have their Kubernetes tokens.
     pub(crate) fn start(plan: &Plan) -> Self {
+        make_room();
         let cloud = Cloud::start(&plan.pods);
         let files = Files::new(plan, cloud.address());
         for pod in &plan.pods {
@@ -208,6 +205,16 @@ impl World {
 
     pub(crate) fn client(&self, pod: &Pod) -> client::Client {
         client::Client::connect(pod.at, self.agent.address())
+    }
+
+    /// A connection of this pod whose request waits for a change, for certain.
+    pub(crate) fn held(&self, pod: &Pod, request: &str) -> client::Client {
+        let polls = || self.metric("seawall_long_polls_open");
+        let before = polls();
+        let mut client = self.client(pod);
+        client.send(request);
+        until_true("the request to be held", || polls() > before);
+        client
     }
 
     /// A page of the admin port.
