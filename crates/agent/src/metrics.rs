@@ -1,7 +1,7 @@
 //! What the agent counts, and how it is written for Prometheus.
 //!
 //! Each traffic thread owns one [`Traffic`] and adds to it with relaxed atomics: no lock, no allocation, no
-//! formatting on a request's way. Labels come from closed sets ([`Route`], [`Class`]), never from a path, an address
+//! formatting on a request's way. Labels come from closed sets ([`Route`], [`CLASSES`]), never from a path, an address
 //! or a name that a pod chose: an open set would be a memory leak that a pod can drive. The library's own histogram
 //! takes a lock per observation, so the buckets here are plain counters that only the scrape turns into a histogram.
 

@@ -21,7 +21,8 @@ pub(crate) fn normalise(args: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 fn two_dashes(arg: &OsStr) -> Option<OsString> {
     let word = arg.to_str()?.strip_prefix('-')?;
     let mut letters = word.chars();
-    let is_word = letters.next().is_some_and(|c| c.is_ascii_alphabetic()) && letters.next().is_some_and(|c| c != '=');
+    let is_word =
+        letters.next().is_some_and(|c| c.is_ascii_alphabetic()) && letters.next().is_some_and(|c| c != '=');
     is_word.then(|| OsString::from(format!("--{word}")))
 }
 
@@ -35,9 +36,10 @@ mod tests {
 
     #[test]
     fn one_dash_becomes_two() {
-        assert_eq!(spelled(&["seawall", "attack", "-rate=10", "-duration", "5s"]), [
-            "seawall", "attack", "--rate=10", "--duration", "5s"
-        ]);
+        assert_eq!(
+            spelled(&["seawall", "attack", "-rate=10", "-duration", "5s"]),
+            ["seawall", "attack", "--rate=10", "--duration", "5s"]
+        );
     }
 
     #[test]

@@ -37,11 +37,11 @@ use crate::go::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// summary, text, json, hist[0,1ms,10ms], hdrplot or html
+    /// summary, text, json, `hist[0,1ms,10ms]`, hdrplot or html
     /// [default: summary on a terminal, else text]
     #[arg(long = "type", value_name = "TYPE", verbatim_doc_comment)]
     kind: Option<String>,
-    /// Lower bounds of latency buckets for hist and json, such as [0,1ms,10ms]
+    /// Lower bounds of latency buckets for hist and json, such as `[0,1ms,10ms]`
     #[arg(long, value_name = "BOUNDS")]
     buckets: Option<Buckets>,
     /// Write the report again at this interval while results come in
