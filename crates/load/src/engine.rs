@@ -55,6 +55,8 @@ pub struct Plan {
     pub spin: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
+    /// [`Stats::outcomes`] are filled, for some nanoseconds per request.
+    pub by_outcome: bool,
 }
 
 impl Plan {
@@ -73,6 +75,7 @@ impl Plan {
             threads: 1,
             spin: Duration::ZERO,
             warm_up: Duration::ZERO,
+            by_outcome: false,
         }
     }
 }
@@ -217,15 +220,18 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         known,
         arrivals,
         until: plan.until,
-        rules: rules(
-            &plan.name,
-            &plan.arrivals,
-            plan.until,
-            plan.in_flight,
-            &plan.travel,
-            plan.spin,
-            plan.warm_up,
-        ),
+        rules: Rules {
+            by_outcome: plan.by_outcome,
+            ..rules(
+                &plan.name,
+                &plan.arrivals,
+                plan.until,
+                plan.in_flight,
+                &plan.travel,
+                plan.spin,
+                plan.warm_up,
+            )
+        },
         travel: plan.travel,
         keep,
         questions: resolve::spawn()?,
@@ -357,6 +363,7 @@ fn rules(
         spin: nanos(spin),
         closed,
         name: name.to_owned(),
+        by_outcome: false,
     }
 }
 

@@ -12,6 +12,7 @@ mod exchange;
 pub mod fault;
 mod flights;
 pub mod objective;
+pub mod outcomes;
 mod poller;
 mod pool;
 pub mod profile;

@@ -10,6 +10,7 @@
 
 use crate::clock::Nanos;
 use crate::fault::{Class, Fault};
+use crate::outcomes::Outcomes;
 use crate::timeline::{Precision, Spread};
 
 /// Places for targets.
@@ -162,6 +163,8 @@ pub struct Stats {
     pub first_byte: Histogram,
     /// From the first to the last byte of the answer.
     pub body: Histogram,
+    /// By target and status; empty unless the plan asks for it.
+    pub outcomes: Outcomes,
     pub(crate) targets: Vec<TargetStats>,
 }
 
@@ -301,6 +304,7 @@ impl Stats {
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
+        self.outcomes.add(&other.outcomes);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
         for (index, target) in other.targets.iter().enumerate() {
@@ -316,8 +320,21 @@ impl Stats {
         targets.iter_mut().flat_map(|target| &mut target.classes).for_each(Times::clear);
         let [lag, own_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
-        *self =
-            Self { targets, lag, own_lag, lookup, connect, tls, write, first_byte, body, ..Self::default() };
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes.clear();
+        *self = Self {
+            targets,
+            outcomes,
+            lag,
+            own_lag,
+            lookup,
+            connect,
+            tls,
+            write,
+            first_byte,
+            body,
+            ..Self::default()
+        };
     }
 
     fn histograms(&self) -> [&Histogram; 8] {

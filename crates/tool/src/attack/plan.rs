@@ -45,6 +45,7 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
         style,
         spin: Duration::ZERO,
         warm_up: args.warm_up,
+        by_outcome: false,
     })
 }
 

@@ -1,0 +1,179 @@
+//! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
+//!
+//! [`crate::stats`] tells four classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
+//! status and eleven buckets. Filled by the shards only if [`crate::engine::Plan::by_outcome`] asks for it. Knows no
+//! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
+
+use crate::clock::{Nanos, SECOND};
+use crate::fault::Fault;
+use crate::stats::{Finished, TARGETS};
+
+/// Upper bounds of the buckets: the default ones of Prometheus' Go client, which vegeta uses
+/// (`prometheus/client_golang`, `DefBuckets`). One more bucket holds what is above.
+pub const BOUNDS: [Nanos; 11] = [
+    SECOND / 200,
+    SECOND / 100,
+    SECOND / 40,
+    SECOND / 20,
+    SECOND / 10,
+    SECOND / 4,
+    SECOND / 2,
+    SECOND,
+    SECOND * 5 / 2,
+    SECOND * 5,
+    SECOND * 10,
+];
+
+/// Statuses told apart for one target.
+const MOST_STATUSES: usize = 16;
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A complete answer with this status.
+    Status(u16),
+    /// A complete answer with a status for which there was no place left.
+    OtherStatus,
+    /// A failure, by [`Fault::kind`].
+    Fault(usize),
+}
+
+/// All requests to one target with one outcome.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What became of them.
+    pub kind: Kind,
+    /// How many.
+    pub count: u64,
+    /// Response times of those that were sent, by [`BOUNDS`]; not cumulative.
+    pub buckets: [u64; BOUNDS.len() + 1],
+    /// The sum of those response times, in nanoseconds.
+    pub nanos: u128,
+    /// Bytes of response bodies.
+    pub bytes_in: u64,
+    /// Bytes of request bodies.
+    pub bytes_out: u64,
+}
+
+/// Every outcome of every target.
+#[derive(Debug, Clone, Default)]
+pub struct Outcomes(Vec<Vec<Outcome>>);
+
+impl Outcomes {
+    /// Counts one finished request.
+    #[inline]
+    pub(crate) fn count(&mut self, finished: &Finished) {
+        let kind = match finished.outcome {
+            Ok(status) => Kind::Status(status),
+            Err(fault) => Kind::Fault(fault.kind()),
+        };
+        let was_sent = finished.outcome.err().is_none_or(Fault::was_sent);
+        let outcome = self.outcome(finished.target, kind);
+        outcome.count += 1;
+        outcome.bytes_in += finished.bytes_in;
+        if was_sent {
+            let response = finished.end.saturating_sub(finished.due);
+            outcome.bytes_out += finished.bytes_out;
+            outcome.nanos += u128::from(response);
+            outcome.buckets[BOUNDS.partition_point(|&bound| bound < response)] += 1;
+        }
+    }
+
+    /// Adds what another thread, or another second, counted.
+    pub fn add(&mut self, other: &Self) {
+        for (target, theirs) in other.iter().filter(|(_, theirs)| theirs.count > 0) {
+            let ours = self.outcome(target, theirs.kind);
+            ours.count += theirs.count;
+            ours.buckets.iter_mut().zip(theirs.buckets).for_each(|(ours, theirs)| *ours += theirs);
+            ours.nanos += theirs.nanos;
+            ours.bytes_in += theirs.bytes_in;
+            ours.bytes_out += theirs.bytes_out;
+        }
+    }
+
+    /// Forgets the counts and keeps the places.
+    pub(crate) fn clear(&mut self) {
+        self.0.iter_mut().flatten().for_each(|outcome| *outcome = Outcome::new(outcome.kind));
+    }
+
+    /// Target and outcome; the last of [`TARGETS`] stands for all that follow it.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Outcome)> {
+        self.0.iter().enumerate().flat_map(|(target, outcomes)| outcomes.iter().map(move |one| (target, one)))
+    }
+
+    fn outcome(&mut self, target: usize, kind: Kind) -> &mut Outcome {
+        let target = target.min(TARGETS - 1);
+        if target >= self.0.len() {
+            self.0.resize_with(target + 1, Vec::new);
+        }
+        place(&mut self.0[target], kind)
+    }
+}
+
+/// The place of an outcome, made if there is room for one more status.
+fn place(outcomes: &mut Vec<Outcome>, kind: Kind) -> &mut Outcome {
+    let at = find(outcomes, kind).unwrap_or_else(|| {
+        let statuses = outcomes.iter().filter(|one| matches!(one.kind, Kind::Status(_))).count();
+        let is_beyond = matches!(kind, Kind::Status(_)) && statuses >= MOST_STATUSES;
+        let kind = if is_beyond { Kind::OtherStatus } else { kind };
+        find(outcomes, kind).unwrap_or_else(|| {
+            outcomes.push(Outcome::new(kind));
+            outcomes.len() - 1
+        })
+    });
+    &mut outcomes[at]
+}
+
+fn find(outcomes: &[Outcome], kind: Kind) -> Option<usize> {
+    outcomes.iter().position(|one| one.kind == kind)
+}
+
+impl Outcome {
+    fn new(kind: Kind) -> Self {
+        Self { kind, count: 0, buckets: [0; BOUNDS.len() + 1], nanos: 0, bytes_in: 0, bytes_out: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(target: usize, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
+        Finished { target, outcome, due: 0, sent: 0, first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket_and_what_was_not_sent_has_no_time() {
+        let mut outcomes = Outcomes::default();
+        outcomes.count(&finished(0, Ok(200), BOUNDS[0]));
+        outcomes.count(&finished(0, Ok(200), BOUNDS[0] + 1));
+        outcomes.count(&finished(0, Ok(200), SECOND * 60));
+        outcomes.count(&finished(0, Err(Fault::Dropped), 5));
+        let all: Vec<_> = outcomes.iter().map(|(_, one)| one).collect();
+        assert_eq!((all[0].count, all[0].buckets[0], all[0].buckets[1], all[0].buckets[11]), (3, 1, 1, 1));
+        assert_eq!((all[1].count, all[1].buckets, all[1].bytes_out), (1, [0; 12], 0));
+    }
+
+    #[test]
+    fn a_server_that_invents_statuses_and_a_list_of_a_million_targets_fill_no_memory() {
+        let mut outcomes = Outcomes::default();
+        for status in 100..600 {
+            outcomes.count(&finished(1_000_000, Ok(status), 1));
+        }
+        assert_eq!(outcomes.iter().count(), MOST_STATUSES + 1);
+        let (target, other) = outcomes.iter().last().unwrap();
+        assert_eq!((target, other.kind), (TARGETS - 1, Kind::OtherStatus));
+        assert_eq!(other.count, 500 - MOST_STATUSES as u64);
+    }
+
+    #[test]
+    fn adding_is_exact_and_clearing_keeps_the_places() {
+        let mut one = Outcomes::default();
+        one.count(&finished(0, Ok(200), SECOND));
+        let mut sum = one.clone();
+        sum.add(&one);
+        assert_eq!(sum.iter().map(|(_, one)| (one.count, one.nanos)).next(), Some((2, 2_000_000_000)));
+        sum.clear();
+        assert_eq!(sum.iter().map(|(_, one)| one.count).collect::<Vec<_>>(), [0]);
+    }
+}
