@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 help: ## What there is
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 build: toolchain ## Both programs, optimised
 	cargo build --release --locked --bins
@@ -14,6 +14,9 @@ demo: build ## An emulated cloud, three pods, their credentials, and the load th
 
 test: toolchain test-parts ## Every test, real client libraries included
 	cargo test --workspace --locked --no-fail-fast
+
+cluster-test: toolchain ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
+	scripts/cluster-test
 
 check: toolchain deny-tool ## Formatting, lints, dependency rules, docs, each crate alone
 	scripts/check
@@ -33,4 +36,4 @@ test-parts:
 deny-tool:
 	@scripts/setup deny
 
-.PHONY: help build demo test check bench fuzz toolchain test-parts deny-tool
+.PHONY: help build demo test cluster-test check bench fuzz toolchain test-parts deny-tool
