@@ -10,6 +10,7 @@ mod connections;
 mod date;
 mod debug;
 mod forward;
+mod held;
 mod later;
 mod lifecycle;
 mod listen;

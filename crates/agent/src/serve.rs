@@ -32,6 +32,7 @@ use crate::answer::{Asked, Service, Step};
 use crate::callers::{Caller, Callers};
 use crate::connections::{Cap, Connections, Key, Permit, Permits, SWEEP, State, Timeouts};
 use crate::date::Date;
+use crate::held::{Budget, Held};
 use crate::later::Later;
 use crate::lifecycle::{DRAIN, Stop};
 use crate::metrics::{Route, Traffic};
@@ -65,6 +66,7 @@ pub(crate) struct Thread {
     connections: RefCell<Connections>,
     scratch: RefCell<Scratch>,
     date: RefCell<Date>,
+    held: Budget,
     /// Caps of callers that are no pod, by address; those with nothing open are swept.
     strangers: RefCell<HashMap<IpAddr, Arc<Cap>>>,
     draining: Cell<bool>,
@@ -91,6 +93,7 @@ impl Thread {
             connections: RefCell::default(),
             scratch: RefCell::new(scratch),
             date: RefCell::default(),
+            held: Budget::default(),
             strangers: RefCell::default(),
             draining: Cell::new(false),
             requests: Cell::new(number << 48),
@@ -281,7 +284,7 @@ struct Pending {
 /// One connection from accept to end.
 async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
     // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
-    let mut kept = Vec::new();
+    let mut kept = place.thread.held.nothing();
     let mut read = true;
     loop {
         let turn = poll_fn(|context| place.poll_turn(context, &mut stream, &caller, &mut kept, read));
@@ -289,6 +292,7 @@ async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
         if !unsent.is_empty() && !place.flush(&stream, &unsent).await {
             return;
         }
+        drop(unsent);
         match after {
             After::Read => read = true,
             After::Look => read = false,
@@ -316,9 +320,9 @@ impl Place {
         context: &mut Context<'_>,
         stream: &mut TcpStream,
         caller: &Caller,
-        kept: &mut Vec<u8>,
+        kept: &mut Held,
         read: bool,
-    ) -> Poll<Option<(Vec<u8>, After)>> {
+    ) -> Poll<Option<(Held, After)>> {
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
         let mut filled = kept.len().min(buffer.len());
@@ -339,22 +343,23 @@ impl Place {
         stream: &TcpStream,
         caller: &Caller,
         bytes: &[u8],
-        kept: &mut Vec<u8>,
+        kept: &mut Held,
         out: &mut Vec<u8>,
-    ) -> Option<(Vec<u8>, After)> {
+    ) -> Option<(Held, After)> {
         out.clear();
         let now = self.thread.shared.clock.now();
-        let batch = self.thread.answer_all(caller, bytes, now, out);
-        let left = &bytes[batch.taken..];
-        // An idle connection holds no buffer, not even an empty one that once was large.
-        *kept = if left.is_empty() { Vec::new() } else { left.to_vec() };
+        let mut batch = self.thread.answer_all(caller, bytes, now, out);
+        if !kept.replace(&bytes[batch.taken..]) {
+            batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
+        }
         if batch.taken > 0 && !kept.is_empty() {
             // Whole requests came, so the head behind them is another one and has a time of its own.
             self.note(State::Idle, now);
         }
         self.note(batch.state(!kept.is_empty()), now);
         let sent = send(stream, out)?;
-        Some((out[sent..].to_vec(), batch.after))
+        let mut unsent = self.thread.held.nothing();
+        unsent.replace(&out[sent..]).then_some((unsent, batch.after))
     }
 
     /// Writes what the socket did not take at once. False when the client is gone.
@@ -481,6 +486,22 @@ impl Thread {
                 }
             }
         }
+    }
+
+    /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
+    /// answered yet cannot be, so its connection ends.
+    fn refuse_to_hold(&self, after: &After, out: &mut Vec<u8>) -> Option<After> {
+        const FULL: Refusal = Refusal::new(
+            503,
+            "half_requests",
+            "Too many requests have arrived in part; send each in one piece, or try again shortly.",
+        );
+        if !matches!(after, After::Read) {
+            return None;
+        }
+        self.write_refusal(&FULL, out);
+        self.metrics.answered(Route::Refused, FULL.status, Duration::ZERO);
+        Some(After::Linger)
     }
 
     /// Answers one request; says what comes next unless it is simply the next request.
