@@ -1,1 +1,290 @@
-//! Which control groups this process is in, and what they say: versions 1, 2 and both at once.
+//! Which control groups this process is in, and what they say: versions 1, 2, and both at once.
+//!
+//! Formats: Linux `cgroups(7)`, `proc_pid_mountinfo(5)`, `Documentation/admin-guide/cgroup-v2.rst`,
+//! `Documentation/admin-guide/cgroup-v1/memory.rst`, `Documentation/scheduler/sched-bwc.rst`.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Which of the two systems a group belongs to. Their files have other names and other units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy per controller.
+    One,
+    /// One hierarchy for all.
+    Two,
+}
+
+/// A group that this process is in, as a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    /// Its system.
+    pub version: Version,
+    /// Where its files are.
+    pub directory: String,
+    /// The part of `directory` that is the mount point: nothing above it can be seen.
+    mount: usize,
+}
+
+/// Deeper nesting than any real one; a bound on reads.
+const DEEPEST: usize = 16;
+
+impl Home {
+    /// Finds the group that a controller has this process in: version 1 if the controller is mounted there, else
+    /// version 2. Takes the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    #[must_use]
+    pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
+        Self::in_version_one(memberships, mounts, controller)
+            .or_else(|| Self::in_version_two(memberships, mounts))
+    }
+
+    fn in_version_one(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
+        let has = |list: &str| list.split(',').any(|name| name == controller);
+        let path = memberships.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            has(controllers).then_some(path)
+        })?;
+        let mounts = mounts.lines().filter_map(Mount::parse);
+        Self::below(Version::One, path, mounts.filter(|mount| mount.kind == "cgroup" && has(mount.options)))
+    }
+
+    /// The group in the one hierarchy of version 2, which a machine with version 1 may have as well.
+    #[must_use]
+    pub fn in_version_two(memberships: &str, mounts: &str) -> Option<Self> {
+        let path = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mounts = mounts.lines().filter_map(Mount::parse);
+        Self::below(Version::Two, path, mounts.filter(|mount| mount.kind == "cgroup2"))
+    }
+
+    /// The directory of `path` below the mount that shows most of the tree. A mount may show only a part of it (a
+    /// container's own), and then the path begins with the mount's root.
+    fn below<'a>(version: Version, path: &str, mounts: impl Iterator<Item = Mount<'a>>) -> Option<Self> {
+        let candidates = mounts.filter_map(|mount| {
+            let rest = match &*mount.root {
+                "/" => path,
+                root => path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))?,
+            };
+            let directory = format!("{}{}", mount.point, rest.trim_end_matches('/'));
+            Some((mount.root.len(), Self { version, directory, mount: mount.point.len() }))
+        });
+        candidates.min_by_key(|(root, _)| *root).map(|(_, home)| home)
+    }
+
+    /// The group and those around it, innermost first: a limit of any of them holds.
+    pub fn levels(&self) -> impl Iterator<Item = &str> {
+        let visible = |directory: &&str| directory.len() >= self.mount;
+        std::iter::successors(Some(self.directory.as_str()), outward).take_while(visible).take(DEEPEST)
+    }
+}
+
+fn outward<'a>(directory: &&'a str) -> Option<&'a str> {
+    directory.rsplit_once('/').map(|(outer, _)| outer)
+}
+
+/// A line of `/proc/self/mountinfo`.
+struct Mount<'a> {
+    root: Cow<'a, str>,
+    point: Cow<'a, str>,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        // A number of optional fields, then a dash, stand in the middle of the line.
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        Some(Self { root: unescaped(root), point: unescaped(point), kind, options })
+    }
+}
+
+/// Spaces, tabs, newlines and backslashes stand in mountinfo as a backslash and three octal digits.
+fn unescaped(field: &str) -> Cow<'_, str> {
+    if !field.contains('\\') {
+        return Cow::Borrowed(field);
+    }
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    Cow::Owned(escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain)))
+}
+
+/// How often a group used up its CPU quota. `cpu.stat` has it in both versions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Throttling {
+    /// Periods in which something of the group ran.
+    pub periods: u64,
+    /// Those in which it was stopped.
+    pub throttled: u64,
+    /// For how long, summed over CPUs.
+    pub stopped: Duration,
+}
+
+impl Throttling {
+    /// Reads `cpu.stat`. There is none where no quota can be set: at the root of version 2 and in groups without the
+    /// controller.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let stopped = field(text, "throttled_usec")
+            .map(Duration::from_micros)
+            .or_else(|| field(text, "throttled_time").map(Duration::from_nanos))?;
+        Some(Self { periods: field(text, "nr_periods")?, throttled: field(text, "nr_throttled")?, stopped })
+    }
+}
+
+/// A quota in cores.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Quota {
+    /// None.
+    Unlimited,
+    /// So many cores, 0.1 for Kubernetes' `100m`.
+    Cores(f64),
+}
+
+impl Quota {
+    /// Reads version 2's `cpu.max`: the quota or `max`, and the period.
+    #[must_use]
+    pub fn parse_two(text: &str) -> Option<Self> {
+        let (quota, period) = text.trim().split_once(' ')?;
+        if quota == "max" { Some(Self::Unlimited) } else { Self::of(quota, period) }
+    }
+
+    /// Reads version 1's `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us`.
+    #[must_use]
+    pub fn parse_one(quota: &str, period: &str) -> Option<Self> {
+        if quota.trim() == "-1" { Some(Self::Unlimited) } else { Self::of(quota, period) }
+    }
+
+    fn of(quota: &str, period: &str) -> Option<Self> {
+        let (quota, period): (u32, u32) = (quota.trim().parse().ok()?, period.trim().parse().ok()?);
+        (period > 0).then(|| Self::Cores(f64::from(quota) / f64::from(period)))
+    }
+}
+
+/// Version 1 says "no limit" as the largest number of whole pages; nothing near it is a limit.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// A memory limit in bytes: `memory.max` or `memory.limit_in_bytes`. The outer `None` is a text that is no limit.
+#[must_use]
+pub fn memory_limit(text: &str) -> Option<Option<u64>> {
+    match text.trim() {
+        "max" => Some(None),
+        number => number.parse().ok().map(|limit| Some(limit).filter(|limit| *limit < NO_LIMIT)),
+    }
+}
+
+/// File pages that can go at any moment, from `memory.stat`: what the kubelet, too, takes off a pod's use
+/// (`inactive_file`; version 1 has `total_inactive_file` for the group with its children).
+#[must_use]
+pub fn reclaimable(text: &str) -> Option<u64> {
+    field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
+}
+
+/// The value of `name` in a file of lines of a name and a value.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(key, _)| *key == name)?.1.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const HYBRID: &str = "\
+        27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+        31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+        32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 master:2 - cgroup cgroup rw,cpu,cpuacct\n\
+        34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n\
+        35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+    const HYBRID_SELF: &str =
+        "4:memory:/user.slice\n2:cpu,cpuacct:/user.slice/a b\n0::/user.slice/session-2.scope\n";
+
+    fn directory(memberships: &str, mounts: &str, controller: &str) -> String {
+        Home::find(memberships, mounts, controller).unwrap().directory
+    }
+
+    #[test]
+    fn version_two_has_one_path() {
+        let home = Home::find("0::/kubepods.slice/pod7/c1\n", V2, "cpu").unwrap();
+        assert_eq!(home.version, Version::Two);
+        let levels: Vec<_> = home.levels().collect();
+        let top = "/sys/fs/cgroup";
+        let expected = ["/kubepods.slice/pod7/c1", "/kubepods.slice/pod7", "/kubepods.slice", ""];
+        assert_eq!(levels, expected.map(|rest| format!("{top}{rest}")));
+    }
+
+    #[test]
+    fn a_container_with_its_own_namespace_is_at_the_root() {
+        let home = Home::find("0::/\n", V2, "memory").unwrap();
+        assert_eq!(home.levels().collect::<Vec<_>>(), ["/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn a_controller_of_version_one_wins_on_a_hybrid_machine() {
+        assert_eq!(directory(HYBRID_SELF, HYBRID, "cpu"), "/sys/fs/cgroup/cpu,cpuacct/user.slice/a b");
+        assert_eq!(directory(HYBRID_SELF, HYBRID, "memory"), "/sys/fs/cgroup/memory/user.slice");
+        let two = Home::in_version_two(HYBRID_SELF, HYBRID).unwrap();
+        assert_eq!(two.directory, "/sys/fs/cgroup/unified/user.slice/session-2.scope");
+        assert_eq!(two.levels().count(), 3);
+    }
+
+    #[test]
+    fn cpuset_is_not_cpu() {
+        let mounts = "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
+        assert_eq!(Home::find("3:cpuset:/x\n", mounts, "cpu"), None);
+    }
+
+    /// Containers of version 1 without a namespace: the path is the host's, the mount shows only the container's part.
+    #[test]
+    fn a_mount_that_shows_a_part_of_the_tree_is_taken_off_the_path() {
+        let mounts = "50 49 0:29 /docker/4f\\040x /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        assert_eq!(directory("1:cpu:/docker/4f x/inner\n", mounts, "cpu"), "/sys/fs/cgroup/cpu/inner");
+        assert_eq!(directory("1:cpu:/docker/4f x\n", mounts, "cpu"), "/sys/fs/cgroup/cpu");
+        assert_eq!(Home::find("1:cpu:/docker/4f xy\n", mounts, "cpu"), None, "another container");
+    }
+
+    #[test]
+    fn no_group_is_found_where_there_is_none() {
+        assert_eq!(Home::find("", "", "cpu"), None);
+        assert_eq!(Home::find("0::/\n", "", "cpu"), None);
+        assert_eq!(Home::find("nonsense\n0::/\n", "also nonsense - \n", "cpu"), None);
+    }
+
+    #[test]
+    fn throttling_is_in_microseconds_or_nanoseconds() {
+        let two =
+            "usage_usec 9945\nuser_usec 1\nnr_periods 40\nnr_throttled 3\nthrottled_usec 1500\nnr_bursts 0\n";
+        let one = "nr_periods 40\nnr_throttled 3\nthrottled_time 1500000\nnr_bursts 0\nburst_time 0\n";
+        let expected = Throttling { periods: 40, throttled: 3, stopped: Duration::from_micros(1500) };
+        assert_eq!(Throttling::parse(two), Some(expected));
+        assert_eq!(Throttling::parse(one), Some(expected));
+        assert_eq!(Throttling::parse("usage_usec 9945\nuser_usec 1\n"), None, "the root of version 2");
+    }
+
+    #[test]
+    fn a_quota_is_a_number_of_cores() {
+        assert_eq!(Quota::parse_two("max 100000\n"), Some(Quota::Unlimited));
+        assert_eq!(Quota::parse_two("10000 100000\n"), Some(Quota::Cores(0.1)));
+        assert_eq!(Quota::parse_two("10000\n"), None);
+        assert_eq!(Quota::parse_one("-1\n", "100000\n"), Some(Quota::Unlimited));
+        assert_eq!(Quota::parse_one("150000\n", "100000\n"), Some(Quota::Cores(1.5)));
+        assert_eq!(Quota::parse_one("1\n", "0\n"), None);
+    }
+
+    #[test]
+    fn memory_without_a_limit_is_said_in_two_ways() {
+        assert_eq!(memory_limit("max\n"), Some(None));
+        assert_eq!(memory_limit("9223372036854771712\n"), Some(None));
+        assert_eq!(memory_limit("26214400\n"), Some(Some(26_214_400)));
+        assert_eq!(memory_limit("\n"), None);
+    }
+
+    #[test]
+    fn reclaimable_memory_counts_the_children() {
+        assert_eq!(reclaimable("inactive_file 24576\ntotal_inactive_file 3412013056\n"), Some(3_412_013_056));
+        assert_eq!(reclaimable("anon 1\ninactive_file 24576\n"), Some(24_576));
+    }
+}

@@ -97,3 +97,51 @@ pub(crate) fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) 
     let text = files.read(path).map_err(|error| Unread::new(path, &error))?;
     parse(&text).ok_or_else(|| Unread::Malformed(path.to_owned()))
 }
+
+/// Files of a machine that exists in a test alone.
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Texts by path.
+    #[derive(Debug, Clone, Default)]
+    pub(crate) struct Texts(RefCell<BTreeMap<String, String>>);
+
+    impl Texts {
+        pub(crate) fn new(texts: &[(&str, &str)]) -> Self {
+            let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+            Self(RefCell::new(texts.collect()))
+        }
+
+        pub(crate) fn set(&self, path: &str, text: &str) {
+            self.0.borrow_mut().insert(path.to_owned(), text.to_owned());
+        }
+
+        pub(crate) fn remove(&self, path: &str) {
+            self.0.borrow_mut().remove(path);
+        }
+    }
+
+    impl Files for Texts {
+        fn read(&self, path: &str) -> io::Result<String> {
+            self.0.borrow().get(path).cloned().ok_or_else(|| ErrorKind::NotFound.into())
+        }
+
+        fn names(&self, path: &str) -> io::Result<Vec<String>> {
+            let texts = self.0.borrow();
+            let below = texts.keys().filter_map(|key| key.strip_prefix(path)?.strip_prefix('/'));
+            let mut names: Vec<_> =
+                below.filter_map(|rest| rest.split('/').next()).map(str::to_owned).collect();
+            names.dedup();
+            if names.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(names) }
+        }
+
+        fn size(&self, path: &str) -> io::Result<u64> {
+            let is_directory = self.names(path).is_ok();
+            if is_directory { Ok(0) } else { self.read(path).map(|text| text.len() as u64) }
+        }
+    }
+}

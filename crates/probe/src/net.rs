@@ -1,1 +1,148 @@
 //! What `/proc/net`, `/proc/sys/net` and `/sys/class/net` say of this network namespace.
+//!
+//! Formats: Linux `proc_pid_net(5)`, `Documentation/networking/ip-sysctl.rst`, `net/core/net-procfs.c` (softnet_stat),
+//! `Documentation/networking/snmp_counter.rst`.
+
+/// Packets between the card and the stack, summed over CPUs. Of the whole machine, whatever the namespace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Softnet {
+    /// Packets dropped because a CPU's backlog was full.
+    pub dropped: u64,
+    /// Times that a CPU stopped with packets left, its budget used up.
+    pub squeezed: u64,
+}
+
+impl Softnet {
+    /// Reads `/proc/net/softnet_stat`: a line of hexadecimal numbers per CPU.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut sum = None;
+        for line in text.lines() {
+            let mut fields =
+                line.split_ascii_whitespace().skip(1).map(|field| u64::from_str_radix(field, 16));
+            let (dropped, squeezed) = (fields.next()?.ok()?, fields.next()?.ok()?);
+            let so_far: Self = sum.unwrap_or_default();
+            sum = Some(Self {
+                dropped: so_far.dropped.saturating_add(dropped),
+                squeezed: so_far.squeezed.saturating_add(squeezed),
+            });
+        }
+        sum
+    }
+}
+
+/// TCP's troubles in this network namespace: the generator's and, on loopback, the target's as well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// Connections dropped by a listener for any reason.
+    pub listen_drops: u64,
+    /// Of these, because nobody accepted in time.
+    pub listen_overflows: u64,
+    /// Connection requests sent again.
+    pub syn_retransmits: u64,
+    /// Retransmission timers that fired.
+    pub timeouts: u64,
+    /// Segments sent again, connection requests included.
+    pub retransmits: u64,
+}
+
+impl Tcp {
+    /// Reads `/proc/net/netstat` and `/proc/net/snmp`.
+    #[must_use]
+    pub fn parse(netstat: &str, snmp: &str) -> Option<Self> {
+        let extended = |name| counter(netstat, "TcpExt:", name);
+        Some(Self {
+            listen_drops: extended("ListenDrops")?,
+            listen_overflows: extended("ListenOverflows")?,
+            syn_retransmits: extended("TCPSynRetrans")?,
+            timeouts: extended("TCPTimeouts")?,
+            retransmits: counter(snmp, "Tcp:", "RetransSegs")?,
+        })
+    }
+}
+
+/// A counter out of pairs of lines with one prefix: the names, then the values in the same order.
+fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let place = names.split_ascii_whitespace().position(|other| other == name)?;
+    values.split_ascii_whitespace().nth(place)?.parse().ok()
+}
+
+/// Sockets in TIME_WAIT, from `/proc/net/sockstat`.
+#[must_use]
+pub fn time_wait(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
+    let mut words = line.split_ascii_whitespace();
+    words.find(|word| *word == "tw")?;
+    words.next()?.parse().ok()
+}
+
+/// How many ports there are for connections to one destination from one address: `ip_local_port_range`, both ends
+/// included.
+#[must_use]
+pub fn ports(text: &str) -> Option<u64> {
+    let mut ends = text.split_ascii_whitespace().map(str::parse::<u16>);
+    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    last.checked_sub(first).map(|steps| u64::from(steps) + 1)
+}
+
+/// A number alone in a file, as most of `/proc/sys` and `/sys` is.
+#[must_use]
+pub fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The speed of a link in bits per second, from `/sys/class/net/*/speed`, which has megabits. Links without one say -1.
+#[must_use]
+pub fn speed(text: &str) -> Option<u64> {
+    number(text).filter(|megabits| *megabits > 0).map(|megabits| megabits.saturating_mul(1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn softnet_is_hexadecimal_and_per_cpu() {
+        let text =
+            "00e28d6e 00000010 00000001 00000000 00000000\n00c2d90e 00000001 0000000a 00000000 00000000\n";
+        assert_eq!(Softnet::parse(text), Some(Softnet { dropped: 17, squeezed: 11 }));
+        assert_eq!(Softnet::parse(""), None);
+        assert_eq!(Softnet::parse("00e28d6e 0000001\n"), None);
+    }
+
+    #[test]
+    fn counters_are_found_by_name_whatever_their_place() {
+        let netstat = "TcpExt: TW ListenOverflows ListenDrops TCPTimeouts TCPSynRetrans New\n\
+                       TcpExt: 548719 1 2 3 4 5\nIpExt: ListenDrops\nIpExt: 99\n";
+        let snmp = "Ip: Forwarding RetransSegs\nIp: 1 77\nTcp: MaxConn RetransSegs InErrs\nTcp: -1 17 0\n";
+        let expected =
+            Tcp { listen_drops: 2, listen_overflows: 1, syn_retransmits: 4, timeouts: 3, retransmits: 17 };
+        assert_eq!(Tcp::parse(netstat, snmp), Some(expected));
+        assert_eq!(Tcp::parse("TcpExt: ListenDrops\n", snmp), None, "values are missing");
+        assert_eq!(Tcp::parse("", ""), None);
+    }
+
+    #[test]
+    fn time_wait_is_a_word_and_a_number() {
+        let text = "sockets: used 15\nTCP: inuse 1 orphan 0 tw 4711 alloc 178 mem 822\nUDP: inuse 0 mem 0\n";
+        assert_eq!(time_wait(text), Some(4711));
+        assert_eq!(time_wait("TCP: inuse 1 orphan 0 tw"), None);
+    }
+
+    #[test]
+    fn the_default_range_has_28232_ports() {
+        assert_eq!(ports("32768\t60999\n"), Some(28_232));
+        assert_eq!(ports("0\t65535\n"), Some(65_536));
+        assert_eq!(ports("60999\t32768\n"), None);
+        assert_eq!(ports("32768"), None);
+    }
+
+    #[test]
+    fn a_link_without_a_speed_has_none() {
+        assert_eq!(speed("10000\n"), Some(10_000_000_000));
+        assert_eq!(speed("-1\n"), None);
+        assert_eq!(speed("4294967295000000000000\n"), None);
+    }
+}

@@ -1,1 +1,135 @@
-//! Threads, limits and pressure, as `/proc` has them (Linux `proc(5)`, `Documentation/accounting/psi.rst`).
+//! Threads, limits and pressure, as `/proc` has them (Linux `proc_pid_stat(5)`, `proc_pid_limits(5)`,
+//! `Documentation/scheduler/sched-stats.rst`, `Documentation/accounting/psi.rst`).
+
+use std::time::Duration;
+
+/// Length of a tick in `/proc/*/stat`. USER_HZ is 100 on every architecture that Rust programs run on, whatever the
+/// kernel's own HZ (`include/asm-generic/param.h`).
+const TICK: Duration = Duration::from_millis(10);
+
+/// A thread as `/proc/self/task/*/stat` has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadStat {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// CPU time in user and kernel mode, in steps of 10 ms.
+    pub cpu: Duration,
+}
+
+impl ThreadStat {
+    /// Reads the line. A name may hold spaces and parentheses, so the last parenthesis ends it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (start, rest) = text.rsplit_once(')')?;
+        let (_, name) = start.split_once('(')?;
+        // Fields 14 and 15 of the line; the state is field 3 and the first of the rest.
+        let mut times = rest.split_ascii_whitespace().skip(11).map(str::parse::<u32>);
+        let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
+        Some(Self { name: name.to_owned(), cpu: TICK * user + TICK * system })
+    }
+}
+
+/// A thread as `/proc/self/task/*/schedstat` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedStat {
+    /// Time on a CPU.
+    pub on_cpu: Duration,
+    /// Time in which it could have run and no CPU was given to it.
+    pub waited: Duration,
+}
+
+impl SchedStat {
+    /// Reads the line: nanoseconds on the CPU, nanoseconds in the queue, times on a CPU.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
+        let (on_cpu, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
+        Some(Self { on_cpu: Duration::from_nanos(on_cpu), waited: Duration::from_nanos(waited) })
+    }
+}
+
+/// Limits of open files; no limit is [`u64::MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFiles {
+    /// What holds now.
+    pub soft: u64,
+    /// How far the program itself may raise it.
+    pub hard: u64,
+}
+
+impl OpenFiles {
+    /// Reads `/proc/self/limits`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+        let mut limits = line.split_ascii_whitespace().map(|limit| match limit {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        });
+        Some(Self { soft: limits.next()??, hard: limits.next()?? })
+    }
+}
+
+/// For how long at least one task was held up, since the machine or the group began: the `some` line's `total`.
+///
+/// The averages on the same line are not used: those of a short run are coloured by what was before it.
+#[must_use]
+pub fn stalled(text: &str) -> Option<Duration> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = line.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "31425 (sender 0) R 31422 31422 30584 0 -1 4194304 98 0 0 0 417 83 0 0 20 0 3 0 692290 3133440 \
+                        358 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn a_thread_has_a_name_and_cpu_time() {
+        let cpu = Duration::from_secs(5);
+        assert_eq!(ThreadStat::parse(STAT), Some(ThreadStat { name: "sender 0".into(), cpu }));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = STAT.replace("sender 0", "a) R 1 (b");
+        assert_eq!(ThreadStat::parse(&stat).unwrap().name, "a) R 1 (b");
+        assert_eq!(ThreadStat::parse(&stat).unwrap().cpu, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_line_that_is_cut_is_no_thread() {
+        for length in 0..STAT.find(" 83 ").unwrap() {
+            assert_eq!(ThreadStat::parse(&STAT[..length]), None);
+        }
+    }
+
+    #[test]
+    fn schedstat_is_in_nanoseconds() {
+        let stat = SchedStat::parse("161831 3182069 2\n").unwrap();
+        assert_eq!((stat.on_cpu.as_nanos(), stat.waited.as_nanos()), (161_831, 3_182_069));
+        assert_eq!(SchedStat::parse(""), None);
+        assert_eq!(SchedStat::parse("-1 0 0"), None);
+    }
+
+    #[test]
+    fn open_files_may_be_unlimited() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max processes             96365                96365                processes \n\
+                      Max open files            1024                 unlimited            files     \n";
+        assert_eq!(OpenFiles::parse(limits), Some(OpenFiles { soft: 1024, hard: u64::MAX }));
+        assert_eq!(OpenFiles::parse("Max processes 1 1\n"), None);
+    }
+
+    #[test]
+    fn pressure_is_the_total_of_some() {
+        let text = "some avg10=25.09 avg60=47.21 avg300=72.56 total=2981943302\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+        assert_eq!(stalled(text), Some(Duration::from_micros(2_981_943_302)));
+        assert_eq!(stalled("full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"), None);
+        assert_eq!(stalled(""), None, "what a kernel with psi=0 says");
+    }
+}
