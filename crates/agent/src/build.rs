@@ -233,7 +233,7 @@ impl Parts {
         let serve = move || async move {
             let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
             let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
-            Thread::new(shared, service, metrics, number as u64).run(listeners, stop).await;
+            Thread::new(shared, service, metrics, stop, number as u64).run(listeners).await;
             Ok::<_, std::io::Error>(())
         };
         let body = move || {

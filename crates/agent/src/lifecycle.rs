@@ -70,6 +70,11 @@ impl Stopper {
 }
 
 impl Stop {
+    /// Whether the stop has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.0.borrow()
+    }
+
     /// Returns when the stop has begun.
     pub(crate) async fn begun(&mut self) {
         // A closed channel is a stop, too.

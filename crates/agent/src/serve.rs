@@ -63,12 +63,14 @@ pub(crate) struct Thread {
     shared: Shared,
     service: Service,
     metrics: Arc<Traffic>,
+    stop: Stop,
     connections: RefCell<Connections>,
     scratch: RefCell<Scratch>,
     date: RefCell<Date>,
     held: Budget,
     /// Caps of callers that are no pod, by address; those with nothing open are swept.
     strangers: RefCell<HashMap<IpAddr, Arc<Cap>>>,
+    /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     requests: Cell<u64>,
 }
@@ -81,7 +83,13 @@ struct Scratch {
 
 impl Thread {
     /// A thread that has not begun. `number` makes its request ids distinct from those of other threads.
-    pub(crate) fn new(shared: Shared, service: Service, metrics: Arc<Traffic>, number: u64) -> Self {
+    pub(crate) fn new(
+        shared: Shared,
+        service: Service,
+        metrics: Arc<Traffic>,
+        stop: Stop,
+        number: u64,
+    ) -> Self {
         // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
         // of which the parser still wants more, or reading into no room would look like the client's end.
         let read = vec![0; shared.limits.wire.head + 2];
@@ -90,6 +98,7 @@ impl Thread {
             shared,
             service,
             metrics,
+            stop,
             connections: RefCell::default(),
             scratch: RefCell::new(scratch),
             date: RefCell::default(),
@@ -101,8 +110,9 @@ impl Thread {
     }
 
     /// Serves these listeners until the stop has begun and the drain is over.
-    pub(crate) async fn run(self, listeners: Vec<TcpListener>, mut stop: Stop) {
+    pub(crate) async fn run(self, listeners: Vec<TcpListener>) {
         let thread = Rc::new(self);
+        let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         for listener in listeners {
             local.spawn_local(thread.clone().accept(listener, stop.clone()));
@@ -414,7 +424,8 @@ impl Place {
             () = gone(stream), if later.is_poll => return false,
         };
         let thread = &*self.thread;
-        let keep_alive = keep_alive && !thread.draining.get();
+        // The stop itself may be what ended the wait, before this thread has turned to it.
+        let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = thread.shared.clock.now();
         let mut out = Vec::new();
         let status = {
