@@ -16,7 +16,6 @@ use crate::connection::Received;
 use crate::control::{Command, Early, Shared};
 use crate::fault::{Class, Fault};
 use crate::flights::{Flight, FlightKey, Flights};
-use crate::http2::Done;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
 use crate::record::{Record, Timestamp, Zone};
@@ -93,8 +92,6 @@ pub(crate) struct Shard {
     pub(crate) stats: Box<Stats>,
     pub(crate) lengths: Lengths,
     pub(crate) recorder: Option<Recorder>,
-    /// Used again by each [`Shard::drive`].
-    pub(crate) done: Vec<Done>,
     pub(crate) harvest: Sender<Harvest>,
     pub(crate) spare: Receiver<Box<Stats>>,
     pub(crate) progress: Progress,
@@ -154,7 +151,6 @@ impl Shard {
             self.look_again();
             self.release();
             self.expire();
-            self.drive_streams();
             self.tick();
         }
         self.hand_over(true);
@@ -333,33 +329,32 @@ impl Shard {
         }
     }
 
-    #[inline]
     fn on_event(&mut self, event: &Event) {
         let flags = event.flags;
         let Some(index) = token(event).and_then(|token| self.pool.find(token)) else { return };
         match self.pool.readiness(index, flags, &mut self.stats) {
-            Readiness::Busy(key) => self.exchange(index, key),
             Readiness::Idle => {
                 if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
                     self.pool.close(index);
                 }
             }
-            Readiness::Opening => {}
-            Readiness::Opened(key) => self.begin(index, key),
+            Readiness::Connecting => {}
             Readiness::Refused(key, fault) => self.refused(index, key, fault),
-            Readiness::Streams => self.drive_streams(),
+            Readiness::Busy(key) => self.exchange(index, key, flags),
         }
         self.serve_waiting();
     }
 
-    /// Goes on with the request and the answer on an HTTP/1.1 connection.
-    fn exchange(&mut self, index: usize, key: FlightKey) {
+    /// Goes on with the request and the answer on a connection.
+    fn exchange(&mut self, index: usize, key: FlightKey, flags: EventFlags) {
         let Flight { which, answer, first_byte, sent, .. } = self.flights.of(key);
         let request = self.supply.request(which);
-        match self.pool.send(index, request) {
-            Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
-            Ok(false) => {}
-            Err(fault) => return self.broken(index, key, fault),
+        if flags.contains(EventFlags::OUT) {
+            match self.pool.send(index, request) {
+                Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
+                Ok(false) => {}
+                Err(fault) => return self.broken(index, key, fault),
+            }
         }
         let received = self.pool.receive(index, request, answer);
         self.progress.now = self.clock.now();
@@ -375,33 +370,6 @@ impl Shard {
             }
             Ok(Received::Done { reusable }) => self.answered(index, key, reusable),
             Err(fault) => self.broken(index, key, fault),
-        }
-    }
-
-    /// Moves the bytes of all HTTP/2 connections that have any to move.
-    #[inline]
-    fn drive_streams(&mut self) {
-        while let Some(index) = self.pool.next_dirty() {
-            self.drive(index);
-        }
-    }
-
-    fn drive(&mut self, index: usize) {
-        let mut done = std::mem::take(&mut self.done);
-        let alive = self.pool.drive(index, &mut self.flights, &mut done);
-        self.refresh();
-        for (key, outcome) in done.drain(..) {
-            match outcome {
-                Ok(()) => self.answered(index, key, alive),
-                Err(fault) => self.lost(index, key, fault),
-            }
-        }
-        self.done = done;
-        if !alive && self.pool.is_there(index) {
-            let stale = self.pool.was_stale(index);
-            for key in self.pool.close(index) {
-                self.retry_or_fail(key, Fault::ClosedEarly, stale);
-            }
         }
     }
 
@@ -435,22 +403,11 @@ impl Shard {
         }
     }
 
-    /// An HTTP/1.1 connection broke under its flight.
+    /// A connection broke under a flight. If it was an old one and the server had just let it go, the request goes out
+    /// again on a new one, once, as Go's client does; the time it lost stays in its latency.
     fn broken(&mut self, index: usize, key: FlightKey, fault: Fault) {
         let stale = self.pool.was_stale(index) && matches!(fault, Fault::ClosedEarly | Fault::Broken(_));
         self.pool.close(index);
-        self.retry_or_fail(key, fault, stale);
-    }
-
-    /// An HTTP/2 stream broke, its connection perhaps not.
-    fn lost(&mut self, index: usize, key: FlightKey, fault: Fault) {
-        let stale = self.pool.was_stale(index) && fault == Fault::ClosedEarly;
-        self.retry_or_fail(key, fault, stale);
-    }
-
-    /// If the connection was an old one and the server had just let it go, the request goes out again on a new one,
-    /// once, as Go's client does; the time it lost stays in its latency.
-    fn retry_or_fail(&mut self, key: FlightKey, fault: Fault, stale: bool) {
         let flight = self.flights.of(key);
         flight.connection = None;
         if stale && !flight.retried && self.supply.request(&flight.which).is_idempotent() {
@@ -465,11 +422,11 @@ impl Shard {
 
     /// The next address gets its chance; after the last the flight has failed.
     fn refused(&mut self, index: usize, key: FlightKey, fault: Fault) {
-        let others = self.pool.alternatives(index).checked_sub(1).filter(|_| matches!(fault, Fault::Connect(_)));
+        let alternatives = self.pool.alternatives(index);
         self.pool.close(index);
         self.flights.of(key).connection = None;
         self.refresh();
-        match others {
+        match alternatives.checked_sub(1) {
             None => self.finish(key, Err(fault)),
             others => self.reopen(key, others),
         }
@@ -479,14 +436,6 @@ impl Shard {
         let Flight { which, connection, .. } = self.flights.of(key);
         let mut want = Want { key, request: self.supply.request(which), which, connection };
         let placed = self.pool.reopen(others, &mut want, &mut self.stats);
-        self.placed(key, placed);
-    }
-
-    /// A connection has become open; the flight that it was opened for begins.
-    fn begin(&mut self, index: usize, key: FlightKey) {
-        let Flight { which, connection, .. } = self.flights.of(key);
-        let mut want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.begin(index, &mut want);
         self.placed(key, placed);
     }
 
@@ -522,7 +471,7 @@ impl Shard {
 
     fn give_up(&mut self, key: FlightKey, fault: Fault) {
         if let Some(index) = self.flights.of(key).connection {
-            self.pool.abandon(index, key);
+            self.pool.close(index);
         }
         self.finish(key, Err(fault));
     }
