@@ -62,7 +62,7 @@ pub struct Outcomes(Vec<Vec<Outcome>>);
 impl Outcomes {
     /// Counts one finished request.
     #[inline]
-    pub(crate) fn count(&mut self, finished: &Finished) {
+    pub fn count(&mut self, finished: &Finished) {
         let kind = match finished.outcome {
             Ok(status) => Kind::Status(status),
             Err(fault) => Kind::Fault(fault.kind()),
@@ -82,12 +82,7 @@ impl Outcomes {
     /// Adds what another thread, or another second, counted.
     pub fn add(&mut self, other: &Self) {
         for (target, theirs) in other.iter().filter(|(_, theirs)| theirs.count > 0) {
-            let ours = self.outcome(target, theirs.kind);
-            ours.count += theirs.count;
-            ours.buckets.iter_mut().zip(theirs.buckets).for_each(|(ours, theirs)| *ours += theirs);
-            ours.nanos += theirs.nanos;
-            ours.bytes_in += theirs.bytes_in;
-            ours.bytes_out += theirs.bytes_out;
+            self.outcome(target, theirs.kind).merge(theirs);
         }
     }
 
@@ -129,6 +124,15 @@ fn find(outcomes: &[Outcome], kind: Kind) -> Option<usize> {
 }
 
 impl Outcome {
+    /// Adds another's figures; the kind stays.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(ours, theirs)| *ours += theirs);
+        self.nanos += other.nanos;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+
     fn new(kind: Kind) -> Self {
         Self { kind, count: 0, buckets: [0; BOUNDS.len() + 1], nanos: 0, bytes_in: 0, bytes_out: 0 }
     }

@@ -6,6 +6,7 @@
 mod args;
 mod log;
 mod plan;
+mod prometheus;
 mod signals;
 mod summary;
 
@@ -24,6 +25,7 @@ use seawall_load::summary::Summary;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::log::Log;
+use self::prometheus::Exporter;
 use self::signals::Signals;
 use crate::exit;
 
@@ -36,9 +38,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let endless = is_endless(&plan);
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
+    let metrics = metrics(args, &plan)?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
-    watch(&mut running, log)?;
+    watch(&mut running, log, metrics.as_ref())?;
     let outcome = running.finish();
     let summary = Summary::new(&outcome, selfcheck::of_run(&outcome));
     report(args, &summary)?;
@@ -47,11 +50,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
 }
 
+/// The metrics endpoint, if one is asked for. It listens before anything is sent.
+fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
+    let address = Some(args.prometheus_addr.as_str()).filter(|address| !address.is_empty());
+    address.map(|address| Exporter::listen(address, &plan.source)).transpose()
+}
+
 /// Sees the run to its end, second by second.
-fn watch(running: &mut Running, mut log: Option<Log>) -> anyhow::Result<()> {
+fn watch(running: &mut Running, mut log: Option<Log>, metrics: Option<&Exporter>) -> anyhow::Result<()> {
     while let Some(tick) = running.tick(Duration::from_secs(2)) {
         if let Some(log) = &mut log {
             log.add(&tick)?;
+        }
+        if let Some(metrics) = metrics {
+            metrics.add(&tick);
         }
     }
     Ok(())

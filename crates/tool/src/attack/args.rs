@@ -118,6 +118,10 @@ pub(crate) struct Args {
     /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
+    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path. Whoever reaches the port reads
+    /// the targets' URLs: prefer loopback, such as 127.0.0.1:8880
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true, verbatim_doc_comment)]
+    pub(crate) prometheus_addr: String,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]

@@ -45,7 +45,7 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
         style,
         spin: Duration::ZERO,
         warm_up: args.warm_up,
-        by_outcome: false,
+        by_outcome: !args.prometheus_addr.is_empty(),
     })
 }
 

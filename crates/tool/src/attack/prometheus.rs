@@ -1,0 +1,150 @@
+//! `-prometheus-addr`: the run's counters for a scraper, under vegeta's names and labels, with a bound on every label.
+//!
+//! Names, labels and buckets are those of vegeta's `lib/prom/prom.go`. Where that one labels with whatever it met, this
+//! one has closed sets: URLs only of targets that were known before the run and have figures of their own, messages from
+//! the engine's kinds of failure; the rest is `other`. Its failure counter counts. Figures are as old as the last second.
+//! [`text`] writes them down, [`serve`] hands them out.
+
+mod serve;
+mod text;
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use seawall_load::engine::Tick;
+use seawall_load::outcomes::Outcomes;
+use seawall_load::stats::TARGETS;
+use seawall_load::supply::Source;
+
+use self::text::Dialect;
+
+/// A listening endpoint. It answers until the program ends.
+#[derive(Debug)]
+pub(crate) struct Exporter {
+    figures: Arc<Figures>,
+}
+
+impl Exporter {
+    /// Listens at `HOST:PORT`; without a host on all addresses, as Go's listeners do.
+    pub(crate) fn listen(address: &str, source: &Source) -> anyhow::Result<Self> {
+        let cannot = || format!("-prometheus-addr: cannot listen on {address}");
+        let listener = match address.strip_prefix(':') {
+            Some(port) => TcpListener::bind(("::", port.parse().with_context(cannot)?)),
+            None => TcpListener::bind(address),
+        };
+        let listener = listener.with_context(cannot)?;
+        let figures = Arc::new(Figures { names: Names::of(source), outcomes: Mutex::default() });
+        let shown = Arc::clone(&figures);
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || serve::forever(&listener, |dialect| shown.text(dialect)))
+            .with_context(cannot)?;
+        Ok(Self { figures })
+    }
+
+    /// Adds what was measured since the last time.
+    pub(crate) fn add(&self, tick: &Tick) {
+        self.figures.lock().add(&tick.stats.outcomes);
+    }
+}
+
+#[derive(Debug)]
+struct Figures {
+    names: Names,
+    /// A lock, because a scrape and a second's figures meet here once in a while and nothing else does.
+    outcomes: Mutex<Outcomes>,
+}
+
+impl Figures {
+    fn lock(&self) -> MutexGuard<'_, Outcomes> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn text(&self, dialect: Dialect) -> String {
+        let outcomes = self.lock().clone();
+        text::text(&self.names, &outcomes, dialect)
+    }
+}
+
+/// Longest URL that is a label.
+const LONGEST_URL: usize = 256;
+
+/// What targets are called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    method: String,
+    url: String,
+}
+
+/// The names of the targets that have one.
+#[derive(Debug, Default)]
+struct Names(Vec<Name>);
+
+impl Names {
+    fn of(source: &Source) -> Self {
+        let Source::List(list) = source else { return Self::default() };
+        let requests = list.requests();
+        // The last place of a longer list is shared.
+        let named = if requests.len() > TARGETS { TARGETS - 1 } else { requests.len() };
+        let name = |method: &str, url: &str| Name { method: method.to_owned(), url: label(url) };
+        Self(requests[..named].iter().map(|request| name(&request.method, &request.url)).collect())
+    }
+
+    fn name(&self, target: usize) -> Name {
+        let other = || Name { method: OTHER.to_owned(), url: OTHER.to_owned() };
+        self.0.get(target).cloned().unwrap_or_else(other)
+    }
+}
+
+const OTHER: &str = "other";
+
+/// A URL without its user and password, which are nobody's business, and not of any length.
+fn label(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let label = format!("{scheme}://{host}{path}");
+    if label.len() > LONGEST_URL { OTHER.to_owned() } else { label }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::request::{Request, Style};
+    use seawall_load::supply::List;
+    use seawall_load::target::{Target, Weight};
+
+    use super::*;
+
+    fn source(urls: impl Iterator<Item = String>) -> Source {
+        let request = |url| {
+            let target = Target { method: "GET".to_owned(), url, ..Target::default() };
+            (Request::new(&target, Style::default()).unwrap(), Weight::default())
+        };
+        Source::List(List::new(urls.map(request).collect()).unwrap())
+    }
+
+    #[test]
+    fn a_url_becomes_a_label_without_its_password_and_not_at_any_length() {
+        assert_eq!(label("http://me:secret@host:80/a@b?c"), "http://host:80/a@b?c");
+        assert_eq!(label(&format!("http://host/{}", "a".repeat(LONGEST_URL))), OTHER);
+    }
+
+    #[test]
+    fn the_place_that_many_targets_share_has_no_name() {
+        let urls = |count| (0..count).map(|i| format!("http://host/{i}"));
+        let full = Names::of(&source(urls(TARGETS)));
+        assert_eq!(full.name(TARGETS - 1).url, format!("http://host/{}", TARGETS - 1));
+        let more = Names::of(&source(urls(TARGETS + 1)));
+        assert_eq!(more.name(TARGETS - 2).url, format!("http://host/{}", TARGETS - 2));
+        assert_eq!(more.name(TARGETS - 1).url, OTHER);
+    }
+
+    #[test]
+    fn an_address_in_use_is_an_error_that_names_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let refused = Exporter::listen(&address, &source(["http://host/".to_owned()].into_iter()));
+        assert!(format!("{:#}", refused.unwrap_err()).contains(&address));
+    }
+}
