@@ -33,6 +33,20 @@ pub trait Files {
     fn size(&self, path: &str) -> io::Result<u64>;
 }
 
+impl<F: Files + ?Sized> Files for &F {
+    fn read(&self, path: &str) -> io::Result<String> {
+        F::read(self, path)
+    }
+
+    fn names(&self, path: &str) -> io::Result<Vec<String>> {
+        F::names(self, path)
+    }
+
+    fn size(&self, path: &str) -> io::Result<u64> {
+        F::size(self, path)
+    }
+}
+
 /// The machine that this program runs on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct System;
@@ -118,6 +132,10 @@ pub(crate) mod fake {
 
         pub(crate) fn set(&self, path: &str, text: &str) {
             self.0.borrow_mut().insert(path.to_owned(), text.to_owned());
+        }
+
+        pub(crate) fn paths(&self) -> Vec<String> {
+            self.0.borrow().keys().cloned().collect()
         }
 
         pub(crate) fn remove(&self, path: &str) {

@@ -37,9 +37,23 @@ pub struct Finding {
     pub text: String,
 }
 
-impl Finding {
-    pub(crate) fn untested(id: &'static str, why: &Unread) -> Self {
+/// A check: its name, and the value up to which nothing is wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Check {
+    pub(crate) id: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) limit: f64,
+}
+
+impl Check {
+    pub(crate) fn finding(&self, verdict: Verdict, measured: f64, text: String) -> Finding {
+        let Self { id, unit, limit } = *self;
+        Finding { id, verdict, measured: Some(measured), limit: Some(limit), unit, text }
+    }
+
+    pub(crate) fn untested(&self, why: &Unread) -> Finding {
+        let Self { id, unit, limit } = *self;
         let text = format!("could not be tested: {why}");
-        Self { id, verdict: Verdict::Untested, measured: None, limit: None, unit: "", text }
+        Finding { id, verdict: Verdict::Untested, measured: None, limit: Some(limit), unit, text }
     }
 }

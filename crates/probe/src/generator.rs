@@ -1,19 +1,30 @@
 //! Was it the generator? What the machine says about a run that has just taken place.
 //!
-//! The engine judges what it measured itself (lag, hits not sent); this is the rest of the table. Called by the tool
-//! around each run: [`Watch::start`], [`Watch::sample`] each second, [`Watch::finish`].
+//! The engine judges what it measured itself (lag, hits not sent); this is the rest. Called by the tool around each
+//! run: [`Watch::start`], [`Watch::sample`] each second, [`Watch::finish`].
+//!
+//! A verdict must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
+//! machine that is busy with other work, a table that is nearly full, a port range that a longer run would use up are
+//! noted: they explain figures and colour none. Thresholds stand at the checks, each with its source.
+
+mod cpu;
+mod limits;
+mod network;
 
 use std::time::Duration;
 
-use crate::files::Files;
+use crate::files::{Files, Reading};
 use crate::finding::Finding;
 use crate::snapshot::Snapshot;
+use crate::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Run {
     /// Time in which requests were due.
     pub sending: Duration,
+    /// An open loop whose requests left in time: what the CPU was doing did not keep it from its schedule.
+    pub kept_pace: bool,
     /// Connections opened.
     pub connections: u64,
     /// Connection attempts for which this machine had no socket: out of files or ports.
@@ -25,31 +36,90 @@ pub struct Run {
 }
 
 /// Watches the generator during a run.
+#[derive(Debug)]
 pub struct Watch<F> {
     files: F,
     before: Snapshot,
+    seen: Seen,
+}
+
+/// What is gone, or lower, when the run has ended.
+#[derive(Debug)]
+pub struct Seen {
+    /// The threads that send.
+    pub senders: Threads,
+    /// The most files that were open; zero where the kernel does not say (Linux before 6.2).
+    pub open_files: u64,
+}
+
+impl Seen {
+    fn new(senders: &'static str) -> Self {
+        Self { senders: Threads::named(senders), open_files: 0 }
+    }
+
+    fn sample(&mut self, files: &dyn Files, at: Duration) {
+        self.senders.sample(files, at);
+        self.open_files = self.open_files.max(files.size("/proc/self/fd").unwrap_or(0));
+    }
 }
 
 impl<F: Files> Watch<F> {
-    /// Begins, just before or after the run does.
+    /// Begins, as soon as the run has; the names of the threads that send begin with `senders`.
     #[must_use]
-    pub fn start(files: F, at: Duration) -> Self {
+    pub fn start(files: F, senders: &'static str, at: Duration) -> Self {
         let before = Snapshot::take(&files, at);
-        Self { files, before }
+        let mut watch = Self { files, before, seen: Seen::new(senders) };
+        watch.sample(at);
+        watch
     }
 
-    /// Reads what is gone when the run has ended: the threads. Once a second, while requests are sent.
-    pub fn sample(&mut self, _at: Duration) {}
+    /// Reads what is gone when the run has ended. Once a second, and only while requests are sent: the wait for the last
+    /// answers would dilute the shares.
+    pub fn sample(&mut self, at: Duration) {
+        self.seen.sample(&self.files, at);
+    }
 
     /// What the run came to.
     #[must_use]
     pub fn finish(self, at: Duration, run: &Run) -> Vec<Finding> {
-        between(&self.before, &Snapshot::take(&self.files, at), run)
+        between(&self.before, &Snapshot::take(&self.files, at), &self.seen, run)
     }
 }
 
-/// What happened between two snapshots.
+/// Judges what happened between two snapshots. Every check answers, whatever it found.
 #[must_use]
-pub fn between(_before: &Snapshot, _after: &Snapshot, _run: &Run) -> Vec<Finding> {
-    Vec::new()
+pub fn between(before: &Snapshot, after: &Snapshot, seen: &Seen, run: &Run) -> Vec<Finding> {
+    let senders = seen.senders.seen();
+    vec![
+        cpu::use_of(&senders, run),
+        cpu::queueing(&senders),
+        cpu::throttling(before, after),
+        cpu::pressure(before, after, counted_queue(&senders)),
+        limits::memory_pressure(before, after),
+        limits::memory(after),
+        limits::open_files(after, seen.open_files.max(run.in_flight_peak)),
+        limits::sockets(run),
+        limits::ports(before, after, run),
+        limits::conntrack(before, after),
+        network::backlog(before, after),
+        network::tcp(before, after),
+        network::bandwidth(before, after),
+    ]
 }
+
+fn counted_queue(senders: &Reading<Vec<Thread>>) -> bool {
+    senders.as_ref().is_ok_and(|senders| senders.iter().all(|sender| sender.waited.is_some()))
+}
+
+/// `part` of `whole` in percent.
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
+}
+
+/// The time between two snapshots in seconds.
+fn seconds(before: &Snapshot, after: &Snapshot) -> f64 {
+    after.at.saturating_sub(before.at).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ pub mod generator;
 pub mod net;
 pub mod proc;
 pub mod snapshot;
+pub mod threads;
 
 pub use files::{Files, Reading, System, Unread};
 pub use finding::{Finding, Verdict};

@@ -1,0 +1,134 @@
+//! Had the generator the CPU when it needed it?
+
+use std::time::Duration;
+
+use super::{Run, percent, seconds};
+use crate::files::{Reading, Unread};
+use crate::finding::{Check, Finding, Verdict};
+use crate::snapshot::{Level, Pressure, Snapshot};
+use crate::threads::Thread;
+
+const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
+/// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on
+/// average (M/M/1), and each waits for the others.
+const CPU_LIMITED: f64 = 90.0;
+
+/// CPU time of the busiest sending thread.
+pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
+    let senders = match senders {
+        _ if run.spins => return CPU.untested(&Unread::Absent("sending threads spin between requests")),
+        Ok(senders) => senders,
+        Err(why) => return CPU.untested(why),
+    };
+    let (share, name) = most(senders, |sender| sender.on_cpu);
+    let verdict = match share {
+        share if share <= CPU.limit => Verdict::Fine,
+        share if share <= CPU_LIMITED || run.kept_pace => Verdict::Degraded,
+        _ => Verdict::Invalid,
+    };
+    let advice = match verdict {
+        Verdict::Fine => "",
+        _ => ": use more --threads on more cores, or more generators",
+    };
+    CPU.finding(verdict, share, format!("thread {name:?} used {share:.0} % of a core{advice}"))
+}
+
+/// The thread with the largest share of its time, in percent.
+fn most(threads: &[Thread], time: impl Fn(&Thread) -> Duration) -> (f64, &str) {
+    let share = |thread: &Thread| percent(time(thread).as_secs_f64(), thread.span.as_secs_f64());
+    let shares = threads.iter().map(|thread| (share(thread), thread.name.as_str()));
+    shares.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or_default()
+}
+
+/// A thread that waits for a CPU sends late and reads late. 5 % is where fortio begins to warn as well
+/// (of sleeps that came out negative).
+const QUEUE: Check = Check { id: "run-queue-wait", unit: "% of the run", limit: 5.0 };
+
+/// The longest wait of a sending thread for a CPU.
+pub(super) fn queueing(senders: &Reading<Vec<Thread>>) -> Finding {
+    let senders = match senders {
+        Ok(senders) => senders,
+        Err(why) => return QUEUE.untested(why),
+    };
+    if senders.iter().any(|sender| sender.waited.is_none()) {
+        return QUEUE.untested(&Unread::Absent("this kernel does not count waits for a CPU"));
+    }
+    let (share, name) = most(senders, |sender| sender.waited.unwrap_or_default());
+    let (verdict, advice) = match share > QUEUE.limit {
+        true => (Verdict::Degraded, ": give it cores of its own, or less to do beside it"),
+        false => (Verdict::Fine, ""),
+    };
+    let text = format!("thread {name:?} waited {share:.1} % of the run for a CPU{advice}");
+    QUEUE.finding(verdict, share, text)
+}
+
+const THROTTLING: Check = Check { id: "cpu-throttling", unit: "% of periods", limit: 0.0 };
+/// A period is 100 ms: one in a hundred is where the 99th percentile begins to show it.
+const THROTTLING_LIMITED: f64 = 1.0;
+
+/// Use of the CPU quota up to its end (`Documentation/scheduler/sched-bwc.rst`): all threads stop until the next period.
+pub(super) fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
+    let (before, after) = match (&before.quotas, &after.quotas) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(why), _) | (_, Err(why)) => return THROTTLING.untested(why),
+    };
+    let pairs = after.iter().filter_map(|level| {
+        let earlier = before.iter().find(|earlier| earlier.directory == level.directory)?;
+        Some(throttled(earlier, level))
+    });
+    pairs
+        .max_by(|one, other| one.measured.unwrap_or(0.0).total_cmp(&other.measured.unwrap_or(0.0)))
+        .unwrap_or_else(|| THROTTLING.finding(Verdict::Fine, 0.0, "no CPU quota holds here".to_owned()))
+}
+
+fn throttled(before: &Level, after: &Level) -> Finding {
+    let Level { directory, cores, throttling } = after;
+    let periods = throttling.periods.saturating_sub(before.throttling.periods);
+    let throttled = throttling.throttled.saturating_sub(before.throttling.throttled);
+    let stopped = throttling.stopped.saturating_sub(before.throttling.stopped).as_millis();
+    let share = percent(throttled as f64, periods as f64);
+    let verdict = match throttled {
+        0 => Verdict::Fine,
+        _ if share <= THROTTLING_LIMITED => Verdict::Degraded,
+        _ => Verdict::Invalid,
+    };
+    let advice = if throttled > 0 { ": raise or remove the CPU limit" } else { "" };
+    let text = format!(
+        "the CPU quota of {cores} cores ({directory}) stopped the generator in {throttled} of {periods} periods, \
+         for {stopped} ms{advice}"
+    );
+    THROTTLING.finding(verdict, share, text)
+}
+
+/// "Some task waited", over the run. At a tenth of the time the tail of what is measured beside it shows it.
+const PRESSURE: Check = Check { id: "cpu-pressure", unit: "% of the run", limit: 10.0 };
+
+/// How long anything waited for a CPU. It is not the generator that waited when its own waits are counted and short, so
+/// that this only decides where they are not counted.
+pub(super) fn pressure(before: &Snapshot, after: &Snapshot, own_waits_counted: bool) -> Finding {
+    let verdict = if own_waits_counted { Verdict::Noted } else { Verdict::Degraded };
+    stalls(&PRESSURE, "a CPU", verdict, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
+}
+
+/// The finding for a kind of pressure; `verdict` is that of too much.
+pub(super) fn stalls(
+    check: &Check,
+    what: &str,
+    verdict: Verdict,
+    before: &Reading<Pressure>,
+    after: &Reading<Pressure>,
+    seconds: f64,
+) -> Finding {
+    let (before, after) = match (before, after) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(why), _) | (_, Err(why)) => return check.untested(why),
+    };
+    let share = percent(after.stalled.saturating_sub(before.stalled).as_secs_f64(), seconds);
+    let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
+    let (verdict, advice) = match share > check.limit {
+        true => (verdict, ": something else runs beside the generator"),
+        false => (Verdict::Fine, ""),
+    };
+    let text = format!("some task {whose} waited {share:.1} % of the run for {what}{advice}");
+    check.finding(verdict, share, text)
+}

@@ -1,0 +1,111 @@
+//! Did packets get lost or held up on this side?
+
+use super::{percent, seconds};
+use crate::files::Unread;
+use crate::finding::{Check, Finding, Verdict};
+use crate::net::{Softnet, Tcp};
+use crate::snapshot::{Link, Snapshot};
+
+const BACKLOG: Check = Check { id: "packet-backlog", unit: "packets", limit: 0.0 };
+
+/// Packets that this machine dropped before its stack saw them. The counters are the whole machine's; a packet of ours
+/// that was lost has been sent again, so without a retransmission in this namespace it was somebody else's.
+pub(super) fn backlog(before: &Snapshot, after: &Snapshot) -> Finding {
+    let (earlier, later) = match (&before.softnet, &after.softnet) {
+        (Ok(earlier), Ok(later)) => (earlier, later),
+        (Err(why), _) | (_, Err(why)) => return BACKLOG.untested(why),
+    };
+    let Softnet { dropped, squeezed } = Softnet {
+        dropped: later.dropped.saturating_sub(earlier.dropped),
+        squeezed: later.squeezed.saturating_sub(earlier.squeezed),
+    };
+    let none_was_ours = during(before, after).is_ok_and(|tcp| tcp.retransmits == 0);
+    let (verdict, advice) = match dropped {
+        0 => (Verdict::Fine, ""),
+        _ if none_was_ours => (Verdict::Noted, "; nothing was sent again in this network namespace"),
+        _ => (Verdict::Degraded, ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs"),
+    };
+    let text = format!(
+        "this machine dropped {dropped} packets from full backlogs and cut {squeezed} rounds of receiving short{advice}"
+    );
+    BACKLOG.finding(verdict, dropped as f64, text)
+}
+
+/// TCP's troubles during the run.
+fn during(before: &Snapshot, after: &Snapshot) -> Result<Tcp, Unread> {
+    let (before, after) = (before.tcp.as_ref(), after.tcp.as_ref());
+    let (before, after) = (before.map_err(Unread::clone)?, after.map_err(Unread::clone)?);
+    Ok(Tcp {
+        listen_drops: after.listen_drops.saturating_sub(before.listen_drops),
+        listen_overflows: after.listen_overflows.saturating_sub(before.listen_overflows),
+        syn_retransmits: after.syn_retransmits.saturating_sub(before.syn_retransmits),
+        timeouts: after.timeouts.saturating_sub(before.timeouts),
+        retransmits: after.retransmits.saturating_sub(before.retransmits),
+    })
+}
+
+const TCP: Check = Check { id: "tcp", unit: "segments", limit: 0.0 };
+
+/// What TCP had to repair. A fact, never the generator's fault: the path or the target lost it, and drops of listeners
+/// are those of a target in this namespace.
+pub(super) fn tcp(before: &Snapshot, after: &Snapshot) -> Finding {
+    let tcp = match during(before, after) {
+        Ok(tcp) => tcp,
+        Err(why) => return TCP.untested(&why),
+    };
+    let verdict = if tcp == Tcp::default() { Verdict::Fine } else { Verdict::Noted };
+    let Tcp { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
+    let text = format!(
+        "in this network namespace {retransmits} segments were sent again ({syn_retransmits} of them connection \
+         requests), {timeouts} timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \
+         because nobody accepted in time)"
+    );
+    TCP.finding(verdict, retransmits as f64, text)
+}
+
+/// Queues in front of a link grow without bound towards its speed; a fifth is left for what bursts within a second.
+const BANDWIDTH: Check = Check { id: "bandwidth", unit: "% of the link", limit: 80.0 };
+
+/// A virtual link that carried less is not worth saying that it was not judged.
+const QUIET: f64 = 1e6;
+
+/// The link that is nearest to its speed.
+pub(super) fn bandwidth(before: &Snapshot, after: &Snapshot) -> Finding {
+    let (earlier, later) = match (&before.links, &after.links) {
+        (Ok(earlier), Ok(later)) => (earlier, later),
+        (Err(why), _) | (_, Err(why)) => return BANDWIDTH.untested(why),
+    };
+    let carried: Vec<_> = later
+        .iter()
+        .filter_map(|link| Some((link, bits(earlier.iter().find(|other| other.name == link.name)?, link))))
+        .map(|(link, bits)| (link, bits / seconds(before, after).max(f64::MIN_POSITIVE)))
+        .filter(|(_, rate)| *rate >= QUIET)
+        .collect();
+    let shares =
+        carried.iter().filter_map(|&(link, rate)| Some((percent(rate, link.speed? as f64), link, rate)));
+    match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
+        Some((share, link, rate)) => busiest(share, link, rate),
+        None if carried.is_empty() => {
+            BANDWIDTH.finding(Verdict::Fine, 0.0, "no link but the loopback carried load".to_owned())
+        }
+        None => BANDWIDTH.untested(&Unread::Absent(
+            "the link that carried the load is virtual and has no speed of its own",
+        )),
+    }
+}
+
+/// What passed in the direction that carried more. A counter that went back is of a link that was made anew.
+fn bits(before: &Link, after: &Link) -> f64 {
+    let sent = after.sent.saturating_sub(before.sent);
+    let received = after.received.saturating_sub(before.received);
+    sent.max(received) as f64 * 8.0
+}
+
+fn busiest(share: f64, link: &Link, rate: f64) -> Finding {
+    let (verdict, advice) = match share > BANDWIDTH.limit {
+        true => (Verdict::Degraded, ": use more generators, or smaller answers"),
+        false => (Verdict::Fine, ""),
+    };
+    let text = format!("{} carried {:.0} Mbit/s, {share:.0} % of its speed{advice}", link.name, rate / 1e6);
+    BANDWIDTH.finding(verdict, share, text)
+}

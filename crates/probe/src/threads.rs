@@ -1,0 +1,177 @@
+//! What threads used and waited for, from samples taken while they lived: a thread that has ended has no files.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::files::{Files, Reading, Unread, parsed};
+use crate::proc::{SchedStat, ThreadStat};
+
+/// Threads beyond this are not followed.
+const MOST_THREADS: usize = 1024;
+
+/// Shorter than this, a share says more about one scheduling decision than about a run.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+const TASKS: &str = "/proc/self/task";
+
+/// The threads of this process whose name begins with a prefix.
+#[derive(Debug)]
+pub struct Threads {
+    prefix: &'static str,
+    tracks: BTreeMap<String, Track>,
+    unread: Option<Unread>,
+}
+
+/// What one thread came to between its first and its last sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// The time between the samples.
+    pub span: Duration,
+    /// Time on a CPU.
+    pub on_cpu: Duration,
+    /// Time in which it could have run and no CPU was given to it; none where the kernel does not count it.
+    pub waited: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+struct Sample {
+    name: String,
+    at: Duration,
+    /// In ticks of 10 ms, but on every kernel.
+    cpu: Duration,
+    sched: Option<SchedStat>,
+}
+
+#[derive(Debug)]
+struct Track {
+    first: Sample,
+    last: Sample,
+}
+
+impl Threads {
+    /// Follows none so far.
+    #[must_use]
+    pub fn named(prefix: &'static str) -> Self {
+        Self { prefix, tracks: BTreeMap::new(), unread: None }
+    }
+
+    /// Looks at every thread that lives.
+    pub fn sample(&mut self, files: &dyn Files, at: Duration) {
+        match files.names(TASKS) {
+            Ok(ids) => ids.into_iter().take(MOST_THREADS).for_each(|id| self.follow(files, at, id)),
+            Err(error) => self.unread = Some(Unread::new(TASKS, &error)),
+        }
+    }
+
+    fn follow(&mut self, files: &dyn Files, at: Duration, id: String) {
+        // The thread may have ended since it was listed.
+        let Ok(stat) = parsed(files, &format!("{TASKS}/{id}/stat"), ThreadStat::parse) else { return };
+        let sched = parsed(files, &format!("{TASKS}/{id}/schedstat"), SchedStat::parse).ok();
+        let sample = Sample { name: stat.name, at, cpu: stat.cpu, sched };
+        if let Some(track) = self.tracks.get_mut(&id) {
+            track.last = sample;
+        } else if self.tracks.len() < MOST_THREADS {
+            self.tracks.insert(id, Track { first: sample.clone(), last: sample });
+        }
+    }
+
+    /// What they came to.
+    ///
+    /// # Errors
+    /// None was seen, or none for long enough.
+    pub fn seen(&self) -> Reading<Vec<Thread>> {
+        // A thread is listed a moment before it gives itself its name, so the last one counts.
+        let named = self.tracks.values().filter(|track| track.last.name.starts_with(self.prefix));
+        let seen: Vec<_> = named.map(Track::thread).filter(|thread| thread.span >= SHORTEST).collect();
+        match &self.unread {
+            _ if !seen.is_empty() => Ok(seen),
+            Some(unread) => Err(unread.clone()),
+            None => Err(Unread::Absent("the run was too short to watch its threads")),
+        }
+    }
+}
+
+impl Track {
+    fn thread(&self) -> Thread {
+        let Self { first, last } = self;
+        let ticks = last.cpu.saturating_sub(first.cpu);
+        let sched = last.counted().zip(first.sched);
+        Thread {
+            name: last.name.clone(),
+            span: last.at.saturating_sub(first.at),
+            on_cpu: sched.map_or(ticks, |(last, first)| last.on_cpu.saturating_sub(first.on_cpu)),
+            waited: sched.map(|(last, first)| last.waited.saturating_sub(first.waited)),
+        }
+    }
+}
+
+impl Sample {
+    /// A kernel without `CONFIG_SCHED_INFO` may have the file and keep it at zero.
+    fn counted(&self) -> Option<SchedStat> {
+        self.sched.filter(|sched| !sched.on_cpu.is_zero() || self.cpu.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::fake::Texts;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn thread(texts: &Texts, id: &str, name: &str, ticks: u32, sched: Option<&str>) {
+        let stat = format!("{id} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 3 0 692290");
+        texts.set(&format!("{TASKS}/{id}/stat"), &stat);
+        if let Some(sched) = sched {
+            texts.set(&format!("{TASKS}/{id}/schedstat"), sched);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_counts_until_its_last_sample() {
+        let texts = Texts::default();
+        let mut threads = Threads::named("sender ");
+        thread(&texts, "7", "seawall", 0, Some("1000000 0 1"));
+        threads.sample(&texts, SECOND);
+        thread(&texts, "7", "sender 0", 150, Some("1501000000 300000000 9"));
+        thread(&texts, "8", "results", 100, Some("1000000000 0 9"));
+        threads.sample(&texts, SECOND * 3);
+        texts.remove("/proc/self/task/7/stat");
+        threads.sample(&texts, SECOND * 9);
+        let expected = Thread {
+            name: "sender 0".into(),
+            span: SECOND * 2,
+            on_cpu: Duration::from_millis(1500),
+            waited: Some(Duration::from_millis(300)),
+        };
+        assert_eq!(threads.seen(), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn ticks_stand_in_where_the_kernel_counts_no_queue() {
+        for sched in [None, Some("0 0 0")] {
+            let texts = Texts::default();
+            let mut threads = Threads::named("sender ");
+            thread(&texts, "7", "sender 0", 5, sched);
+            threads.sample(&texts, SECOND);
+            thread(&texts, "7", "sender 0", 55, sched);
+            threads.sample(&texts, SECOND * 2);
+            let seen = threads.seen().unwrap();
+            assert_eq!((seen[0].on_cpu, seen[0].waited), (SECOND / 2, None));
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_run_that_was_seen_once() {
+        let texts = Texts::default();
+        let mut threads = Threads::named("sender ");
+        threads.sample(&texts, SECOND);
+        assert_eq!(threads.seen(), Err(Unread::Missing(TASKS.into())));
+        thread(&texts, "7", "sender 0", 5, None);
+        let mut threads = Threads::named("sender ");
+        threads.sample(&texts, SECOND);
+        assert!(matches!(threads.seen(), Err(Unread::Absent(_))));
+    }
+}
