@@ -4,6 +4,7 @@
 //! it came to, [`signals`] end it early.
 
 mod args;
+mod live;
 mod log;
 mod plan;
 mod prometheus;
@@ -24,6 +25,7 @@ use seawall_load::summary::Summary;
 
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::live::{Live, Stage};
 use self::log::Log;
 use self::prometheus::Exporter;
 use self::signals::Signals;
@@ -36,12 +38,15 @@ use crate::exit;
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args)?;
     let endless = is_endless(&plan);
+    let metrics = metrics(args, &plan)?;
+    let stage = Stage::of(args, &plan)?;
+    // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let metrics = metrics(args, &plan)?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
-    watch(&mut running, log, metrics.as_ref())?;
+    let live = stage.start(running.control())?;
+    watch(&mut running, log, metrics.as_ref(), live)?;
     let outcome = running.finish();
     let summary = Summary::new(&outcome, selfcheck::of_run(&outcome));
     report(args, &summary)?;
@@ -57,7 +62,12 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
 }
 
 /// Sees the run to its end, second by second.
-fn watch(running: &mut Running, mut log: Option<Log>, metrics: Option<&Exporter>) -> anyhow::Result<()> {
+fn watch(
+    running: &mut Running,
+    mut log: Option<Log>,
+    metrics: Option<&Exporter>,
+    mut live: Live,
+) -> anyhow::Result<()> {
     while let Some(tick) = running.tick(Duration::from_secs(2)) {
         if let Some(log) = &mut log {
             log.add(&tick)?;
@@ -65,6 +75,7 @@ fn watch(running: &mut Running, mut log: Option<Log>, metrics: Option<&Exporter>
         if let Some(metrics) = metrics {
             metrics.add(&tick);
         }
+        live.add(&tick);
     }
     Ok(())
 }

@@ -122,6 +122,16 @@ pub(crate) struct Args {
     /// the targets' URLs: prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true, verbatim_doc_comment)]
     pub(crate) prometheus_addr: String,
+    /// Show the run while it goes on: view, lines (one per second on standard error), none or auto
+    /// (the view on a terminal, lines in a pipe)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        hide_possible_values = true,
+        verbatim_doc_comment
+    )]
+    pub(crate) live: LiveMode,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -162,6 +172,19 @@ pub(crate) enum SummaryFormat {
     Text,
     /// For programs, on one line.
     Json,
+    /// Not at all.
+    None,
+}
+
+/// `--live`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LiveMode {
+    /// The view on a terminal that nobody else writes to, lines elsewhere.
+    Auto,
+    /// A page that fills the terminal; keys change the rate.
+    View,
+    /// One line per second on standard error.
+    Lines,
     /// Not at all.
     None,
 }

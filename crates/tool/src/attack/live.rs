@@ -1,0 +1,176 @@
+//! What a person sees while an attack runs: a view that fills the terminal, or one plain line per second.
+//!
+//! The collector hands over a [`Row`] per second and never waits for this: the channel is bounded, a row that finds no
+//! room is left out, and a thread of its own draws. [`rows`] turns figures into rows, [`lines`] and [`view`] turn rows
+//! into text and cells, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
+
+mod keys;
+mod lines;
+mod rows;
+mod screen;
+mod view;
+
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Signal, getpid, kill_process};
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::control::Control;
+use seawall_load::engine::{Plan, Tick};
+use seawall_load::rate::Rate;
+
+use self::keys::Key;
+use self::rows::{Facts, History, Meter, Now, Row};
+use self::screen::Screen;
+use self::view::Scene;
+use super::args::{Args, LiveMode, SummaryFormat};
+use super::plan::results_on_stdout;
+
+/// Rows on their way to the thread that shows them.
+const ROWS: usize = 8;
+
+/// Where the run is shown, decided and checked before it begins.
+pub(crate) struct Stage {
+    facts: Facts,
+    show: Show,
+}
+
+enum Show {
+    View(Screen),
+    Lines,
+    Nothing,
+}
+
+impl Stage {
+    /// Decides where the run is shown.
+    ///
+    /// # Errors
+    /// `--live view` without a terminal.
+    pub(crate) fn of(args: &Args, plan: &Plan) -> anyhow::Result<Self> {
+        let show = match args.live {
+            LiveMode::None => Show::Nothing,
+            LiveMode::Lines => Show::Lines,
+            LiveMode::View => Show::View(Screen::open().context("--live view")?),
+            LiveMode::Auto => unasked(args),
+        };
+        Ok(Self { facts: Facts::of(args, plan), show })
+    }
+
+    /// Starts the thread that shows the run.
+    pub(crate) fn start(self, control: Control) -> anyhow::Result<Live> {
+        let (sender, rows) = sync_channel(ROWS);
+        let Self { facts, show } = self;
+        let end = facts.end;
+        let steering = control.clone();
+        let show = move || match show {
+            Show::View(screen) => watch(screen, &facts, &steering, &rows),
+            Show::Lines => print(&facts, &rows),
+            Show::Nothing => {}
+        };
+        let thread = std::thread::Builder::new().name("live".into()).spawn(show);
+        Ok(Live {
+            rows: Some(sender),
+            meter: Meter::default(),
+            end,
+            control,
+            thread: Some(thread.context("cannot show the run")?),
+        })
+    }
+}
+
+/// Without a word from the user: the view where nobody else writes to the terminal, lines elsewhere, nothing where a
+/// program reads standard error.
+fn unasked(args: &Args) -> Show {
+    if args.summary == Some(SummaryFormat::Json) && results_on_stdout(args) {
+        return Show::Nothing;
+    }
+    // What reads a pipe may write to the terminal; what types targets there needs its keys.
+    let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal());
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    if !stderr().is_terminal() || shares_terminal || dumb {
+        return Show::Lines;
+    }
+    Screen::open().map_or(Show::Lines, Show::View)
+}
+
+fn is_pipe(file: &impl std::os::fd::AsFd) -> bool {
+    fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// A run that is being shown; dropping it gives the terminal back.
+pub(crate) struct Live {
+    rows: Option<SyncSender<Row>>,
+    meter: Meter,
+    end: Option<Nanos>,
+    control: Control,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Live {
+    /// Shows what was measured since the last time, if there is time to.
+    pub(crate) fn add(&mut self, tick: &Tick) {
+        let row = self.meter.row(tick, Now::of(&self.control, self.end));
+        // What the last moments of a run leave is no second to show.
+        if let Some(rows) = self.rows.as_ref().filter(|_| row.length > SECOND / 2) {
+            // No room: standard error or the terminal is not being read. The next row tells all that this one does of
+            // the whole run.
+            let _ = rows.try_send(row);
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.rows = None;
+        // A thread that panicked has said so.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// One line per second until the run ends.
+fn print(facts: &Facts, rows: &Receiver<Row>) {
+    for row in rows {
+        // Standard error may be closed; the run goes on.
+        let _ = writeln!(stderr(), "{}", lines::line(facts, &row));
+    }
+}
+
+/// The view until the run ends, or until the terminal is gone.
+fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<Row>) {
+    let mut history = History::default();
+    // The senders come first; a view a moment late is none the worse.
+    let _ = rustix::process::nice(10);
+    if screen.enter().is_err() {
+        return;
+    }
+    loop {
+        let now = Now::of(control, facts.end);
+        if screen.draw(|frame| view::draw(frame, &Scene { facts, history: &history, now })).is_err() {
+            return;
+        }
+        let Ok(keys) = screen.keys() else { return };
+        keys.into_iter().for_each(|key| obey(key, control));
+        loop {
+            match rows.try_recv() {
+                Ok(row) => history.push(row),
+                Err(std::sync::mpsc::TryRecvError::Empty) => break,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+fn obey(key: Key, control: &Control) {
+    match key {
+        // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
+        Key::Quit => _ = kill_process(getpid(), Signal::INT),
+        Key::Scale(factor) => {
+            let rate = control.offered().and_then(|rate| Rate::from_per_second(rate * factor));
+            // A closed loop has no rate, and a run that ends needs none.
+            _ = rate.filter(|_| !control.is_ending()).is_some_and(|rate| control.set_rate(rate));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A row as one line of plain text: for logs, pipes and terminals that are shared.
+
+use super::rows::{Facts, Row, brief, clock, rate};
+
+/// Kinds of failure that a line names.
+const NAMED: usize = 3;
+
+/// Everything that matters in a second.
+pub(super) fn line(facts: &Facts, row: &Row) -> String {
+    let now = row.now;
+    let end = facts.end.map(|end| format!("/{}", clock(end))).unwrap_or_default();
+    let offered = now.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
+    let lag =
+        if facts.steerable { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
+    let response = row.second.response;
+    format!(
+        "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}",
+        clock(now.elapsed),
+        rate(row.achieved),
+        rate(row.good),
+        brief(response.p50),
+        brief(response.p99),
+        brief(response.max),
+        brief(row.second.service.p99),
+        now.in_flight,
+        errors(row),
+        state(facts, row),
+    )
+}
+
+fn errors(row: &Row) -> String {
+    if row.errors.is_empty() {
+        return "no errors".to_owned();
+    }
+    let named = row.errors.iter().take(NAMED).map(|error| format!("{} {}", error.count, error.kind));
+    let more = if row.errors.len() > NAMED { ", ..." } else { "" };
+    format!("errors {} ({}{more})", row.failed(), named.collect::<Vec<_>>().join(", "))
+}
+
+fn state(facts: &Facts, row: &Row) -> &'static str {
+    match row.now {
+        now if now.ending => ", waiting for answers",
+        now if now.elapsed < facts.warm_up => ", warming up",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::{facts, history};
+    use super::*;
+
+    #[test]
+    fn a_second_of_an_open_loop() {
+        let history = history(12);
+        assert_eq!(
+            line(&facts(), history.last().unwrap()),
+            "0:12/1:00 offered 1000/s achieved 1000/s good 990/s, response p50 2.58ms p99 5.03ms max 1.00s, \
+             service p99 5.03ms, lag p99 19.8µs, in flight 12, errors 120 (72 timeout, 48 503)"
+        );
+    }
+
+    #[test]
+    fn a_closed_loop_offers_nothing_and_has_no_lag() {
+        let history = history(1);
+        let mut row = history.last().unwrap().clone();
+        row.now.offered = None;
+        row.now.ending = true;
+        row.errors.clear();
+        let closed = Facts { end: None, steerable: false, ..facts() };
+        let line = line(&closed, &row);
+        assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
+        assert!(line.ends_with("service p99 2.07ms, in flight 12, no errors, waiting for answers"), "{line}");
+    }
+}

@@ -1,0 +1,281 @@
+//! The view as cells: rates, latencies, errors and progress on one page, for windows of any size.
+//!
+//! Pure: facts, rows and a moment in, a picture out. What matters most comes first when there is little room: a window
+//! too small for the page gets the plain line, wrapped.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize as _};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
+
+use seawall_load::clock::Nanos;
+
+use super::lines;
+use super::rows::{Facts, History, Now, Quantiles, Row, brief, clock, rate};
+
+/// Everything that a picture is made of.
+pub(super) struct Scene<'a> {
+    /// What does not change.
+    pub(super) facts: &'a Facts,
+    /// The seconds so far.
+    pub(super) history: &'a History,
+    /// This moment.
+    pub(super) now: Now,
+}
+
+/// The smallest window that the whole page fits into.
+const WIDTH: u16 = 72;
+const HEIGHT: u16 = 18;
+
+/// Lines of the page that are always there: header, rates, latencies, keys.
+const FIXED: u16 = 4 + 3 + 8 + 1;
+
+/// Higher charts show no more.
+const HIGHEST_CHART: u16 = 14;
+
+/// Draws the page.
+pub(super) fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+    let area = frame.area();
+    if area.width < WIDTH || area.height < HEIGHT {
+        return small(frame, scene);
+    }
+    let none = Row::default();
+    let row = scene.history.last().unwrap_or(&none);
+    let chart = chart_height(area.height);
+    let [head, rates, charts, times, errors, keys] = Layout::vertical([
+        Constraint::Length(4),
+        Constraint::Length(3),
+        Constraint::Length(chart),
+        Constraint::Length(8),
+        Constraint::Min(2),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    header(frame, head, scene);
+    frame.render_widget(Paragraph::new(rate_lines(scene, row)), rates);
+    if chart > 0 {
+        draw_charts(frame, charts, scene.history);
+    }
+    frame.render_widget(Paragraph::new(latencies(scene.facts, row)), times);
+    frame.render_widget(Paragraph::new(error_lines(row)).wrap(Wrap { trim: false }), errors);
+    frame.render_widget(Paragraph::new(help(scene.facts)), keys);
+}
+
+/// What errors leave, or nothing if that is too little to see anything in.
+fn chart_height(window: u16) -> u16 {
+    let rest = window - FIXED;
+    let errors = 2 + rest / 6;
+    Some(rest.saturating_sub(errors)).filter(|&left| left >= 4).map_or(0, |left| left.min(HIGHEST_CHART))
+}
+
+/// The line that a pipe would get, in as many lines as it takes.
+fn small(frame: &mut Frame<'_>, scene: &Scene<'_>) {
+    let line = match scene.history.last() {
+        Some(row) => lines::line(scene.facts, row),
+        None => state(scene),
+    };
+    let text = vec![Line::from(line), help(scene.facts)];
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), frame.area());
+}
+
+fn header(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+    let [title, load, progress, _] = Layout::vertical([Constraint::Length(1); 4]).areas(area);
+    let target = Line::from(vec!["seawall attack  ".bold(), Span::raw(scene.facts.target.as_str())]);
+    frame.render_widget(Paragraph::new(target), title);
+    let style = if scene.now.ending { Style::new().fg(Color::Yellow) } else { Style::new() };
+    frame.render_widget(Paragraph::new(Line::from(state(scene)).style(style)), load);
+    let gauge = share(scene).map(|share| {
+        LineGauge::default()
+            .ratio(share)
+            .label(progress_label(scene, share))
+            .filled_symbol("━")
+            .unfilled_symbol("─")
+            .filled_style(Style::new().fg(Color::Green))
+            .unfilled_style(Style::new().fg(Color::DarkGray))
+    });
+    match gauge {
+        Some(gauge) => frame.render_widget(gauge, progress),
+        None => frame
+            .render_widget(Paragraph::new(format!("{}  until stopped", clock(scene.now.elapsed))), progress),
+    }
+}
+
+fn state(scene: &Scene<'_>) -> String {
+    let Scene { facts, now, .. } = scene;
+    if now.ending {
+        return format!("stopping: waiting for {} answers; q or Ctrl-C again ends at once", now.in_flight);
+    }
+    let warming = if now.elapsed < facts.warm_up { "  warming up: nothing is counted yet" } else { "" };
+    format!("{}{warming}", facts.load)
+}
+
+/// How much of the run is over, by time or by hits, whichever is further.
+fn share(scene: &Scene<'_>) -> Option<f64> {
+    let Scene { facts, now, history } = scene;
+    let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;
+    let by_time = facts.end.map(|end| part(now.elapsed, end));
+    let by_hits = facts.hits.map(|hits| part(history.last().map_or(0, |row| row.sent), hits));
+    by_time.into_iter().chain(by_hits).reduce(f64::max).map(|share| share.min(1.0))
+}
+
+fn progress_label(scene: &Scene<'_>, share: f64) -> String {
+    let of = match (scene.facts.end, scene.facts.hits) {
+        (Some(end), _) => format!(" of {}", clock(end)),
+        (None, Some(hits)) => format!(", {hits} requests"),
+        (None, None) => String::new(),
+    };
+    format!("{}{of}  {:.0} %", clock(scene.now.elapsed), share * 100.0)
+}
+
+fn rate_lines(scene: &Scene<'_>, row: &Row) -> Vec<Line<'static>> {
+    let now = scene.now;
+    let offered = now.offered.map(|offered| fact("offered", &rate(offered))).unwrap_or_default();
+    let per_second = [
+        vec!["Rate /s   ".bold()],
+        offered,
+        fact("achieved", &rate(row.achieved)),
+        fact("good", &rate(row.good)),
+    ];
+    let requests = [
+        vec!["Requests  ".bold()],
+        fact("sent", &row.sent.to_string()),
+        fact("done", &row.done.to_string()),
+        fact("in flight", &format!("{} of {}", now.in_flight, scene.facts.in_flight)),
+        fact("connections", &now.connections.to_string()),
+    ];
+    vec![Line::from(per_second.concat()), Line::from(requests.concat()), Line::default()]
+}
+
+fn fact(name: &'static str, value: &str) -> Vec<Span<'static>> {
+    vec![Span::raw(name).dim(), Span::raw(" "), Span::raw(format!("{value:<9}  "))]
+}
+
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &History) {
+    let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
+    chart(frame, left, history, "Good answers /s", |row| row.good as u64, |value| rate(value as f64));
+    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, brief);
+}
+
+/// A column per second, the newest the rightmost, from zero to the highest in sight.
+fn chart(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    history: &History,
+    name: &str,
+    figure: impl Fn(&Row) -> u64,
+    unit: impl Fn(u64) -> String,
+) {
+    let [title, columns, _] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(area);
+    let values = history.series(usize::from(columns.width), figure);
+    let highest = values.iter().copied().max().unwrap_or(0);
+    let head = Line::from(vec![
+        Span::raw(format!("{name}  ")).bold(),
+        Span::raw(format!("up to {}", unit(highest))).dim(),
+    ]);
+    frame.render_widget(Paragraph::new(head), title);
+    let sparkline = Sparkline::default().data(values).max(highest.max(1)).style(Style::new().fg(Color::Cyan));
+    frame.render_widget(sparkline, columns);
+}
+
+/// Response time, service time and lag side by side: of the last second and of the run.
+fn latencies(facts: &Facts, row: &Row) -> Vec<Line<'static>> {
+    let columns = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("{name:>10}")).concat();
+    let mut table = vec![Line::from(vec![format!("{:<18}", "Latency").bold(), Span::raw(columns).dim()])];
+    let mut rows = |name: &'static str, second: &Quantiles, whole: &Quantiles| {
+        table.push(latency(name, "last 1s", second));
+        table.push(latency("", "so far", whole).dim());
+    };
+    rows("response", &row.second.response, &row.whole.response);
+    rows("service", &row.second.service, &row.whole.service);
+    if facts.steerable {
+        rows("lag", &row.second.lag, &row.whole.lag);
+    }
+    table
+}
+
+fn latency(name: &'static str, span: &'static str, times: &Quantiles) -> Line<'static> {
+    let Quantiles { count, p50, p90, p99, p999, max } = *times;
+    let cell =
+        |value: Nanos| if count == 0 { format!("{:>10}", "-") } else { format!("{:>10}", brief(value)) };
+    let cells = [p50, p90, p99, p999, max].map(cell).concat();
+    Line::from(vec![
+        Span::raw(format!("{name:<10}")),
+        Span::raw(format!("{span:<8}")).dim(),
+        Span::raw(cells),
+    ])
+}
+
+fn error_lines(row: &Row) -> Vec<Line<'static>> {
+    if row.errors.is_empty() {
+        return vec![Line::from(vec!["Errors    ".bold(), "none".into()])];
+    }
+    let share = row.failed() as f64 / row.done.max(1) as f64 * 100.0;
+    let total = format!("{} of {} ({share:.2} %)", row.failed(), row.done);
+    let kinds = row.errors.iter().map(|error| {
+        let fresh = if error.fresh > 0 { format!(" (+{})", error.fresh) } else { String::new() };
+        format!("{} {}{fresh}", error.kind, error.count)
+    });
+    let kinds = kinds.collect::<Vec<_>>().join("   ");
+    vec![Line::from(vec!["Errors    ".bold(), Span::raw(total).fg(Color::Red)]), Line::from(kinds)]
+}
+
+fn help(facts: &Facts) -> Line<'static> {
+    let steering = if facts.steerable { "up/down or +/- rate 10 %   PgUp/PgDn double/halve   " } else { "" };
+    Line::from(format!("{steering}q stop, again: at once")).dim()
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use seawall_load::clock::SECOND;
+
+    use super::super::rows::tests::{facts, history, now};
+    use super::*;
+
+    fn picture(width: u16, height: u16, scene: &Scene<'_>) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, scene)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_terminal_of_the_usual_size() {
+        let (facts, history) = (facts(), history(12));
+        let scene = Scene { facts: &facts, history: &history, now: now(12 * SECOND) };
+        insta::assert_snapshot!(picture(80, 24, &scene));
+    }
+
+    #[test]
+    fn a_large_terminal() {
+        let (facts, history) = (facts(), history(90));
+        let scene = Scene { facts: &facts, history: &history, now: now(45 * SECOND) };
+        insta::assert_snapshot!(picture(120, 40, &scene));
+    }
+
+    #[test]
+    fn a_closed_loop_that_is_being_stopped() {
+        let facts = Facts { load: "closed loop of 64".to_owned(), end: None, steerable: false, ..facts() };
+        let now = Now { offered: None, ending: true, ..now(5 * SECOND) };
+        insta::assert_snapshot!(picture(80, 24, &Scene { facts: &facts, history: &history(5), now }));
+    }
+
+    #[test]
+    fn a_small_terminal_gets_the_line() {
+        let (facts, history) = (facts(), history(3));
+        let scene = Scene { facts: &facts, history: &history, now: now(3 * SECOND) };
+        insta::assert_snapshot!(picture(40, 10, &scene));
+    }
+
+    #[test]
+    fn no_size_is_too_small_or_too_large_and_the_first_second_has_no_row() {
+        let facts = facts();
+        for history in [History::default(), history(9)] {
+            for (width, height) in [(1, 1), (2, 60), (300, 2), (72, 18), (72, 22), (500, 200)] {
+                picture(width, height, &Scene { facts: &facts, history: &history, now: now(0) });
+            }
+        }
+    }
+}
