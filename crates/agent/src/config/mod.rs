@@ -92,8 +92,8 @@ pub(crate) enum Threads {
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    #[error("cannot read the configuration {path}: {source}")]
-    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("cannot read the configuration {path}: {reason}")]
+    Unreadable { path: PathBuf, reason: std::io::Error },
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
     Mistaken { path: PathBuf, mistakes: Mistakes },
 }
@@ -105,7 +105,7 @@ impl Config {
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
+            .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, base).map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
