@@ -237,6 +237,20 @@ mod tests {
         assert_eq!(table.end_overdue(&timeouts, at(3)), 1);
     }
 
+    #[tokio::test]
+    async fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
+        let mut table = Connections::default();
+        let cap = Arc::new(Cap::default());
+        let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
+        let (key, _) = enter(&mut table, &cap, State::Write, at(0));
+        table.note(key, State::Write, at(9));
+        assert_eq!(table.end_overdue(&timeouts, at(19)), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(20)), 1);
+        let (_, busy) = enter(&mut table, &cap, State::Busy, at(0));
+        assert_eq!(table.end_overdue(&timeouts, at(3600)), 0);
+        assert!(!busy.is_finished(), "an answer in the making has its own deadline");
+    }
+
     #[test]
     fn a_cap_gives_back_what_is_dropped() {
         let cap = Arc::new(Cap::default());
