@@ -17,7 +17,7 @@ const HELD: &str = "/computeMetadata/v1/instance/zone?wait_for_change=true&timeo
 
 #[test]
 fn a_head_that_does_not_end_is_closed_after_the_head_timeout() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1s"));
+    let world = World::start(&Plan::federate());
     let mut clients = ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
         let mut client = world.client(&CART);
         client.send(part);
@@ -46,12 +46,12 @@ fn an_idle_connection_is_closed_after_the_idle_timeout() {
 /// A pipeline cut inside a head again and again used to be taken for one slow head.
 #[test]
 fn a_client_that_makes_progress_is_not_timed_out() {
-    let world = World::start(&Plan::federate().limits("headTimeout: 1s"));
+    let world = World::start(&Plan::federate());
     let request = get(PROJECT_ID);
     let (start, end) = request.split_at(30);
     let mut client = world.client(&CART);
     let clock = Clock::system();
-    let enough = clock.now() + Duration::from_millis(2500);
+    let enough = clock.now() + Duration::from_millis(3500);
     client.send(start);
     while clock.now() < enough {
         // The end of one request and the start of the next in one segment.
@@ -63,7 +63,7 @@ fn a_client_that_makes_progress_is_not_timed_out() {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_a_bounded_amount_and_is_closed() {
+fn a_client_that_never_reads_costs_a_bounded_amount_and_delays_nobody() {
     let world = World::start(&Plan::federate().threads("1"));
     let before = world.agent.resident();
     let mut client = world.client(&CART);
@@ -79,7 +79,6 @@ fn a_client_that_never_reads_costs_a_bounded_amount_and_is_closed() {
     assert!(cost < 2048, "{cost} KiB for one client");
     // Meanwhile the same thread serves others.
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
-    until_true("it to be closed", || world.debug(&CART)["openConnections"] == 0);
 }
 
 #[test]
@@ -193,8 +192,12 @@ fn what_breaks_off_leaves_nothing_behind() {
             socket2::SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
         }
     }
-    until_true("every connection to be over", || world.metric("seawall_connections_open") == 0.0);
-    assert_eq!(world.metric("seawall_long_polls_open"), 0.0);
+    until_true("every connection to be accepted", || {
+        world.metric("seawall_connections_accepted_total") == 14.0
+    });
+    for gauge in ["seawall_connections_open", "seawall_long_polls_open"] {
+        until_true("nothing to be left", || world.metric(gauge) == 0.0);
+    }
     assert_eq!(world.debug(&CART)["openConnections"], 0);
 }
 

@@ -149,7 +149,7 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
 /// Below a soft limit of 1,024, which shells and some runtimes set, most of `limits.connections` was a promise in vain.
 #[test]
 fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
-    let world = World::start(&Plan::federate());
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_seawall-agent")]);
     let shell = shell.arg(world.files.config()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

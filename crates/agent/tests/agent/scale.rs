@@ -10,7 +10,7 @@ use crate::support::world::{CART, DIRECT, MALLORY, PAY, PROJECT, PROJECT_ID, Pla
 
 #[test]
 fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
-    let world = World::start(&Plan::federate());
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
     world.cloud.set_faults(&Faults { latency: Duration::from_millis(500), ..Faults::default() });
     let mut clients: Vec<_> = (0..1000).map(|_| world.client(&CART)).collect();
     for client in &mut clients {
@@ -48,7 +48,7 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
 
 #[test]
 fn two_thousand_idle_connections_cost_less_than_eight_mebibytes() {
-    let world = World::start(&Plan::federate());
+    let world = World::start(&Plan::federate().limits("headTimeout: 1m"));
     // Everything that is paid once is paid: threads, caches, a first credential of each pod.
     for pod in [CART, PAY, MALLORY, DIRECT] {
         assert_eq!(world.ask(&pod, TOKEN).status, 200);
