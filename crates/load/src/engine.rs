@@ -12,16 +12,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::ClientConfig;
+
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, Early, ErrorBudget, Shared};
 use crate::exchange::Keep;
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::Poller;
-use crate::pool::{Limits, Pool, Resolver};
+use crate::pool::{Limits, Making, Pool, Resolver};
 use crate::recorder::{self, Batch, Recorder, WhenFull};
 use crate::request::{Origin, Style};
-use crate::resolve::{self, Question};
+use crate::resolve::{self, Dial, Question};
 use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Until};
 use crate::shard::{Harvest, Lengths, Progress, Rules, Shard, WhenBusy};
@@ -55,9 +57,15 @@ pub struct Plan {
     pub spin: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
+    /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
+    /// because the in-flight bound was reached are not sent after the end: the run ends on time.
+    pub grace: Duration,
     /// [`Stats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
 }
+
+/// More lateness of this machine than this at the very end is not made up for.
+pub const GRACE: Duration = Duration::from_millis(100);
 
 impl Plan {
     /// One thread, up to 64 requests in flight, everything else as vegeta has it.
@@ -75,7 +83,32 @@ impl Plan {
             threads: 1,
             spin: Duration::ZERO,
             warm_up: Duration::ZERO,
+            grace: GRACE,
             by_outcome: false,
+        }
+    }
+}
+
+impl Plan {
+    /// What the loop needs to know of it.
+    fn rules(&self) -> Rules {
+        let (closed, end) = match &self.arrivals {
+            Arrivals::Closed => (true, self.until.after),
+            Arrivals::Open(schedule) => (false, schedule.end().unwrap_or(Nanos::MAX).min(self.until.after)),
+        };
+        Rules {
+            in_flight: self.in_flight.most,
+            when_busy: self.in_flight.when_busy,
+            timeout: self.travel.timeout.map_or(Nanos::MAX, nanos),
+            deadline: self.travel.deadline.map_or(Nanos::MAX, nanos),
+            warm_up: nanos(self.warm_up),
+            end,
+            grace: nanos(self.grace),
+            redirects: self.travel.redirects,
+            spin: nanos(self.spin),
+            closed,
+            by_outcome: self.by_outcome,
+            name: self.name.clone(),
         }
     }
 }
@@ -110,8 +143,31 @@ pub struct Travel {
     pub connection_age: Option<Duration>,
     /// Source addresses, used in turn; none leaves it to the system.
     pub sources: Vec<IpAddr>,
-    /// All connections go to this Unix socket.
-    pub unix_socket: Option<std::path::PathBuf>,
+    /// Where connections go instead of where the target says.
+    pub dial: Dial,
+    /// TLS, if any target wants it.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// HTTP/2 as the handshake has it, or without TLS and without asking.
+    pub http2: Http2,
+}
+
+/// HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http2 {
+    /// It may come out of a TLS handshake; the TLS configuration offers it.
+    pub over_tls: bool,
+    /// Requests without TLS use it with prior knowledge (h2c).
+    pub clear: bool,
+    /// Most streams on one connection.
+    pub streams: usize,
+    /// Connections per origin and thread as long as their streams suffice.
+    pub connections: usize,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self { over_tls: true, clear: false, streams: 100, connections: 1 }
+    }
 }
 
 impl Default for Travel {
@@ -126,7 +182,9 @@ impl Default for Travel {
             requests_per_connection: u64::MAX,
             connection_age: None,
             sources: Vec::new(),
-            unix_socket: None,
+            dial: Dial::default(),
+            tls: None,
+            http2: Http2::default(),
         }
     }
 }
@@ -199,7 +257,8 @@ impl Outcome {
 /// [`StartError`]; nothing has been sent then.
 pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError> {
     let threads = plan.threads.min(plan.in_flight.most).min(plan.travel.connections).max(1);
-    let known = known_addresses(&plan.source, &plan.travel);
+    let dial = Arc::new(plan.travel.dial.clone());
+    let known = known_addresses(&plan.source, &dial);
     let clock = RunClock::starting_in(MUSTER * threads as u32);
     let pollers =
         (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
@@ -211,6 +270,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         record: results.as_ref().map(|results| results.max_body),
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
+    let rules = plan.rules();
     let (supplies, mistake) = supplies(plan.source, plan.style, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
@@ -220,21 +280,11 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         known,
         arrivals,
         until: plan.until,
-        rules: Rules {
-            by_outcome: plan.by_outcome,
-            ..rules(
-                &plan.name,
-                &plan.arrivals,
-                plan.until,
-                plan.in_flight,
-                &plan.travel,
-                plan.spin,
-                plan.warm_up,
-            )
-        },
+        rules,
+        making: making(&plan.travel, Arc::clone(&dial)),
         travel: plan.travel,
         keep,
-        questions: resolve::spawn()?,
+        questions: resolve::spawn(dial)?,
         batches: writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full)),
         harvest: harvest_sender,
         spares: Vec::new(),
@@ -274,6 +324,7 @@ struct Crew {
     until: Until,
     rules: Rules,
     travel: Travel,
+    making: Making,
     keep: Keep,
     questions: Sender<Question>,
     batches: Option<(Sender<Batch>, WhenFull)>,
@@ -286,8 +337,8 @@ impl Crew {
     /// Starts the next thread.
     fn enlist(&mut self, poller: Poller, supply: Supply) -> io::Result<()> {
         let index = self.threads.len();
-        let mut pool =
-            Pool::new(poller, self.clock, &self.known, self.limits(index), self.keep, self.resolver());
+        let (limits, making) = (self.limits(index), self.making.clone());
+        let mut pool = Pool::new(poller, self.clock, &self.known, limits, making, self.keep, self.resolver());
         pool.list(supply.listed());
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
@@ -310,6 +361,7 @@ impl Crew {
                 .map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock)),
             harvest: self.harvest.clone(),
             spare,
+            done: Vec::new(),
             progress: Progress::default(),
         };
         let thread = std::thread::Builder::new().name(format!("sender {index}"));
@@ -324,13 +376,14 @@ impl Crew {
             idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
             requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
+            http2_connections: travel.http2.connections,
             sources: travel.sources.clone(),
         }
     }
 
     fn resolver(&self) -> Resolver {
         let (reply, replies) = channel();
-        Resolver { questions: self.questions.clone(), reply, replies }
+        Resolver { questions: self.questions.clone(), reply, replies, asked: 0 }
     }
 }
 
@@ -339,44 +392,22 @@ fn share(whole: usize, index: usize, of: usize) -> usize {
     if whole == usize::MAX { whole } else { whole / of + usize::from(index < whole % of) }
 }
 
-fn rules(
-    name: &str,
-    arrivals: &Arrivals,
-    until: Until,
-    in_flight: InFlight,
-    travel: &Travel,
-    spin: Duration,
-    warm_up: Duration,
-) -> Rules {
-    let (closed, end) = match arrivals {
-        Arrivals::Closed => (true, until.after),
-        Arrivals::Open(schedule) => (false, schedule.end().unwrap_or(Nanos::MAX).min(until.after)),
-    };
-    Rules {
-        in_flight: in_flight.most,
-        when_busy: in_flight.when_busy,
-        timeout: travel.timeout.map_or(Nanos::MAX, nanos),
-        deadline: travel.deadline.map_or(Nanos::MAX, nanos),
-        warm_up: nanos(warm_up),
-        end,
-        redirects: travel.redirects,
-        spin: nanos(spin),
-        closed,
-        name: name.to_owned(),
-        by_outcome: false,
+fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
+    Making {
+        tls: travel.tls.clone(),
+        http2: travel.http2.over_tls,
+        h2c: travel.http2.clear,
+        streams: travel.http2.streams,
+        dial,
     }
 }
 
 /// The addresses of everything on the list, looked up before the clock starts.
-fn known_addresses(source: &Source, travel: &Travel) -> HashMap<Origin, Vec<Address>> {
+fn known_addresses(source: &Source, dial: &Dial) -> HashMap<Origin, Vec<Address>> {
     let Source::List(list) = source else { return HashMap::new() };
     let mut known = HashMap::new();
     for request in list.requests() {
-        known.entry(request.origin.clone()).or_insert_with(|| match &travel.unix_socket {
-            Some(path) => vec![Address::Unix(path.clone())],
-            None => resolve::literal(&request.origin)
-                .map_or_else(|| resolve::lookup(&request.origin), |one| vec![one]),
-        });
+        known.entry(request.origin.clone()).or_insert_with(|| dial.lookup(&request.origin));
     }
     known
 }

@@ -100,7 +100,7 @@ impl Answer {
     fn begin(&mut self, head: &ResponseHead<'_, '_>, keep: Keep) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
-        if keep.location && matches!(head.status, 301 | 302 | 303 | 307 | 308) {
+        if keep.location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
             self.location = named.map(|header| String::from_utf8_lossy(header.value).into_owned());
         }
@@ -113,6 +113,22 @@ impl Answer {
         }
     }
 
+    /// The head of an answer over HTTP/2, which has no reason phrase.
+    pub(crate) fn begin_http2<B>(&mut self, head: &http::Response<B>, keep: Keep) {
+        self.status = head.status().as_u16();
+        if keep.location && is_redirect(self.status) {
+            let named = head.headers().get(http::header::LOCATION);
+            self.location = named.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        }
+        if keep.record.is_some() {
+            self.kept.reason.push_str(head.status().canonical_reason().unwrap_or(""));
+            self.kept.headers.mark_present();
+            for (name, value) in head.headers() {
+                self.kept.headers.push_canonical(name.as_str().as_bytes(), value.as_bytes());
+            }
+        }
+    }
+
     pub(crate) fn data(&mut self, data: &[u8], keep: Keep) {
         self.bytes_in += data.len() as u64;
         if let Some(most) = keep.record {
@@ -120,6 +136,11 @@ impl Answer {
             self.kept.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
+}
+
+/// Those that Go's client follows.
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
 impl Exchange {

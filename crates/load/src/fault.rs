@@ -15,7 +15,7 @@ pub enum Fault {
     /// This side could not make a socket: out of files or ports.
     Local(io::ErrorKind),
     /// The TLS handshake or a record failed.
-    Tls,
+    Tls(TlsFault),
     /// A proxy refused the tunnel.
     Proxy,
     /// The connection broke while the request was on it.
@@ -44,6 +44,31 @@ pub enum Fault {
     Dropped,
     /// Cut off by a second signal.
     Aborted,
+}
+
+/// What can be wrong with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsFault {
+    /// The server's certificate is not trusted, not valid now, or not for this name.
+    Certificate,
+    /// The server sent an alert.
+    Alert,
+    /// The server closed during the handshake.
+    Closed,
+    /// Anything else against the protocol.
+    Protocol,
+}
+
+impl From<&rustls::Error> for TlsFault {
+    fn from(error: &rustls::Error) -> Self {
+        match error {
+            rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+                Self::Certificate
+            }
+            rustls::Error::AlertReceived(_) => Self::Alert,
+            _ => Self::Protocol,
+        }
+    }
 }
 
 /// What a reader of figures tells apart. Latencies of one class never mix with another's.
@@ -107,7 +132,7 @@ impl Fault {
             Self::Resolve => 0,
             Self::Connect(_) => 1,
             Self::Local(_) => 2,
-            Self::Tls => 3,
+            Self::Tls(_) => 3,
             Self::Proxy => 4,
             Self::Broken(_) => 5,
             Self::ClosedEarly => 6,
@@ -171,7 +196,10 @@ impl fmt::Display for Fault {
             Self::Resolve => f.write_str("lookup: no such host"),
             Self::Connect(kind) => write!(f, "connect: {kind}"),
             Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
-            Self::Tls => f.write_str("tls: handshake or record refused"),
+            Self::Tls(TlsFault::Certificate) => f.write_str("tls: the server's certificate is refused"),
+            Self::Tls(TlsFault::Alert) => f.write_str("tls: the server sent an alert"),
+            Self::Tls(TlsFault::Closed) => f.write_str("tls: EOF during the handshake"),
+            Self::Tls(TlsFault::Protocol) => f.write_str("tls: protocol error"),
             Self::Proxy => f.write_str("proxy: tunnel refused"),
             Self::Broken(kind) => write!(f, "connection broken: {kind}"),
             Self::ClosedEarly => f.write_str("EOF before the answer"),
@@ -200,7 +228,7 @@ mod tests {
             Fault::Resolve,
             Fault::Connect(io::ErrorKind::ConnectionRefused),
             Fault::Local(io::ErrorKind::OutOfMemory),
-            Fault::Tls,
+            Fault::Tls(TlsFault::Alert),
             Fault::Proxy,
             Fault::Broken(io::ErrorKind::ConnectionReset),
             Fault::ClosedEarly,

@@ -11,6 +11,8 @@ pub mod engine;
 mod exchange;
 pub mod fault;
 mod flights;
+mod http2;
+mod link;
 pub mod objective;
 pub mod outcomes;
 mod poller;
@@ -19,7 +21,7 @@ pub mod profile;
 pub mod rate;
 pub mod recorder;
 pub mod request;
-mod resolve;
+pub mod resolve;
 pub mod schedule;
 pub mod selfcheck;
 pub mod shard;
@@ -28,6 +30,7 @@ pub mod stats;
 pub mod summary;
 pub mod supply;
 pub mod target;
+pub mod tls;
 
 pub mod record;
 

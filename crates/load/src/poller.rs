@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fd::AsFd;
+use rustix::fd::BorrowedFd;
 use rustix::io::{self, Errno};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -76,12 +76,12 @@ impl Poller {
     }
 
     /// Watches a socket until it is closed.
-    pub(crate) fn watch(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+    pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
 
     /// Reports a socket again that has not been drained.
-    pub(crate) fn watch_again(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+    pub(crate) fn watch_again(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
 

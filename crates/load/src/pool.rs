@@ -1,25 +1,30 @@
 //! The connections of one thread: which are free, which may be opened, and who waits for one.
 //!
-//! Connections are kept per [`Route`] (an origin and its addresses). The one that was freed last is used first: few
-//! connections stay hot, and the rest are let go by the server rather than kept warm for nobody. New ones are opened on
-//! demand up to the route's share of the limit; beyond it flights wait in order. What a failure means for a flight is
-//! the shard's business.
+//! Connections are kept per [`Route`] (an origin, its addresses, and what it speaks). Of HTTP/1.1 connections the one
+//! that was freed last is used first: few stay hot, and the rest are let go by the server rather than kept warm for
+//! nobody. Of HTTP/2 connections the one with the fewest streams is used. New ones are opened on demand up to the route's
+//! share of the limit; beyond it flights wait in order. What a failure means for a flight is the shard's business.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use slab::Slab;
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::connection::{Connection, Received};
+use crate::connection::{Connection, Path, Protocol, Received};
 use crate::exchange::{Answer, Keep};
 use crate::fault::Fault;
-use crate::flights::{FlightKey, Which};
+use crate::flights::{FlightKey, Flights, Which};
+use crate::http2::Done;
 use crate::poller::{EventFlags, Poller};
 use crate::request::{Origin, Request};
-use crate::resolve::{self, Question, Resolved};
+use crate::resolve::{Dial, Question, Resolved};
 use crate::socket::{Address, ConnectError, Socket};
 use crate::stats::Stats;
 
@@ -40,8 +45,23 @@ pub(crate) struct Limits {
     pub(crate) requests: u64,
     /// Age after which a connection is not used again.
     pub(crate) age: Nanos,
+    /// HTTP/2 connections of one route as long as their streams suffice.
+    pub(crate) http2_connections: usize,
     /// Source addresses, used in turn.
     pub(crate) sources: Vec<IpAddr>,
+}
+
+/// What connections are made of, the same for all of them.
+#[derive(Debug, Clone)]
+pub(crate) struct Making {
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// HTTP/2 may come out of a handshake.
+    pub(crate) http2: bool,
+    /// HTTP/2 without TLS and without asking.
+    pub(crate) h2c: bool,
+    /// Most streams on one HTTP/2 connection.
+    pub(crate) streams: usize,
+    pub(crate) dial: Arc<Dial>,
 }
 
 /// The connections of one thread.
@@ -53,6 +73,7 @@ pub(crate) struct Pool {
     /// Routes of the listed requests.
     listed: Vec<usize>,
     limits: Limits,
+    making: Making,
     keep: Keep,
     scratch: Box<[u8]>,
     clock: RunClock,
@@ -60,9 +81,59 @@ pub(crate) struct Pool {
     next_source: usize,
     /// Flights in all queues.
     waiting: usize,
-    /// Questions without an answer.
-    asked: usize,
+    /// HTTP/2 connections that have something to send.
+    dirty: Vec<usize>,
     resolver: Resolver,
+}
+
+/// How this thread asks for addresses.
+pub(crate) struct Resolver {
+    pub(crate) questions: Sender<Question>,
+    pub(crate) reply: Sender<Resolved>,
+    pub(crate) replies: Receiver<Resolved>,
+    /// Questions without an answer.
+    pub(crate) asked: usize,
+}
+
+struct Route {
+    path: Path,
+    speaks: Speaks,
+    addresses: Addresses,
+    /// The address whose turn it is.
+    next: usize,
+    /// Free HTTP/1.1 connections, the last used at the end.
+    idle: Vec<usize>,
+    /// Open HTTP/2 connections.
+    shared: Vec<usize>,
+    /// Connections not yet open.
+    opening: usize,
+    /// All connections, those included.
+    open: usize,
+    queue: VecDeque<FlightKey>,
+}
+
+/// What the connections of a route turn out to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    /// The first handshake will tell; until then there is only one.
+    Unknown,
+    Http1,
+    Http2,
+}
+
+enum Addresses {
+    Known(Vec<Address>),
+    Asked,
+    /// Nothing was found, at this instant.
+    Nowhere(Nanos),
+}
+
+/// What to do with a flight that needs a connection.
+enum Choice {
+    Use(usize),
+    Open,
+    Wait,
+    Nowhere,
 }
 
 /// A flight that needs a connection.
@@ -74,41 +145,21 @@ pub(crate) struct Want<'f> {
     pub(crate) connection: &'f mut Option<usize>,
 }
 
-/// How this thread asks for addresses.
-pub(crate) struct Resolver {
-    pub(crate) questions: Sender<Question>,
-    pub(crate) reply: Sender<Resolved>,
-    pub(crate) replies: Receiver<Resolved>,
-}
-
-struct Route {
-    addresses: Addresses,
-    /// The address whose turn it is.
-    next: usize,
-    /// Free connections, the last used at the end.
-    idle: Vec<usize>,
-    open: usize,
-    queue: VecDeque<FlightKey>,
-}
-
-enum Addresses {
-    Known(Vec<Address>),
-    Asked,
-    /// Nothing was found, at this instant.
-    Nowhere(Nanos),
-}
-
 /// What an event on a connection is about.
 #[derive(Debug)]
 pub(crate) enum Readiness {
-    /// Nobody waits for it.
+    /// An HTTP/1.1 connection that nobody waits for.
     Idle,
-    /// This flight has the connection.
+    /// An HTTP/1.1 connection with this flight on it.
     Busy(FlightKey),
+    /// It is open now, and this flight may begin.
+    Opened(FlightKey),
     /// The connection of this flight could not be made.
     Refused(FlightKey, Fault),
     /// Still being made.
-    Connecting,
+    Opening,
+    /// An HTTP/2 connection: see [`Pool::next_dirty`].
+    Streams,
 }
 
 impl Pool {
@@ -118,6 +169,7 @@ impl Pool {
         clock: RunClock,
         known: &HashMap<Origin, Vec<Address>>,
         limits: Limits,
+        making: Making,
         keep: Keep,
         resolver: Resolver,
     ) -> Self {
@@ -128,13 +180,14 @@ impl Pool {
             by_origin: HashMap::new(),
             listed: Vec::new(),
             limits,
+            making,
             keep,
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             clock,
             generation: 0,
             next_source: 0,
             waiting: 0,
-            asked: 0,
+            dirty: Vec::new(),
             resolver,
         };
         for (origin, addresses) in known {
@@ -157,16 +210,11 @@ impl Pool {
     pub(crate) fn place(&mut self, want: &mut Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
         let index = self.route_of(want);
         let route = &mut self.routes[index];
-        if let Some(connection) = route.idle.pop() {
-            return self.begin(connection, want);
-        }
-        match &route.addresses {
-            Addresses::Nowhere(_) => Err(Fault::Resolve),
-            Addresses::Known(addresses) if route.open < self.limits.connections => {
-                let others = addresses.len() - 1;
-                self.open(index, others, want, stats)
-            }
-            _ => {
+        match route.choose(&self.limits, &self.connections) {
+            Choice::Use(connection) => self.begin(connection, want),
+            Choice::Open => self.open(index, None, want, stats),
+            Choice::Nowhere => Err(Fault::Resolve),
+            Choice::Wait => {
                 route.queue.push_back(want.key);
                 self.waiting += 1;
                 Ok(())
@@ -174,8 +222,8 @@ impl Pool {
         }
     }
 
-    /// Opens a connection for a flight, whatever is idle: after a refusal to the next address, after a lost race for an
-    /// old connection to a fresh one.
+    /// Opens a connection for a flight, whatever is idle: after a refusal to the next address (`others` are left after
+    /// that), after a lost race for an old connection to a fresh one.
     pub(crate) fn reopen(
         &mut self,
         others: Option<usize>,
@@ -183,41 +231,33 @@ impl Pool {
         stats: &mut Stats,
     ) -> Result<(), Fault> {
         let index = self.route_of(want);
-        let Addresses::Known(addresses) = &self.routes[index].addresses else { return Err(Fault::Resolve) };
-        let others = others.unwrap_or(addresses.len() - 1);
         self.open(index, others, want, stats)
     }
 
     fn open(
         &mut self,
         route_index: usize,
-        others: usize,
+        others: Option<usize>,
         want: &mut Want<'_>,
         stats: &mut Stats,
     ) -> Result<(), Fault> {
         let opened = self.clock.now();
-        let (socket, connected) = self.connect(route_index)?;
+        let (socket, connected, addresses) = self.connect(route_index)?;
         self.generation = self.generation.wrapping_add(1);
-        let connection = Connection::new(socket, connected, route_index, others, opened, self.generation);
+        let others = others.unwrap_or(addresses - 1);
+        let connection = Connection::new(socket, want.key, route_index, others, opened, self.generation);
         let index = self.connections.insert(connection);
-        self.routes[route_index].open += 1;
+        let route = &mut self.routes[route_index];
+        route.open += 1;
+        route.opening += 1;
         stats.connections += 1;
-        if let Err(error) = self.poller.watch(&self.connections[index], self.token(index)) {
-            self.close(index);
-            return Err(Fault::Local(io::Error::from(error).kind()));
-        }
-        if connected {
-            stats.connect.record(self.clock.now() - opened);
-            self.begin(index, want)
-        } else {
-            *want.connection = Some(index);
-            self.connections[index].begin(want.key);
-            Ok(())
-        }
+        *want.connection = Some(index);
+        self.watch(index, Poller::watch)?;
+        if connected && self.prepare(index, true, stats)? { self.begin(index, want) } else { Ok(()) }
     }
 
-    /// A socket to the address whose turn it is.
-    fn connect(&mut self, route_index: usize) -> Result<(Socket, bool), Fault> {
+    /// A socket to the address whose turn it is, whether it is connected, and how many addresses there are.
+    fn connect(&mut self, route_index: usize) -> Result<(Socket, bool, usize), Fault> {
         let route = &mut self.routes[route_index];
         let Addresses::Known(addresses) = &route.addresses else { return Err(Fault::Resolve) };
         let address = &addresses[route.next % addresses.len()];
@@ -225,18 +265,65 @@ impl Pool {
         let sources = &self.limits.sources;
         let source = (!sources.is_empty()).then(|| sources[self.next_source % sources.len()]);
         self.next_source = self.next_source.wrapping_add(1);
-        Socket::connect(address, source).map_err(|error| match error {
+        let made = Socket::connect(address, source).map_err(|error| match error {
             ConnectError::Local(error) => Fault::Local(error.kind()),
             ConnectError::Peer(error) => Fault::Connect(error.kind()),
-        })
+        });
+        made.map(|(socket, connected)| (socket, connected, addresses.len()))
     }
 
-    #[inline]
-    fn begin(&mut self, index: usize, want: &mut Want<'_>) -> Result<(), Fault> {
-        *want.connection = Some(index);
+    fn watch(
+        &self,
+        index: usize,
+        how: fn(&Poller, BorrowedFd<'_>, u64) -> rustix::io::Result<()>,
+    ) -> Result<(), Fault> {
+        let token = self.token(index);
+        let watched = self.connections[index].with_fd(|fd| how(&self.poller, fd, token)).unwrap_or(Ok(()));
+        watched.map_err(|error| Fault::Local(io::Error::from(error).kind()))
+    }
+
+    /// Goes on opening a connection. True when it has just become open.
+    fn prepare(&mut self, index: usize, connected: bool, stats: &mut Stats) -> Result<bool, Fault> {
         let connection = &mut self.connections[index];
-        connection.begin(want.key);
-        connection.send(want.request.bytes()).map(|_| ())
+        let route = &mut self.routes[connection.route];
+        if !connection.prepare(connected, &route.path, &self.clock, stats)? {
+            return Ok(false);
+        }
+        route.opening -= 1;
+        route.speaks = match &connection.speaks {
+            Protocol::Http2(_) => {
+                route.shared.push(index);
+                self.dirty.push(index);
+                Speaks::Http2
+            }
+            _ => Speaks::Http1,
+        };
+        Ok(true)
+    }
+
+    /// Begins a flight on an open connection.
+    #[inline]
+    pub(crate) fn begin(&mut self, index: usize, want: &mut Want<'_>) -> Result<(), Fault> {
+        let connection = &mut self.connections[index];
+        *want.connection = Some(index);
+        match &mut connection.speaks {
+            Protocol::Http1(http1) => {
+                // The last of the idle ones, if it is one of them.
+                self.routes[connection.route].idle.pop_if(|idle| *idle == index);
+                http1.begin(want.key);
+                http1.send(want.request.bytes()).map(|_| ())
+            }
+            Protocol::Http2(session) => {
+                self.dirty.push(index);
+                session.start(want.key, want.request)
+            }
+            Protocol::Changing => Err(Fault::Http2),
+        }
+    }
+
+    /// What names a connection, and no other in the same place later.
+    pub(crate) fn token(&self, index: usize) -> u64 {
+        u64::from(self.connections[index].generation) << 32 | index as u64
     }
 
     /// The connection that an event's token names, if it is still there.
@@ -252,18 +339,29 @@ impl Pool {
     pub(crate) fn readiness(&mut self, index: usize, flags: EventFlags, stats: &mut Stats) -> Readiness {
         let connection = &mut self.connections[index];
         connection.note(flags);
-        let Some(key) = connection.flight else { return Readiness::Idle };
-        if connection.is_connected() {
-            return Readiness::Busy(key);
-        }
-        if !flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
-            return Readiness::Connecting;
-        }
-        match connection.finish_connect() {
-            Ok(()) => {
-                stats.connect.record(self.clock.now() - connection.opened);
-                Readiness::Busy(key)
+        let flight = match &connection.speaks {
+            Protocol::Http1(http1) => http1.flight,
+            _ => {
+                self.dirty.push(index);
+                return Readiness::Streams;
             }
+        };
+        let Some(key) = flight else { return Readiness::Idle };
+        if connection.is_open() { Readiness::Busy(key) } else { self.go_on_opening(index, key, flags, stats) }
+    }
+
+    #[cold]
+    fn go_on_opening(
+        &mut self,
+        index: usize,
+        key: FlightKey,
+        flags: EventFlags,
+        stats: &mut Stats,
+    ) -> Readiness {
+        let connected = flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP);
+        match self.prepare(index, connected, stats) {
+            Ok(false) => Readiness::Opening,
+            Ok(true) => Readiness::Opened(key),
             Err(fault) => Readiness::Refused(key, fault),
         }
     }
@@ -271,15 +369,16 @@ impl Pool {
     /// Goes on writing. True when this call wrote the last byte.
     #[inline]
     pub(crate) fn send(&mut self, index: usize, request: &Request) -> Result<bool, Fault> {
-        let connection = &mut self.connections[index];
-        let sending = connection.is_sending(request.bytes());
-        Ok(sending && connection.send(request.bytes())?)
+        match self.connections[index].http1_mut() {
+            Some(http1) if http1.is_sending(request.bytes()) => http1.send(request.bytes()),
+            _ => Ok(false),
+        }
     }
 
     /// Whether a connection has taken all of a request.
     #[inline]
     pub(crate) fn has_sent(&self, index: usize, request: &Request) -> bool {
-        !self.connections[index].is_sending(request.bytes())
+        self.connections[index].http1().is_some_and(|http1| !http1.is_sending(request.bytes()))
     }
 
     #[inline]
@@ -294,12 +393,25 @@ impl Pool {
 
     /// Has a connection reported again that still has bytes to read.
     pub(crate) fn report_again(&self, index: usize) -> Result<(), Fault> {
-        let again = self.poller.watch_again(&self.connections[index], self.token(index));
-        again.map_err(|error| Fault::Local(io::Error::from(error).kind()))
+        self.watch(index, Poller::watch_again)
     }
 
-    fn token(&self, index: usize) -> u64 {
-        u64::from(self.connections[index].generation) << 32 | index as u64
+    /// An HTTP/2 connection that has something to send or to read.
+    #[inline]
+    pub(crate) fn next_dirty(&mut self) -> Option<usize> {
+        loop {
+            let index = self.dirty.pop()?;
+            if self.connections.get(index).is_some_and(|connection| connection.http2().is_some()) {
+                return Some(index);
+            }
+        }
+    }
+
+    /// Moves the bytes of an HTTP/2 connection and finishes what can be finished. False when the connection has ended.
+    pub(crate) fn drive(&mut self, index: usize, flights: &mut Flights, done: &mut Vec<Done>) -> bool {
+        let Some(session) = self.connections[index].http2_mut() else { return true };
+        session.drive(flights, self.keep, &self.clock, done);
+        !session.is_closed()
     }
 
     /// Whether a request that failed on a connection may go out again.
@@ -312,31 +424,69 @@ impl Pool {
         self.connections[index].alternatives
     }
 
-    /// A connection has brought its answer: it is kept or closed.
+    /// An HTTP/1.1 connection has brought its answer: it is kept or closed.
     #[inline]
     pub(crate) fn release(&mut self, index: usize, reusable: bool, now: Nanos) {
         let connection = &mut self.connections[index];
-        connection.flight = None;
         connection.served += 1;
-        let route = &mut self.routes[connection.route];
-        let young = connection.served < self.limits.requests && now - connection.opened < self.limits.age;
-        if reusable && young && route.idle.len() < self.limits.idle {
-            route.idle.push(index);
+        if let Some(http1) = connection.http1_mut() {
+            http1.flight = None;
+        }
+        let idle = &mut self.routes[connection.route].idle;
+        if reusable && self.limits.allow(connection, now) && idle.len() < self.limits.idle {
+            idle.push(index);
         } else {
             self.close(index);
         }
     }
 
-    /// Closes a connection, idle or not.
-    pub(crate) fn close(&mut self, index: usize) {
-        let connection = self.connections.remove(index);
+    /// An HTTP/2 connection has brought so many answers.
+    pub(crate) fn served(&mut self, index: usize, answers: u64) {
+        self.connections[index].served += answers;
+    }
+
+    /// After the answers of an HTTP/2 connection have been looked at: one that has ended is closed, and its flights are
+    /// handed back; one that is old or has served enough gets no more.
+    pub(crate) fn settle(&mut self, token: u64, alive: bool, now: Nanos) -> Vec<FlightKey> {
+        let Some(index) = self.find(token) else { return Vec::new() };
+        let connection = &self.connections[index];
+        let allowed = alive && self.limits.allow(connection, now);
+        let unused = connection.http2().is_some_and(|session| session.load() == 0);
+        if !allowed {
+            self.routes[connection.route].shared.retain(|&shared| shared != index);
+        }
+        if !alive || (!allowed && unused) { self.close(index) } else { Vec::new() }
+    }
+
+    /// Whether several flights are on a connection at once.
+    pub(crate) fn is_shared(&self, index: usize) -> bool {
+        self.connections[index].http2().is_some()
+    }
+
+    /// Lets go of a flight whose time is over.
+    pub(crate) fn abandon(&mut self, index: usize, key: FlightKey) {
+        match self.connections[index].http2_mut() {
+            Some(session) => {
+                session.abandon(key);
+                self.dirty.push(index);
+            }
+            None => _ = self.close(index),
+        }
+    }
+
+    /// Closes a connection, idle or not. Flights on it are the caller's to look after.
+    pub(crate) fn close(&mut self, index: usize) -> Vec<FlightKey> {
+        let mut connection = self.connections.remove(index);
         let route = &mut self.routes[connection.route];
         route.open -= 1;
-        if connection.flight.is_none()
-            && let Some(place) = route.idle.iter().position(|&idle| idle == index)
-        {
-            route.idle.remove(place);
+        route.opening -= usize::from(!connection.is_open());
+        let flights = connection.flights();
+        match connection.speaks {
+            Protocol::Http2(_) => route.shared.retain(|&shared| shared != index),
+            _ if flights.is_empty() => route.idle.retain(|&idle| idle != index),
+            _ => {}
         }
+        flights
     }
 
     /// A flight that waited and can be placed now.
@@ -345,22 +495,23 @@ impl Pool {
         if self.waiting == 0 {
             return None;
         }
-        let most = self.limits.connections;
-        let key = self
-            .routes
-            .iter_mut()
-            .filter(|route| route.has_room(most))
-            .find_map(|route| route.queue.pop_front());
+        let (limits, connections) = (&self.limits, &self.connections);
+        let mut routes = self.routes.iter_mut();
+        let key = routes.find_map(|route| {
+            let waits = route.queue.is_empty() || matches!(route.choose(limits, connections), Choice::Wait);
+            if waits { None } else { route.queue.pop_front() }
+        });
         self.waiting -= usize::from(key.is_some());
         key
     }
 
-    /// Takes the addresses that have been found, and asks again where none were.
+    /// Takes the addresses that have been found.
+    #[inline]
     pub(crate) fn adopt_resolved(&mut self, now: Nanos) {
-        while self.asked > 0
+        while self.resolver.asked > 0
             && let Ok((origin, addresses)) = self.resolver.replies.try_recv()
         {
-            self.asked -= 1;
+            self.resolver.asked -= 1;
             let index = self.route_to(&origin);
             self.routes[index].addresses = found(addresses, now);
         }
@@ -385,8 +536,8 @@ impl Pool {
         if let Some(&index) = self.by_origin.get(origin) {
             return index;
         }
-        let addresses = match resolve::literal(origin) {
-            Some(address) => Addresses::Known(vec![address]),
+        let addresses = match self.making.dial.known(origin) {
+            Some(addresses) => Addresses::Known(addresses),
             None => self.ask(origin),
         };
         self.add_route(origin, addresses)
@@ -401,26 +552,89 @@ impl Pool {
         if self.resolver.questions.send(question).is_err() {
             return Addresses::Nowhere(self.clock.now());
         }
-        self.asked += 1;
+        self.resolver.asked += 1;
         Addresses::Asked
     }
 
     fn add_route(&mut self, origin: &Origin, addresses: Addresses) -> usize {
         let index = self.routes.len();
         self.by_origin.insert(origin.clone(), index);
-        self.routes.push(Route { addresses, next: 0, idle: Vec::new(), open: 0, queue: VecDeque::new() });
+        self.routes.push(Route {
+            path: self.making.path(origin),
+            speaks: self.making.speaks(origin),
+            addresses,
+            next: 0,
+            idle: Vec::new(),
+            shared: Vec::new(),
+            opening: 0,
+            open: 0,
+            queue: VecDeque::new(),
+        });
         index
     }
 }
 
-impl Route {
-    /// Whether a flight at the head of the queue would not have to wait again.
-    fn has_room(&self, most: usize) -> bool {
-        match self.addresses {
-            Addresses::Known(_) => !self.idle.is_empty() || self.open < most,
-            Addresses::Nowhere(_) => true,
-            Addresses::Asked => false,
+impl Limits {
+    /// Whether a connection may serve another request.
+    #[inline]
+    fn allow(&self, connection: &Connection, now: Nanos) -> bool {
+        connection.served < self.requests && now.saturating_sub(connection.opened) < self.age
+    }
+}
+
+impl Making {
+    fn path(&self, origin: &Origin) -> Path {
+        let name = ServerName::try_from(origin.host.clone()).ok();
+        let tls = self.tls.clone().zip(name).filter(|_| origin.tls);
+        Path {
+            tunnel: self.dial.tunnel(origin),
+            tls,
+            prior_knowledge: self.h2c && !origin.tls,
+            streams: self.streams,
         }
+    }
+
+    fn speaks(&self, origin: &Origin) -> Speaks {
+        match (origin.tls, self.http2, self.h2c) {
+            (true, true, _) => Speaks::Unknown,
+            (false, _, true) => Speaks::Http2,
+            _ => Speaks::Http1,
+        }
+    }
+}
+
+impl Route {
+    /// What to do with the next flight.
+    #[inline]
+    fn choose(&self, limits: &Limits, connections: &Slab<Connection>) -> Choice {
+        if let Some(&free) = self.idle.last() {
+            return Choice::Use(free);
+        }
+        match &self.addresses {
+            Addresses::Asked => return Choice::Wait,
+            Addresses::Nowhere(_) => return Choice::Nowhere,
+            Addresses::Known(_) => {}
+        }
+        let may_open = self.open < limits.connections;
+        match self.speaks {
+            Speaks::Http1 if may_open => Choice::Open,
+            Speaks::Unknown if may_open && self.opening == 0 => Choice::Open,
+            Speaks::Http1 | Speaks::Unknown => Choice::Wait,
+            Speaks::Http2 if may_open && self.open < limits.http2_connections => Choice::Open,
+            Speaks::Http2 => match self.least_loaded(connections) {
+                Some(index) => Choice::Use(index),
+                None if may_open && self.opening == 0 => Choice::Open,
+                None => Choice::Wait,
+            },
+        }
+    }
+
+    /// The HTTP/2 connection with the fewest streams, if one has room for another.
+    fn least_loaded(&self, connections: &Slab<Connection>) -> Option<usize> {
+        let sessions =
+            self.shared.iter().filter_map(|&index| Some((index, connections.get(index)?.http2()?)));
+        let room = sessions.filter(|(_, session)| session.has_room());
+        room.min_by_key(|(_, session)| session.load()).map(|(index, _)| index)
     }
 }
 

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use rustls::pki_types::ServerName;
 use seawall_wire::write;
 use url::{Host, Url};
 
@@ -64,6 +66,8 @@ pub struct Style {
     pub chunked: bool,
     /// `-keepalive=false`: ask for the connection to be closed.
     pub close: bool,
+    /// The run may speak HTTP/2.
+    pub http2: bool,
 }
 
 /// A target ready to send.
@@ -81,6 +85,7 @@ pub struct Request {
     pub close: bool,
     bytes: Vec<u8>,
     target: Target,
+    http2: Option<Box<http::Request<()>>>,
 }
 
 impl Request {
@@ -95,7 +100,15 @@ impl Request {
         let mut bytes = Vec::with_capacity(256 + target.body.len());
         head(&mut bytes, target, &place, &headers);
         body(&mut bytes, target, style);
+        if place.origin.tls && ServerName::try_from(place.origin.host.as_str()).is_err() {
+            return Err(Unsendable::Url {
+                url: target.url.clone(),
+                reason: "no name that TLS knows".to_owned(),
+            });
+        }
+        let http2 = style.http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
         Ok(Self {
+            http2,
             method: target.method.clone(),
             url: target.url.clone(),
             origin: place.origin,
@@ -111,6 +124,12 @@ impl Request {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The same for HTTP/2, if the run may speak it.
+    pub(crate) fn http2(&self) -> Option<(http::Request<()>, Bytes)> {
+        let head = (**self.http2.as_ref()?).clone();
+        Some((head, Bytes::from_owner(Arc::clone(&self.target.body))))
     }
 
     /// Whether sending it twice does no harm (RFC 9110 section 9.2.2), so that it may be sent again when the server
@@ -303,6 +322,36 @@ fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>
     }
 }
 
+/// The head as HTTP/2 has it: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
+fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::Request<()>, Unsendable> {
+    let scheme = if place.origin.tls { "https" } else { "http" };
+    let authority = headers.host.unwrap_or(&place.authority);
+    let mut request = http::Request::builder()
+        .version(http::Version::HTTP_2)
+        .method(target.method.as_str())
+        .uri(format!("{scheme}://{authority}{}", place.path));
+    let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
+    let credentials = place.credentials.as_deref().filter(|_| !headers.authorization);
+    let length = target.body.len().to_string();
+    let ours = [
+        Some(agent).filter(|_| !headers.user_agent),
+        credentials.map(|credentials| ("authorization", credentials)),
+        (!target.body.is_empty()).then_some(("content-length", length.as_str())),
+    ];
+    let given = headers.verbatim.iter().copied().filter(|(name, _)| !is_hop_by_hop(name));
+    for (name, value) in ours.into_iter().flatten().chain(given) {
+        request = request.header(name, value.as_bytes());
+    }
+    let bad = |error: http::Error| Unsendable::Url { url: target.url.clone(), reason: error.to_string() };
+    request.body(()).map_err(bad)
+}
+
+fn is_hop_by_hop(name: &str) -> bool {
+    ["connection", "keep-alive", "proxy-connection", "upgrade"]
+        .iter()
+        .any(|hop| name.eq_ignore_ascii_case(hop))
+}
+
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
 fn body(out: &mut Vec<u8>, target: &Target, style: Style) {
     let body = &target.body;
@@ -358,7 +407,7 @@ mod tests {
 
     #[test]
     fn chunked_bodies_and_closing_connections() {
-        let style = Style { chunked: true, close: true };
+        let style = Style { chunked: true, close: true, ..Style::default() };
         let text = sent(&target("POST", "http://a/", &[("User-Agent", "me")], "hello, hello, hello"), style);
         assert!(text.ends_with(
             "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n13\r\nhello, hello, hello\r\n0\r\n\r\n"

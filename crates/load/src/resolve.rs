@@ -1,11 +1,80 @@
-//! Names to addresses, on a thread of its own: a lookup takes as long as it takes and must not hold up a sender.
+//! Where connections go: from an origin to addresses, by the user's wishes and the system's knowledge.
+//!
+//! Lookups run on a thread of their own: one takes as long as it takes and must not hold up a sender.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::poller::Waker;
 use crate::request::Origin;
 use crate::socket::Address;
+
+/// A host and a port.
+pub type HostPort = (String, u16);
+
+/// The user's wishes about where connections go.
+#[derive(Debug, Clone, Default)]
+pub struct Dial {
+    /// Everything goes to this Unix socket.
+    pub unix_socket: Option<PathBuf>,
+    /// Instead of this place, one of these, in turn. Names in requests and certificates stay as they are.
+    pub connect_to: HashMap<HostPort, Vec<HostPort>>,
+    /// TLS goes through a tunnel of this proxy.
+    pub proxy: Option<Proxy>,
+}
+
+/// An HTTP proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    /// Where it is.
+    pub place: HostPort,
+    /// Headers of CONNECT requests, each with its line end.
+    pub headers: String,
+}
+
+impl Dial {
+    /// Where to look for an origin.
+    fn places(&self, origin: &Origin) -> Vec<HostPort> {
+        let own = (origin.host.clone(), origin.port);
+        match (&self.proxy, self.connect_to.get(&own)) {
+            (Some(proxy), _) => vec![proxy.place.clone()],
+            (None, Some(places)) => places.clone(),
+            (None, None) => vec![own],
+        }
+    }
+
+    /// The addresses of an origin, if nobody has to be asked for them.
+    pub(crate) fn known(&self, origin: &Origin) -> Option<Vec<Address>> {
+        if let Some(path) = &self.unix_socket {
+            return Some(vec![Address::Unix(path.clone())]);
+        }
+        self.places(origin).iter().map(literal).collect()
+    }
+
+    /// All addresses of an origin, in the order of its places and then in the system's.
+    pub(crate) fn lookup(&self, origin: &Origin) -> Vec<Address> {
+        self.known(origin).unwrap_or_else(|| self.places(origin).iter().flat_map(system).collect())
+    }
+
+    /// The CONNECT request that opens the way to an origin, if there must be one (RFC 9110 section 9.3.6).
+    pub(crate) fn tunnel(&self, origin: &Origin) -> Option<Vec<u8>> {
+        let proxy = self.proxy.as_ref().filter(|_| origin.tls && self.unix_socket.is_none())?;
+        Some(format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n{}\r\n", proxy.headers).into_bytes())
+    }
+}
+
+fn literal((host, port): &HostPort) -> Option<Address> {
+    let ip: IpAddr = host.parse().ok()?;
+    Some(Address::Tcp(SocketAddr::new(ip, *port)))
+}
+
+fn system((host, port): &HostPort) -> Vec<Address> {
+    let found = (host.as_str(), *port).to_socket_addrs();
+    found.map_or_else(|_| Vec::new(), |addresses| addresses.map(Address::Tcp).collect())
+}
 
 /// An answer: where the origin is, nowhere if the vector is empty.
 pub(crate) type Resolved = (Origin, Vec<Address>);
@@ -17,28 +86,16 @@ pub(crate) struct Question {
     pub(crate) waker: Waker,
 }
 
-/// The address of an origin that is one.
-pub(crate) fn literal(origin: &Origin) -> Option<Address> {
-    let ip: IpAddr = origin.host.parse().ok()?;
-    Some(Address::Tcp(SocketAddr::new(ip, origin.port)))
-}
-
-/// All addresses of an origin, in the order the system prefers.
-pub(crate) fn lookup(origin: &Origin) -> Vec<Address> {
-    let found = (origin.host.as_str(), origin.port).to_socket_addrs();
-    found.map_or_else(|_| Vec::new(), |addresses| addresses.map(Address::Tcp).collect())
-}
-
 /// Starts the thread; it ends when the last sender of questions is gone.
-pub(crate) fn spawn() -> std::io::Result<Sender<Question>> {
+pub(crate) fn spawn(dial: Arc<Dial>) -> std::io::Result<Sender<Question>> {
     let (sender, questions) = channel();
-    std::thread::Builder::new().name("resolver".into()).spawn(move || answer(&questions))?;
+    std::thread::Builder::new().name("resolver".into()).spawn(move || answer(&dial, &questions))?;
     Ok(sender)
 }
 
-fn answer(questions: &Receiver<Question>) {
+fn answer(dial: &Dial, questions: &Receiver<Question>) {
     while let Ok(Question { origin, reply, waker }) = questions.recv() {
-        let addresses = lookup(&origin);
+        let addresses = dial.lookup(&origin);
         // The asker may have ended in the meantime.
         let _ = reply.send((origin, addresses));
         waker.wake();

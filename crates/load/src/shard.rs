@@ -16,6 +16,7 @@ use crate::connection::Received;
 use crate::control::{Command, Early, Shared};
 use crate::fault::{Class, Fault};
 use crate::flights::{Flight, FlightKey, Flights};
+use crate::http2::Done;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
 use crate::record::{Record, Timestamp, Zone};
@@ -31,9 +32,6 @@ const BURST: usize = 64;
 /// How often results, gauges and commands are looked after.
 const TICK: Nanos = SECOND / 10;
 
-/// After the end of the schedule, hits that were due before it are sent for this long.
-const GRACE: Nanos = SECOND / 10;
-
 /// What a run allows, in this thread's share.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
@@ -48,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) warm_up: Nanos,
     /// When the schedule ends.
     pub(crate) end: Nanos,
+    /// How long after that hits are sent that are late because of this machine.
+    pub(crate) grace: Nanos,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
     pub(crate) redirects: Option<u32>,
     /// Waits shorter than this are spun away.
@@ -92,6 +92,8 @@ pub(crate) struct Shard {
     pub(crate) stats: Box<Stats>,
     pub(crate) lengths: Lengths,
     pub(crate) recorder: Option<Recorder>,
+    /// Used again by each [`Shard::drive`].
+    pub(crate) done: Vec<Done>,
     pub(crate) harvest: Sender<Harvest>,
     pub(crate) spare: Receiver<Box<Stats>>,
     pub(crate) progress: Progress,
@@ -151,6 +153,7 @@ impl Shard {
             self.look_again();
             self.release();
             self.expire();
+            self.drive_streams();
             self.tick();
         }
         self.hand_over(true);
@@ -246,7 +249,7 @@ impl Shard {
     fn is_too_late(&self, hit: Hit) -> bool {
         let Progress { now, room_since, .. } = self.progress;
         let end = self.rules.end;
-        now >= end && (hit.due < room_since || now - end >= GRACE)
+        now >= end && (hit.due < room_since || now - end >= self.rules.grace)
     }
 
     /// The in-flight bound is reached: hits wait in the schedule, where they cost nothing, or are dropped.
@@ -329,32 +332,33 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn on_event(&mut self, event: &Event) {
         let flags = event.flags;
         let Some(index) = token(event).and_then(|token| self.pool.find(token)) else { return };
         match self.pool.readiness(index, flags, &mut self.stats) {
+            Readiness::Busy(key) => self.exchange(index, key),
             Readiness::Idle => {
                 if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
                     self.pool.close(index);
                 }
             }
-            Readiness::Connecting => {}
+            Readiness::Opening => {}
+            Readiness::Opened(key) => self.begin(index, key),
             Readiness::Refused(key, fault) => self.refused(index, key, fault),
-            Readiness::Busy(key) => self.exchange(index, key, flags),
+            Readiness::Streams => self.drive_streams(),
         }
         self.serve_waiting();
     }
 
-    /// Goes on with the request and the answer on a connection.
-    fn exchange(&mut self, index: usize, key: FlightKey, flags: EventFlags) {
+    /// Goes on with the request and the answer on an HTTP/1.1 connection.
+    fn exchange(&mut self, index: usize, key: FlightKey) {
         let Flight { which, answer, first_byte, sent, .. } = self.flights.of(key);
         let request = self.supply.request(which);
-        if flags.contains(EventFlags::OUT) {
-            match self.pool.send(index, request) {
-                Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
-                Ok(false) => {}
-                Err(fault) => return self.broken(index, key, fault),
-            }
+        match self.pool.send(index, request) {
+            Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
+            Ok(false) => {}
+            Err(fault) => return self.broken(index, key, fault),
         }
         let received = self.pool.receive(index, request, answer);
         self.progress.now = self.clock.now();
@@ -373,12 +377,44 @@ impl Shard {
         }
     }
 
-    /// A complete answer: the connection is free, the flight is done or redirected.
+    /// Moves the bytes of all HTTP/2 connections that have any to move.
+    #[inline]
+    fn drive_streams(&mut self) {
+        while let Some(index) = self.pool.next_dirty() {
+            self.drive(index);
+        }
+    }
+
+    fn drive(&mut self, index: usize) {
+        let connection = self.pool.token(index);
+        let mut done = std::mem::take(&mut self.done);
+        let alive = self.pool.drive(index, &mut self.flights, &mut done);
+        let stale = self.pool.was_stale(index);
+        self.refresh();
+        self.pool.served(index, done.iter().filter(|(_, outcome)| outcome.is_ok()).count() as u64);
+        for (key, outcome) in done.drain(..) {
+            match outcome {
+                Ok(()) => self.conclude(key),
+                Err(fault) => self.retry_or_fail(key, fault, stale && fault == Fault::ClosedEarly),
+            }
+        }
+        self.done = done;
+        for key in self.pool.settle(connection, alive, self.progress.now) {
+            self.retry_or_fail(key, Fault::ClosedEarly, stale);
+        }
+    }
+
+    /// A complete answer on an HTTP/1.1 connection, which is free now.
     fn answered(&mut self, index: usize, key: FlightKey, reusable: bool) {
+        let reusable = reusable && !self.supply.request(&self.flights.of(key).which).close;
+        self.pool.release(index, reusable, self.progress.now);
+        self.conclude(key);
+    }
+
+    /// A flight with a complete answer is done or redirected.
+    fn conclude(&mut self, key: FlightKey) {
         let flight = self.flights.of(key);
         flight.connection = None;
-        let reusable = reusable && !self.supply.request(&flight.which).close;
-        self.pool.release(index, reusable, self.progress.now);
         let status = flight.answer.status;
         match (flight.answer.location.take(), self.rules.redirects) {
             (Some(location), Some(most)) => self.redirect(key, status, &location, most),
@@ -403,11 +439,18 @@ impl Shard {
         }
     }
 
-    /// A connection broke under a flight. If it was an old one and the server had just let it go, the request goes out
-    /// again on a new one, once, as Go's client does; the time it lost stays in its latency.
+    /// A connection broke under a flight, or the start of a stream did.
     fn broken(&mut self, index: usize, key: FlightKey, fault: Fault) {
         let stale = self.pool.was_stale(index) && matches!(fault, Fault::ClosedEarly | Fault::Broken(_));
-        self.pool.close(index);
+        if !self.pool.is_shared(index) {
+            self.pool.close(index);
+        }
+        self.retry_or_fail(key, fault, stale);
+    }
+
+    /// If the connection was an old one and the server had just let it go, the request goes out again on a new one,
+    /// once, as Go's client does; the time it lost stays in its latency.
+    fn retry_or_fail(&mut self, key: FlightKey, fault: Fault, stale: bool) {
         let flight = self.flights.of(key);
         flight.connection = None;
         if stale && !flight.retried && self.supply.request(&flight.which).is_idempotent() {
@@ -422,11 +465,12 @@ impl Shard {
 
     /// The next address gets its chance; after the last the flight has failed.
     fn refused(&mut self, index: usize, key: FlightKey, fault: Fault) {
-        let alternatives = self.pool.alternatives(index);
+        let others =
+            self.pool.alternatives(index).checked_sub(1).filter(|_| matches!(fault, Fault::Connect(_)));
         self.pool.close(index);
         self.flights.of(key).connection = None;
         self.refresh();
-        match alternatives.checked_sub(1) {
+        match others {
             None => self.finish(key, Err(fault)),
             others => self.reopen(key, others),
         }
@@ -436,6 +480,14 @@ impl Shard {
         let Flight { which, connection, .. } = self.flights.of(key);
         let mut want = Want { key, request: self.supply.request(which), which, connection };
         let placed = self.pool.reopen(others, &mut want, &mut self.stats);
+        self.placed(key, placed);
+    }
+
+    /// A connection has become open; the flight that it was opened for begins.
+    fn begin(&mut self, index: usize, key: FlightKey) {
+        let Flight { which, connection, .. } = self.flights.of(key);
+        let mut want = Want { key, request: self.supply.request(which), which, connection };
+        let placed = self.pool.begin(index, &mut want);
         self.placed(key, placed);
     }
 
@@ -471,7 +523,7 @@ impl Shard {
 
     fn give_up(&mut self, key: FlightKey, fault: Fault) {
         if let Some(index) = self.flights.of(key).connection {
-            self.pool.close(index);
+            self.pool.abandon(index, key);
         }
         self.finish(key, Err(fault));
     }

@@ -39,6 +39,9 @@ fn some(server: &Server, requests: u64) -> Plan {
 fn open(server: &Server, rate: &str, length: Duration) -> Plan {
     let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
     let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Open(schedule));
+    // No test here may depend on how fast this machine is.
+    plan.in_flight.most = 10_000;
+    plan.grace = Duration::from_secs(10);
     plan.until = Until { after: seawall_load::clock::nanos(length), ..Until::default() };
     plan
 }

@@ -1,3 +1,4 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly.
 
 pub mod server;
+pub mod tls;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::{ServerConfig, ServerConnection, Stream};
+
 /// A listener that lives as long as this value.
 #[derive(Debug)]
 pub struct Server {
@@ -27,6 +29,21 @@ impl Server {
     /// Listens on a free port. The closure gets each connection with its number, from 0; what it returns is ignored,
     /// so that `?` ends a connection whose peer has gone.
     pub fn start(play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static) -> io::Result<Self> {
+        Self::listen(None, play)
+    }
+
+    /// The same over TLS.
+    pub fn start_tls(
+        config: Arc<ServerConfig>,
+        play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::listen(Some(config), play)
+    }
+
+    fn listen(
+        config: Option<Arc<ServerConfig>>,
+        play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let (stopped, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -37,7 +54,8 @@ impl Server {
                     return;
                 }
                 let (number, play) = (count.fetch_add(1, Ordering::SeqCst), Arc::clone(&play));
-                std::thread::spawn(move || Peer::new(stream).and_then(|peer| play(peer, number)));
+                let config = config.clone();
+                std::thread::spawn(move || Peer::new(stream, config).and_then(|peer| play(peer, number)));
             }
         });
         Ok(Self { address, stopped, accepted, thread: Some(thread) })
@@ -84,16 +102,23 @@ impl Drop for Server {
 /// The server's end of one connection.
 #[derive(Debug)]
 pub struct Peer {
-    stream: TcpStream,
+    socket: TcpStream,
+    secure: Option<ServerConnection>,
     read: Vec<u8>,
 }
 
 impl Peer {
-    fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(LONGEST_SILENCE))?;
-        stream.set_write_timeout(Some(LONGEST_SILENCE))?;
-        Ok(Self { stream, read: Vec::new() })
+    fn new(socket: TcpStream, config: Option<Arc<ServerConfig>>) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(LONGEST_SILENCE))?;
+        socket.set_write_timeout(Some(LONGEST_SILENCE))?;
+        let secure = config.map(ServerConnection::new).transpose().map_err(io::Error::other)?;
+        Ok(Self { socket, secure, read: Vec::new() })
+    }
+
+    /// The TLS session, if there is one.
+    pub fn session(&self) -> Option<&ServerConnection> {
+        self.secure.as_ref()
     }
 
     /// The next request's head, its empty line included. A body, if any, is left for [`Peer::body`].
@@ -123,7 +148,10 @@ impl Peer {
 
     fn more(&mut self) -> io::Result<()> {
         let mut buffer = [0; 4096];
-        let count = self.stream.read(&mut buffer)?;
+        let count = match &mut self.secure {
+            Some(session) => Stream::new(session, &mut self.socket).read(&mut buffer)?,
+            None => self.socket.read(&mut buffer)?,
+        };
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -136,7 +164,10 @@ impl Peer {
     /// # Errors
     /// The peer has gone.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        match &mut self.secure {
+            Some(session) => Stream::new(session, &mut self.socket).write_all(bytes),
+            None => self.socket.write_all(bytes),
+        }
     }
 
     /// Sends bytes one by one, each in a segment of its own as far as the system allows.
@@ -144,7 +175,7 @@ impl Peer {
     /// # Errors
     /// The peer has gone.
     pub fn dribble(&mut self, bytes: &[u8]) -> io::Result<()> {
-        bytes.iter().try_for_each(|byte| self.stream.write_all(std::slice::from_ref(byte)))
+        bytes.iter().try_for_each(|byte| self.send(std::slice::from_ref(byte)))
     }
 
     /// Closes this side for writing and waits for the peer to close its own.
@@ -152,7 +183,7 @@ impl Peer {
     /// # Errors
     /// The peer stayed silent for too long.
     pub fn half_close(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)?;
+        self.socket.shutdown(Shutdown::Write)?;
         self.wait_for_close()
     }
 
@@ -161,7 +192,7 @@ impl Peer {
     /// # Errors
     /// The system refuses the option.
     pub fn reset(self) -> io::Result<()> {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
     }
 
     /// Waits until the peer closes.

@@ -10,10 +10,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::engine::{InFlight, Plan, Results, Travel};
+use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::{Request, Style};
+use seawall_load::resolve::Dial;
 use seawall_load::schedule::{Arrivals, Schedule, Until};
 use seawall_load::shard;
 use seawall_load::supply::{List, Source};
@@ -32,7 +33,7 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
     check(args)?;
     let in_flight = in_flight(args)?;
     let arrivals = arrivals(args)?;
-    let style = Style { chunked: args.chunked, close: !args.keepalive };
+    let style = Style { chunked: args.chunked, close: !args.keepalive, http2: true };
     Ok(Plan {
         name: args.name.clone(),
         source: source(args, style)?,
@@ -45,6 +46,7 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
         style,
         spin: Duration::ZERO,
         warm_up: args.warm_up,
+        grace: GRACE,
         by_outcome: !args.prometheus_addr.is_empty(),
     })
 }
@@ -133,7 +135,10 @@ fn travel(args: &Args) -> Travel {
         connections: unlimited(args.max_connections),
         idle: args.connections,
         sources: args.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
-        unix_socket: (!args.unix_socket.is_empty()).then(|| args.unix_socket.clone().into()),
+        dial: Dial {
+            unix_socket: (!args.unix_socket.is_empty()).then(|| args.unix_socket.clone().into()),
+            ..Dial::default()
+        },
         ..Travel::default()
     }
 }

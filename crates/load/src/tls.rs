@@ -1,0 +1,177 @@
+//! What a run's TLS connections present, trust and remember.
+//!
+//! The provider is named, never found at run time. Trust is the system's bundle unless the user names files; only where
+//! there is no bundle, compiled-in roots stand in, so that the tool works in an empty image.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// How connections are secured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// `-insecure`: any certificate will do.
+    pub insecure: bool,
+    /// `-root-certs`: PEM files instead of the system's bundle.
+    pub roots: Vec<PathBuf>,
+    /// `-cert` and `-key`: PEM files with the chain and its key, which may be the same file.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// `-session-tickets`: resume sessions.
+    pub resume: bool,
+    /// `-http2`: offer h2 before http/1.1.
+    pub http2: bool,
+}
+
+/// Why there is no TLS to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum BadTls {
+    /// A PEM file that cannot be read or holds nothing of use.
+    #[error("{file}: {reason}")]
+    File {
+        /// Its name.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A certificate and a key that do not belong together, for instance.
+    #[error("TLS: {0}")]
+    Config(#[from] rustls::Error),
+}
+
+/// Where systems keep their bundle (Go crypto/x509 `root_linux.go`).
+const BUNDLES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+impl Tls {
+    /// The library's form of it.
+    ///
+    /// # Errors
+    /// [`BadTls`].
+    pub fn config(&self) -> Result<Arc<ClientConfig>, BadTls> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = if self.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        } else {
+            builder.with_root_certificates(self.trust()?)
+        };
+        let mut config = match &self.identity {
+            Some((chain, key)) => builder.with_client_auth_cert(certificates(chain)?, private_key(key)?)?,
+            None => builder.with_no_client_auth(),
+        };
+        let protocols: &[&[u8]] = if self.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        if !self.resume {
+            config.resumption = Resumption::disabled();
+        }
+        Ok(Arc::new(config))
+    }
+
+    fn trust(&self) -> Result<RootCertStore, BadTls> {
+        let mut store = RootCertStore::empty();
+        for file in &self.roots {
+            for certificate in certificates(file)? {
+                store.add(certificate).map_err(|error| bad(file, &error))?;
+            }
+        }
+        if self.roots.is_empty() {
+            let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+            let bundle =
+                named.into_iter().chain(BUNDLES.map(PathBuf::from)).find_map(|file| certificates(&file).ok());
+            // A bundle may hold a certificate that this library does not parse; the others still count.
+            store.add_parsable_certificates(bundle.unwrap_or_default());
+        }
+        if store.is_empty() {
+            store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        }
+        Ok(store)
+    }
+}
+
+fn bad(file: &Path, reason: &dyn std::fmt::Display) -> BadTls {
+    BadTls::File { file: file.to_owned(), reason: reason.to_string() }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| bad(file, &error))?;
+    if certificates.is_empty() { Err(bad(file, &"no certificate in it")) } else { Ok(certificates) }
+}
+
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, BadTls> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| bad(file, &error))
+}
+
+/// `-insecure`: accepts every certificate. Signatures are still checked, which costs what it costs in earnest: a
+/// measurement must not be faster than the real thing.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_certificates_are_named() {
+        let missing = Tls { roots: vec!["/does/not/exist".into()], ..Tls::default() };
+        assert!(missing.config().unwrap_err().to_string().starts_with("/does/not/exist: "));
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let empty = Tls { roots: vec![empty.path().to_owned()], ..Tls::default() };
+        assert!(empty.config().unwrap_err().to_string().ends_with(": no certificate in it"));
+    }
+
+    #[test]
+    fn h2_is_offered_first_and_only_if_wanted() {
+        let offered =
+            |http2| Tls { http2, insecure: true, ..Tls::default() }.config().unwrap().alpn_protocols.clone();
+        assert_eq!(offered(true), [b"h2".to_vec(), b"http/1.1".to_vec()]);
+        assert_eq!(offered(false), [b"http/1.1".to_vec()]);
+    }
+}

@@ -1,0 +1,316 @@
+//! The engine over TLS and HTTP/2.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use h2::Reason;
+use h2::server::SendResponse;
+use rustls::ServerConfig;
+use seawall_load::engine::{self, Http2, Outcome, Plan};
+use seawall_load::fault::{Class, Fault, TlsFault};
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::Arrivals;
+use seawall_load::supply::{List, Source};
+use seawall_load::target::{Target, Weight};
+use seawall_load::tls::Tls;
+use seawall_testkit::server::Server;
+use seawall_testkit::tls::Authority;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// A closed loop of so many requests, one at a time.
+fn some(method: &str, url: &str, body: &str, requests: u64) -> Plan {
+    let target =
+        Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
+    let style = Style { http2: true, ..Style::default() };
+    let request = Request::new(&target, style).unwrap();
+    let list = List::new(vec![(request, Weight::default())]).unwrap();
+    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+    plan.style = style;
+    plan.until.hits = requests;
+    plan.in_flight.most = 1;
+    plan
+}
+
+fn run(plan: Plan) -> Outcome {
+    engine::start(plan, None).unwrap().finish()
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn trusting(authority: &Authority) -> (Tls, tempfile::NamedTempFile) {
+    let roots = file(&authority.certificate());
+    (Tls { roots: vec![roots.path().to_owned()], http2: true, ..Tls::default() }, roots)
+}
+
+fn answering(config: Arc<ServerConfig>) -> Server {
+    let server = Server::start_tls(config, |mut peer, _| {
+        loop {
+            peer.request()?;
+            peer.send(OK)?;
+        }
+    });
+    server.unwrap()
+}
+
+fn https(server: &Server) -> String {
+    format!("https://localhost:{}/", server.address().port())
+}
+
+#[test]
+fn a_trusted_server_is_asked_over_one_handshake() {
+    let authority = Authority::new().unwrap();
+    let server = answering(authority.server(&[b"http/1.1"], false).unwrap());
+    let mut plan = some("GET", &https(&server), "", 50);
+    let (tls, _roots) = trusting(&authority);
+    plan.travel.tls = Some(tls.config().unwrap());
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
+}
+
+#[test]
+fn an_untrusted_server_is_refused_unless_anyone_will_do() {
+    let authority = Authority::new().unwrap();
+    let server = answering(authority.server(&[], false).unwrap());
+    let (tls, _roots) = trusting(&Authority::new().unwrap());
+    let mut plan = some("GET", &https(&server), "", 2);
+    plan.travel.tls = Some(tls.config().unwrap());
+    let outcome = run(plan);
+    assert_eq!(outcome.total.fault(Fault::Tls(TlsFault::Certificate)), 2);
+    let mut plan = some("GET", &https(&server), "", 2);
+    plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    assert_eq!(run(plan).total.good(), 2);
+}
+
+#[test]
+fn a_client_certificate_is_presented() {
+    let authority = Authority::new().unwrap();
+    let server = answering(authority.server(&[], true).unwrap());
+    let (tls, _roots) = trusting(&authority);
+    let mut plan = some("GET", &https(&server), "", 1);
+    plan.travel.tls = Some(tls.config().unwrap());
+    assert_eq!(run(plan).total.good(), 0);
+    let identity = authority.client().unwrap();
+    let both = file(&(identity.certificate + &identity.key));
+    let tls = Tls { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
+    let mut plan = some("GET", &https(&server), "", 1);
+    plan.travel.tls = Some(tls.config().unwrap());
+    assert_eq!(run(plan).total.good(), 1);
+}
+
+#[test]
+fn sessions_are_resumed_when_wanted() {
+    let authority = Authority::new().unwrap();
+    for resume in [false, true] {
+        let resumed = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&resumed);
+        let config = authority.server(&[], false).unwrap();
+        let server = Server::start_tls(config, move |mut peer, _| {
+            peer.request()?;
+            let kind = peer.session().and_then(|session| session.handshake_kind());
+            count.fetch_add(usize::from(kind == Some(rustls::HandshakeKind::Resumed)), Ordering::SeqCst);
+            peer.send(OK)?;
+            peer.wait_for_close()
+        });
+        let server = server.unwrap();
+        let mut plan = some("GET", &https(&server), "", 3);
+        let (tls, _roots) = trusting(&authority);
+        plan.travel.tls = Some(Tls { resume, ..tls }.config().unwrap());
+        plan.travel.keep_alive = false;
+        assert_eq!((run(plan).total.good(), server.connections()), (3, 3));
+        assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn a_large_body_over_tls_arrives_whole() {
+    let authority = Authority::new().unwrap();
+    let length = 5_000_000;
+    let server = Server::start_tls(authority.server(&[], false).unwrap(), move |mut peer, _| {
+        loop {
+            peer.request()?;
+            peer.body(1_000_000)?;
+            peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
+            peer.send(&vec![b'x'; length])?;
+        }
+    });
+    let server = server.unwrap();
+    let mut plan = some("POST", &https(&server), &"y".repeat(1_000_000), 3);
+    plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    let outcome = run(plan);
+    assert_eq!(
+        (outcome.total.good(), outcome.total.bytes_in, outcome.total.bytes_out),
+        (3, 15_000_000, 3_000_000)
+    );
+}
+
+/// An HTTP/2 server on a runtime of its own; counts its connections.
+struct Http2Server {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// What it does with the n-th request of a connection.
+type Play = fn(
+    usize,
+    http::Request<h2::RecvStream>,
+    SendResponse<bytes::Bytes>,
+    &Mutex<Vec<SendResponse<bytes::Bytes>>>,
+);
+
+impl Http2Server {
+    fn start(tls: Option<Arc<ServerConfig>>, streams: u32, goaway_after: usize, play: Play) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                match tls.clone() {
+                    None => drop(tokio::spawn(serve(stream, streams, goaway_after, play))),
+                    Some(config) => drop(tokio::spawn(async move {
+                        let stream = tokio_rustls::TlsAcceptor::from(config).accept(stream).await.unwrap();
+                        serve(stream, streams, goaway_after, play).await;
+                    })),
+                }
+            }
+        });
+        Self { address, connections, _runtime: runtime }
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, streams: u32, goaway_after: usize, play: Play) {
+    let mut builder = h2::server::Builder::new();
+    let Ok(mut connection) = builder.max_concurrent_streams(streams).handshake(stream).await else { return };
+    let kept = Mutex::new(Vec::new());
+    let mut number = 0;
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        play(number, request, respond, &kept);
+        number += 1;
+        if number == goaway_after {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of a `Play`")]
+fn answer(
+    _: usize,
+    request: http::Request<h2::RecvStream>,
+    mut respond: SendResponse<bytes::Bytes>,
+    _: &Mutex<Vec<SendResponse<bytes::Bytes>>>,
+) {
+    let status = if request.uri().path() == "/missing" { 404 } else { 200 };
+    let head = http::Response::builder().status(status).body(()).unwrap();
+    // The client may have let go.
+    if let Ok(mut body) = respond.send_response(head, false) {
+        let _ = body.send_data(bytes::Bytes::from_static(b"hello"), true);
+    }
+}
+
+fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> Plan {
+    let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
+    plan.in_flight.most = in_flight;
+    plan.travel.http2 = Http2 { clear: true, ..Http2::default() };
+    plan
+}
+
+#[test]
+fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many() {
+    let authority = Authority::new().unwrap();
+    let config = authority.server(&[b"h2", b"http/1.1"], false).unwrap();
+    let server = Http2Server::start(Some(config), 100, usize::MAX, answer);
+    let (tls, _roots) = trusting(&authority);
+    let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
+    plan.in_flight.most = 50;
+    plan.travel.tls = Some(tls.config().unwrap());
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.bytes_in, server.connections()), (500, 2500, 1));
+    assert_eq!(outcome.total.in_flight_peak, 50);
+    assert_eq!(outcome.total.first_byte.count(), 500);
+}
+
+#[test]
+fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are() {
+    let server = Http2Server::start(None, 100, usize::MAX, answer);
+    let outcome = run(h2c(&server, "/missing", 20, 4));
+    assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
+    assert_eq!(outcome.total.class(Class::Refused).response.count(), 20);
+}
+
+#[test]
+fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
+    let keep = |_: usize,
+                _: http::Request<h2::RecvStream>,
+                respond: SendResponse<bytes::Bytes>,
+                kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        let mut kept = kept.lock().unwrap();
+        kept.push(respond);
+        if kept.len() == 5 {
+            for mut respond in kept.drain(..) {
+                let head = http::Response::builder().body(()).unwrap();
+                let _ = respond.send_response(head, true);
+            }
+        }
+    };
+    let server = Http2Server::start(None, 5, usize::MAX, keep);
+    let mut plan = h2c(&server, "/", 100, 20);
+    plan.travel.http2.streams = 5;
+    plan.travel.connections = 4;
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), server.connections()), (100, 4));
+}
+
+#[test]
+fn a_timed_out_stream_is_reset_and_its_connection_stays() {
+    let silent_once = |number: usize, request, respond, kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        if number == 0 { kept.lock().unwrap().push(respond) } else { answer(number, request, respond, kept) }
+    };
+    let server = Http2Server::start(None, 100, usize::MAX, silent_once);
+    let mut plan = h2c(&server, "/", 10, 1);
+    plan.travel.timeout = Some(Duration::from_millis(200));
+    let outcome = run(plan);
+    assert_eq!((outcome.total.fault(Fault::Timeout), outcome.total.good(), server.connections()), (1, 9, 1));
+}
+
+#[test]
+fn a_server_that_says_goodbye_gets_its_requests_on_a_new_connection() {
+    let server = Http2Server::start(None, 100, 10, answer);
+    let outcome = run(h2c(&server, "/", 50, 1));
+    assert_eq!(outcome.total.good(), 50, "{:?}", outcome.total.faults);
+    assert!(server.connections() >= 4, "{}", server.connections());
+}
+
+#[test]
+fn a_reset_stream_is_a_failure_of_its_own() {
+    let reset_third = |number: usize,
+                       request,
+                       mut respond: SendResponse<bytes::Bytes>,
+                       kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        if number == 2 {
+            respond.send_reset(Reason::INTERNAL_ERROR);
+        } else {
+            answer(number, request, respond, kept);
+        }
+    };
+    let server = Http2Server::start(None, 100, usize::MAX, reset_third);
+    let outcome = run(h2c(&server, "/", 10, 1));
+    assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good(), server.connections()), (1, 9, 1));
+}
