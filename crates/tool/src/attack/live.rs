@@ -141,6 +141,7 @@ fn print(facts: &Facts, rows: &Receiver<Row>) {
 /// The view until the run ends, or until the terminal is gone.
 fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<Row>) {
     let mut history = History::default();
+    let mut helm = Helm { control, asked: None };
     // The senders come first; a view a moment late is none the worse.
     let _ = rustix::process::nice(10);
     if screen.enter().is_err() {
@@ -148,11 +149,12 @@ fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<R
     }
     loop {
         let now = Now::of(control, facts.end);
-        if screen.draw(|frame| view::draw(frame, &Scene { facts, history: &history, now })).is_err() {
+        let scene = Scene { facts, history: &history, now, steered: helm.asked.is_some() };
+        if screen.draw(|frame| view::draw(frame, &scene)).is_err() {
             return;
         }
         let Ok(keys) = screen.keys() else { return };
-        keys.into_iter().for_each(|key| obey(key, control));
+        keys.into_iter().for_each(|key| helm.obey(key));
         loop {
             match rows.try_recv() {
                 Ok(row) => history.push(row),
@@ -163,14 +165,28 @@ fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<R
     }
 }
 
-fn obey(key: Key, control: &Control) {
-    match key {
-        // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
-        Key::Quit => _ = kill_process(getpid(), Signal::INT),
-        Key::Scale(factor) => {
-            let rate = control.offered().and_then(|rate| Rate::from_per_second(rate * factor));
-            // A closed loop has no rate, and a run that ends needs none.
-            _ = rate.filter(|_| !control.is_ending()).is_some_and(|rate| control.set_rate(rate));
+/// The keys' hand on the run.
+struct Helm<'a> {
+    control: &'a Control,
+    /// The rate last asked for. A change takes a moment, and the next key must not start from the rate before it.
+    asked: Option<f64>,
+}
+
+impl Helm<'_> {
+    fn obey(&mut self, key: Key) {
+        match key {
+            // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
+            Key::Quit => _ = kill_process(getpid(), Signal::INT),
+            Key::Scale(factor) => self.scale(factor),
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        // A closed loop has no rate, and a run that ends needs none.
+        let Some(rate) = self.asked.or_else(|| self.control.offered()) else { return };
+        let rate = Rate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
+        if let Some(rate) = rate.filter(|&rate| self.control.set_rate(rate)) {
+            self.asked = Some(rate.per_second());
         }
     }
 }

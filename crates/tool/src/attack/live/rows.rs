@@ -60,7 +60,7 @@ fn target(args: &Args, source: &Source) -> String {
     let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
     match requests.len() {
         0 | 1 => first,
-        many => format!("{first} and {} more", many - 1),
+        many => format!("{many} targets, {first} and on"),
     }
 }
 

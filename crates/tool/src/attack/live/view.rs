@@ -22,6 +22,8 @@ pub(super) struct Scene<'a> {
     pub(super) history: &'a History,
     /// This moment.
     pub(super) now: Now,
+    /// Keys have changed the rate.
+    pub(super) steered: bool,
 }
 
 /// The smallest window that the whole page fits into.
@@ -106,13 +108,14 @@ fn state(scene: &Scene<'_>) -> String {
     if now.ending {
         return format!("stopping: waiting for {} answers; q or Ctrl-C again ends at once", now.in_flight);
     }
+    let steered = if scene.steered { ", changed by hand" } else { "" };
     let warming = if now.elapsed < facts.warm_up { "  warming up: nothing is counted yet" } else { "" };
-    format!("{}{warming}", facts.load)
+    format!("{}{steered}{warming}", facts.load)
 }
 
 /// How much of the run is over, by time or by hits, whichever is further.
 fn share(scene: &Scene<'_>) -> Option<f64> {
-    let Scene { facts, now, history } = scene;
+    let Scene { facts, now, history, .. } = scene;
     let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;
     let by_time = facts.end.map(|end| part(now.elapsed, end));
     let by_hits = facts.hits.map(|hits| part(history.last().map_or(0, |row| row.sent), hits));
@@ -244,14 +247,14 @@ mod tests {
     #[test]
     fn a_terminal_of_the_usual_size() {
         let (facts, history) = (facts(), history(12));
-        let scene = Scene { facts: &facts, history: &history, now: now(12 * SECOND) };
+        let scene = Scene { facts: &facts, history: &history, now: now(12 * SECOND), steered: false };
         insta::assert_snapshot!(picture(80, 24, &scene));
     }
 
     #[test]
     fn a_large_terminal() {
         let (facts, history) = (facts(), history(90));
-        let scene = Scene { facts: &facts, history: &history, now: now(45 * SECOND) };
+        let scene = Scene { facts: &facts, history: &history, now: now(45 * SECOND), steered: true };
         insta::assert_snapshot!(picture(120, 40, &scene));
     }
 
@@ -259,13 +262,17 @@ mod tests {
     fn a_closed_loop_that_is_being_stopped() {
         let facts = Facts { load: "closed loop of 64".to_owned(), end: None, steerable: false, ..facts() };
         let now = Now { offered: None, ending: true, ..now(5 * SECOND) };
-        insta::assert_snapshot!(picture(80, 24, &Scene { facts: &facts, history: &history(5), now }));
+        insta::assert_snapshot!(picture(
+            80,
+            24,
+            &Scene { facts: &facts, history: &history(5), now, steered: false }
+        ));
     }
 
     #[test]
     fn a_small_terminal_gets_the_line() {
         let (facts, history) = (facts(), history(3));
-        let scene = Scene { facts: &facts, history: &history, now: now(3 * SECOND) };
+        let scene = Scene { facts: &facts, history: &history, now: now(3 * SECOND), steered: false };
         insta::assert_snapshot!(picture(40, 10, &scene));
     }
 
@@ -274,7 +281,11 @@ mod tests {
         let facts = facts();
         for history in [History::default(), history(9)] {
             for (width, height) in [(1, 1), (2, 60), (300, 2), (72, 18), (72, 22), (500, 200)] {
-                picture(width, height, &Scene { facts: &facts, history: &history, now: now(0) });
+                picture(
+                    width,
+                    height,
+                    &Scene { facts: &facts, history: &history, now: now(0), steered: false },
+                );
             }
         }
     }
