@@ -33,6 +33,8 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 pub(crate) struct Admin {
     pub(crate) registry: Registry,
     pub(crate) readiness: Readiness,
+    /// Why the agent is not ready although its listeners answer.
+    pub(crate) obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Lines that do not make the agent unready but that an operator should see.
     pub(crate) remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who holds what, for `/debug/pods`.
@@ -102,9 +104,20 @@ impl Admin {
         }
     }
 
+    /// Whether a pod would be served now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn is_ready(&self) -> Result<(), String> {
+        match (self.obstacle)() {
+            Some(obstacle) => Err(obstacle),
+            None => self.readiness.ask().await,
+        }
+    }
+
     async fn ready(&self) -> Response<Full<Bytes>> {
         let remarks: String = (self.remarks)().into_iter().map(|line| format!("note: {line}\n")).collect();
-        match self.readiness.ask().await {
+        match self.is_ready().await {
             Ok(()) => text(StatusCode::OK, &format!("ready\n{remarks}")),
             Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n{remarks}")),
         }

@@ -7,14 +7,15 @@
 
 use std::sync::Arc;
 
-use seawall_broker::Holder;
 use seawall_cloud::Refusal;
+use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_cloud::gce::query::Alt;
 use seawall_cloud::gce::{Frame, Hold, Server, Tree, What, respond};
+use seawall_cluster::Complaint;
 use seawall_core::{Moment, WantRef};
 use seawall_wire::RequestHead;
 
-use crate::callers::{Caller, PodCaller};
+use crate::callers::{Caller, Federated, PodCaller, Standing};
 use crate::forward::Forwarder;
 use crate::later::{self, Later, LongPolls, PollPlace, Wanted};
 use crate::metrics::Route;
@@ -28,6 +29,8 @@ pub(crate) enum Service {
         probe: Arc<Tree>,
         /// Bounds on requests that wait for a change.
         long_polls: LongPolls,
+        /// The way to the real metadata server, for those whom the configuration lets through.
+        passthrough: Forwarder,
     },
     /// Requests go through a filter to the real metadata server.
     Conceal(Forwarder),
@@ -51,12 +54,12 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) now: Moment,
 }
 
-/// 403 and not 503: in `static` identity nothing changes by trying again, and SDKs would retry a 503.
-const UNKNOWN_CALLER: Refusal = Refusal::new(
-    403,
-    "unknown_caller",
-    "No pod is known at this source address, so nothing is answered to it.",
-);
+const ANYONE: Refusal =
+    Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
+
+/// Between the end of a pod and the end of its connections.
+const GONE: Refusal =
+    Refusal::new(503, "pod_gone", "The pod of this connection is gone, or is not known yet.");
 
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
@@ -72,8 +75,16 @@ impl Service {
     /// Answers into `out`, or says what has to be waited for.
     pub(crate) fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let step = match (self, caller) {
-            (_, Caller::Unknown) | (Self::Federate { .. }, Caller::Anyone) => Err(UNKNOWN_CALLER),
-            (Self::Federate { long_polls, .. }, Caller::Pod(pod)) => federate(pod, long_polls, asked, out),
+            (_, Caller::Nobody(refusal)) => Err(*refusal),
+            (_, Caller::Unsettled) => Err(GONE),
+            (_, Caller::Pod(pod)) if pod.connections.is_closed() => Err(GONE),
+            (Self::Federate { .. }, Caller::Anyone) => Err(ANYONE),
+            (Self::Federate { long_polls, passthrough, .. }, Caller::Pod(pod)) => match &**pod.standing() {
+                Standing::Federated(own) => federate(pod, own, long_polls, asked, out),
+                Standing::Passthrough => passthrough.forward(caller, asked.head).map(Step::Later),
+                Standing::Refused(tree, why) => bare(pod, tree, *why, long_polls, asked, out),
+                Standing::Pending => Err(GONE),
+            },
             (Self::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
             (Self::Conceal(forwarder), caller) => forwarder.forward(caller, asked.head).map(Step::Later),
         };
@@ -85,13 +96,17 @@ impl Service {
 }
 
 fn federate(
-    pod: &PodCaller,
+    pod: &Arc<PodCaller>,
+    own: &Federated,
     long_polls: &LongPolls,
     asked: Asked<'_, '_, '_>,
     out: &mut Vec<u8>,
 ) -> Result<Step, Refusal> {
-    let own = pod.federated.as_ref().ok_or(UNKNOWN_CALLER)?;
-    let query = own.tree.query(asked.head)?;
+    let query = own.tree.query(asked.head).inspect_err(|refusal| {
+        if *refusal == NO_IDENTITY {
+            own.complainer.refused(Complaint::RefusedByPolicy, refusal);
+        }
+    })?;
     let hold = match query.hold {
         Some(hold) => Some((hold, long_polls.enter(Some(&pod.long_polls))?)),
         None => None,
@@ -103,18 +118,36 @@ fn federate(
         What::IdToken { audience, include_email } => {
             Wanted { want: WantRef::IdToken { audience, include_email: *include_email }, alt: Alt::Text }
         }
-        What::Known(_) | What::Redirect(_) => return Ok(text(query.what, hold, long_polls, asked, out)),
+        What::Known(_) | What::Redirect(_) => return Ok(text(pod, query.what, hold, long_polls, asked, out)),
     };
     match hold {
-        Some((hold, place)) => Ok(Step::Later(long_polls.lease(&own.holder, wanted, &hold, place))),
-        None => Ok(credential(&own.holder, wanted, asked, out)),
+        Some((hold, place)) => Ok(Step::Later(long_polls.lease(pod, wanted, &hold, place))),
+        None => Ok(credential(own, wanted, asked, out)),
     }
 }
 
+/// The node's facts for a pod that has no account, and the reason where one is asked for.
+fn bare(
+    pod: &Arc<PodCaller>,
+    tree: &Tree,
+    why: Refusal,
+    long_polls: &LongPolls,
+    asked: Asked<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<Step, Refusal> {
+    let query =
+        tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
+    let hold = match query.hold {
+        Some(hold) => Some((hold, long_polls.enter(Some(&pod.long_polls))?)),
+        None => None,
+    };
+    Ok(text(pod, query.what, hold, long_polls, asked, out))
+}
+
 /// A credential: from memory if a lease is held, else as soon as the broker has one.
-fn credential(holder: &Arc<Holder>, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-    let Some(lease) = holder.held(wanted.want, asked.now) else {
-        return Step::Later(later::cold_lease(holder, wanted));
+fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    let Some(lease) = own.holder.held(wanted.want, asked.now) else {
+        return Step::Later(later::cold_lease(own, wanted));
     };
     match wanted.want {
         WantRef::AccessToken { .. } => {
@@ -127,6 +160,7 @@ fn credential(holder: &Arc<Holder>, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>
 
 /// Text that is known already, unless the client wants to wait for it to change.
 fn text(
+    pod: &Arc<PodCaller>,
     what: What<'_, '_>,
     hold: Option<(Hold<'_>, PollPlace)>,
     long_polls: &LongPolls,
@@ -134,7 +168,9 @@ fn text(
     out: &mut Vec<u8>,
 ) -> Step {
     match (what, hold) {
-        (What::Known(known), Some((hold, place))) => Step::Later(long_polls.unchanging(known, &hold, place)),
+        (What::Known(known), Some((hold, place))) => {
+            Step::Later(long_polls.text(pod, asked.head.target, known, &hold, place))
+        }
         (What::Redirect(redirect), _) => {
             respond::redirect(out, asked.frame, &redirect);
             Step::Answered { route: Route::Tree, status: 301 }

@@ -7,27 +7,29 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
-use seawall_attest::{Attested, StaticIdentity};
 use seawall_broker::google::{self, GoogleExchange};
-use seawall_broker::{Broker, HolderSpec, Settings};
+use seawall_broker::{Broker, Settings};
 use seawall_cloud::gce;
+use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
 use crate::admin::Admin;
 use crate::answer::Service;
-use crate::callers::{Callers, Federated};
-use crate::config::{Config, Federate, Identity, Mode};
+use crate::config::{Config, Exchange, Federate, Mode};
 use crate::connections::{Cap, Timeouts};
+use crate::federation::Federation;
 use crate::forward::Forwarder;
+use crate::identity::{Strategy, Who};
 use crate::later::LongPolls;
 use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
 use crate::listen;
-use crate::metrics::{BrokerCollector, Traffic, TrafficCollector};
+use crate::metrics::{BrokerCollector, ClusterCollector, FloorCollector, Traffic, TrafficCollector};
 use crate::ready::{ProbeAddress, Readiness};
 use crate::serve::{Limits, Shared, Thread};
 use crate::{debug, sandbox};
@@ -38,7 +40,7 @@ use crate::{debug, sandbox};
 /// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
 pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     log_to_stderr(config.log_level);
-    let identity = identity(&config.identity)?;
+    let strategy = Strategy::load(config)?;
     let threads = config.threads.count();
     listen::make_room(config.limits.connections)?;
     let listeners = listen::bind(&config.listen, threads)?;
@@ -50,11 +52,15 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
         .with_context(|| format!("cannot listen on {} (admin)", config.admin))?;
     sandbox::enter().context("cannot give up privileges")?;
 
-    let parts = Parts::new(config, identity.as_ref(), &control)?;
+    let identity = strategy.name();
+    let parts = Parts::new(config, strategy, &control)?;
     let (stopper, stop) = lifecycle::switch();
     let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
     let admin = parts.admin(&metrics, listeners.addresses.clone());
-    announce(config, &listeners.addresses, admin_listener.local_addr()?, threads);
+    announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads);
+    if let Some(cluster) = parts.who.cluster.clone() {
+        control.spawn(open_node(cluster, admin.clone()));
+    }
 
     let (alive, all_gone) = lifecycle::threads(threads, &stopper);
     let traffic = listeners
@@ -78,19 +84,25 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks what can be checked without serving: the identity file behind the configuration.
+/// Checks what can be checked without serving: the files that the configuration names.
 ///
 /// # Errors
-/// Every mistake in the file.
+/// Every mistake in the identity file; a file that cannot be read or used.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
-    identity(&config.identity).map(drop)
+    let control = control_runtime()?;
+    if let Mode::Federate(federate) = &config.mode {
+        broker(federate, &Clock::system(), &control)?;
+    }
+    Strategy::load(config)?.check(&control)
 }
 
-fn identity(identity: &Identity) -> anyhow::Result<Option<StaticIdentity>> {
-    match identity {
-        Identity::Static { file } => Ok(Some(StaticIdentity::load(file)?)),
-        Identity::Anyone => Ok(None),
+/// Takes the node's taint off once a pod would be served.
+async fn open_node(cluster: Arc<Cluster>, admin: Arc<Admin>) {
+    const PAUSE: Duration = Duration::from_millis(500);
+    while admin.is_ready().await.is_err() {
+        tokio::time::sleep(PAUSE).await;
     }
+    cluster.open_node().await;
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
@@ -119,14 +131,10 @@ fn log_to_stderr(level: tracing::Level) {
         .init();
 }
 
-fn announce(config: &Config, listeners: &[SocketAddr], admin: SocketAddr, threads: usize) {
+fn announce(config: &Config, identity: &str, listeners: &[SocketAddr], admin: SocketAddr, threads: usize) {
     let mode = match config.mode {
         Mode::Federate(_) => "federate",
-        Mode::Conceal(_) => "conceal",
-    };
-    let identity = match config.identity {
-        Identity::Static { .. } => "static",
-        Identity::Anyone => "anyone",
+        Mode::Conceal => "conceal",
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), mode, identity, ?listeners, %admin, threads, "serving");
 }
@@ -156,7 +164,7 @@ async fn control_thread(
 /// What is built once and shared.
 struct Parts {
     clock: Clock,
-    callers: Arc<Callers>,
+    who: Arc<Who>,
     broker: Option<Broker>,
     probe_tree: Arc<gce::Tree>,
     probe: ProbeAddress,
@@ -166,26 +174,24 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(config: &Config, identity: Option<&StaticIdentity>, control: &Runtime) -> anyhow::Result<Self> {
+    fn new(config: &Config, strategy: Strategy, control: &Runtime) -> anyhow::Result<Self> {
         let clock = Clock::system();
         let probe = ProbeAddress::default();
-        let (broker, node, pool) = match &config.mode {
+        let (credentials, probe_tree) = match &config.mode {
             Mode::Federate(federate) => {
-                (Some(broker(federate, &clock, control)?), node(federate), federate.workload_pool.clone())
+                let federation = Federation::new(federate);
+                let bare = federation.bare_tree();
+                (Some((broker(federate, &clock, control)?, federation)), bare)
             }
-            Mode::Conceal(_) => (None, gce::Node::default(), String::new()),
+            Mode::Conceal => (None, Arc::new(gce::Tree::new(&gce::Node::default(), None))),
         };
-        let callers = match identity {
-            Some(identity) => Callers::of_pods(identity, probe.clone(), |attested| {
-                Some(federated(attested, broker.as_ref()?, &node, &pool))
-            }),
-            None => Callers::anyone(probe.clone()),
-        };
+        let broker = credentials.as_ref().map(|(broker, _)| broker.clone());
+        let who = strategy.start(credentials, probe.clone(), &clock, control)?;
         Ok(Self {
             clock,
-            callers: Arc::new(callers),
+            who: Arc::new(who),
             broker,
-            probe_tree: Arc::new(gce::Tree::new(&node, None)),
+            probe_tree,
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
@@ -198,15 +204,24 @@ impl Parts {
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
         let clock = self.clock.clone();
-        let (callers, broker) = (self.callers.clone(), self.broker.clone());
+        let (callers, broker) = (self.who.callers.clone(), self.broker.clone());
         if let Some(broker) = &self.broker {
             registry.register_collector(Box::new(BrokerCollector::new(broker.clone(), clock.clone())));
         }
-        let remarks = self.broker.clone();
+        if let Some(cluster) = &self.who.cluster {
+            registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
+        }
+        registry.register_collector(Box::new(FloorCollector(self.who.clone(), self.broker.clone())));
+        let (who, obstacle, remarks) = (self.who.clone(), self.who.clone(), self.broker.clone());
         Arc::new(Admin {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
-            remarks: Box::new(move || remarks.as_ref().map(debug::remarks).unwrap_or_default()),
+            obstacle: Box::new(move || obstacle.obstacle()),
+            remarks: Box::new(move || {
+                let mut lines = who.remarks();
+                lines.extend(remarks.as_ref().map(debug::remarks).unwrap_or_default());
+                lines
+            }),
             pods: Box::new(move || debug::pods(&callers, broker.as_ref(), clock.now())),
         })
     }
@@ -222,7 +237,7 @@ impl Parts {
     ) -> anyhow::Result<JoinHandle<()>> {
         let shared = Shared {
             clock: self.clock.clone(),
-            callers: self.callers.clone(),
+            callers: self.who.callers.clone(),
             open: self.open.clone(),
             limits: limits(config),
         };
@@ -258,12 +273,13 @@ impl Parts {
             most_per_pod: limits.long_polls_per_pod,
             stop: stop.clone(),
         };
+        let (places, idle) = (self.forwards.clone(), limits.forwards as usize);
+        let forwarder = Forwarder::new(&config.conceal.upstream, places, idle, long_polls.clone());
         match &config.mode {
-            Mode::Federate(_) => Service::Federate { probe: self.probe_tree.clone(), long_polls },
-            Mode::Conceal(conceal) => {
-                let (places, idle) = (self.forwards.clone(), limits.forwards as usize);
-                Service::Conceal(Forwarder::new(&conceal.upstream, places, idle, long_polls))
+            Mode::Federate(_) => {
+                Service::Federate { probe: self.probe_tree.clone(), long_polls, passthrough: forwarder }
             }
+            Mode::Conceal => Service::Conceal(forwarder),
         }
     }
 }
@@ -279,47 +295,21 @@ fn limits(config: &Config) -> Limits {
 }
 
 fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Result<Broker> {
+    let read = |file: &std::path::PathBuf| {
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    };
     let exchange = google::Config {
+        exchange: match federate.exchange {
+            Exchange::Sts => google::Shape::Sts,
+            Exchange::IdentityBindingToken => google::Shape::IdentityBindingToken,
+        },
         sts_url: federate.sts_url.clone(),
         iam_url: federate.iam_url.clone(),
         provider: federate.provider.clone(),
         token_audience: federate.token_audience.clone(),
+        more_roots: federate.ca_file.as_ref().map(read).transpose()?,
+        proxy: federate.proxy.clone(),
     };
     let exchange = GoogleExchange::new(exchange, clock.clone())?;
     Ok(Broker::start(Settings::default(), clock.clone(), Arc::new(exchange), control.handle().clone()))
-}
-
-fn node(federate: &Federate) -> gce::Node {
-    gce::Node {
-        project_id: federate.project_id.clone(),
-        numeric_project_id: federate.numeric_project_id,
-        zone: Some(federate.zone.clone()),
-        instance_id: Some(federate.instance_id),
-        instance_name: Some(federate.instance_name.clone()),
-        hostname: Some(federate.hostname.clone()),
-        cluster_name: Some(federate.cluster_name.clone()),
-        cluster_location: Some(federate.cluster_location.clone()),
-        cluster_uid: Some(federate.cluster_uid.clone()).filter(|uid| !uid.is_empty()),
-        universe_domain: federate.universe_domain.clone(),
-    }
-}
-
-/// The scopes GKE lists for every workload; what a credential may do is decided by IAM, not by them.
-const SCOPES: [&str; 2] =
-    ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
-
-/// One pod's view and leases. Without a Google service account it is a member of the workload pool, whose name
-/// stands where the e-mail would, as on GKE.
-fn federated(attested: &Attested, broker: &Broker, node: &gce::Node, pool: &str) -> Federated {
-    let account = gce::Account {
-        email: attested.google_account.as_deref().unwrap_or(pool).to_owned(),
-        impersonated: attested.google_account.is_some(),
-        scopes: SCOPES.map(str::to_owned).to_vec(),
-    };
-    let holder = broker.holder(HolderSpec {
-        pod: attested.pod.clone(),
-        account: attested.google_account.clone(),
-        subject: attested.subject.clone(),
-    });
-    Federated { tree: Arc::new(gce::Tree::new(node, Some(&account))), holder }
 }

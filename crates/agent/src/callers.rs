@@ -1,36 +1,94 @@
 //! Who is at the other end of a connection, decided once when it is accepted.
 //!
 //! The strategy is named in the configuration and there is no fallback from one to another. An address that the
-//! strategy does not know is [`Caller::Unknown`]: it is refused whatever it asks. There is no default pod and no
-//! node identity to fall back to, because a wrong credential is worse than none.
+//! strategy does not know is nobody's: it is refused whatever it asks. There is no default pod and no node identity to
+//! fall back to, because a wrong credential is worse than none.
+//!
+//! With `source-ip` the answer can also be "not known yet" ([`Caller::Unsettled`]): the API server tells of a pod's
+//! address about when its first container starts, so a request may wait a moment ([`Callers::settled`]) before it is
+//! refused. What a pod may have is a [`Standing`], which `follow` replaces as the cluster changes; a pod that loses its
+//! address is closed for good, and its next connection is decided anew.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use seawall_attest::{Attested, StaticIdentity};
+use arc_swap::{ArcSwap, Guard};
+use seawall_attest::StaticIdentity;
 use seawall_broker::Holder;
-use seawall_cloud::gce;
+use seawall_cloud::{Refusal, gce};
+use seawall_cluster::{NoPod, Pods};
+use seawall_core::Pod;
+use tokio::sync::watch;
 
+use crate::complain::Complainer;
 use crate::connections::Cap;
 use crate::ready::ProbeAddress;
 
-/// A pod that may ask for credentials of its own.
+/// A pod as connections know it.
 #[derive(Debug)]
 pub(crate) struct PodCaller {
-    pub(crate) attested: Arc<Attested>,
-    pub(crate) address: IpAddr,
-    /// What it sees and holds in `federate`; nothing of its own in `conceal`.
-    pub(crate) federated: Option<Federated>,
+    pub(crate) pod: Pod,
+    pub(crate) addresses: Box<[IpAddr]>,
+    standing: ArcSwap<Standing>,
+    /// Tells long polls that the standing was replaced.
+    replaced: watch::Sender<()>,
+    /// Closed when the pod no longer has one of its addresses for itself.
     pub(crate) connections: Arc<Cap>,
     pub(crate) long_polls: Arc<Cap>,
 }
 
+/// What a pod may have at this moment.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Its ServiceAccount is not read yet.
+    Pending,
+    /// Credentials of its own.
+    Federated(Federated),
+    /// The real metadata server, through the filter.
+    Passthrough,
+    /// The node's facts, and instead of an account the reason why there is none.
+    Refused(Arc<gce::Tree>, Refusal),
+}
+
 /// One pod's view of the metadata tree and the way to its leases.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Federated {
     pub(crate) tree: Arc<gce::Tree>,
     pub(crate) holder: Arc<Holder>,
+    /// The Google service account it acts as, if any.
+    pub(crate) account: Option<Arc<str>>,
+    /// Told when the pod is refused something.
+    pub(crate) complainer: Complainer,
+}
+
+impl PodCaller {
+    pub(crate) fn new(pod: Pod, addresses: Box<[IpAddr]>, standing: Standing) -> Self {
+        Self {
+            pod,
+            addresses,
+            standing: ArcSwap::from_pointee(standing),
+            replaced: watch::Sender::default(),
+            connections: Arc::default(),
+            long_polls: Arc::default(),
+        }
+    }
+
+    /// What it may have now: one atomic read.
+    pub(crate) fn standing(&self) -> Guard<Arc<Standing>> {
+        self.standing.load()
+    }
+
+    /// Gives it another standing and wakes whoever waits for a change.
+    pub(crate) fn replace(&self, standing: Standing) {
+        self.standing.store(Arc::new(standing));
+        self.replaced.send_replace(());
+    }
+
+    /// Changes of the standing from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.replaced.subscribe()
+    }
 }
 
 /// The other end of one connection.
@@ -42,62 +100,189 @@ pub(crate) enum Caller {
     Anyone,
     /// This agent's own readiness request.
     Probe,
-    /// Nobody known: refused.
-    Unknown,
+    /// Nobody known at this moment. Waiting can help.
+    Unsettled,
+    /// Nobody: refused, and why.
+    Nobody(Refusal),
 }
 
-/// The strategy's knowledge; immutable, shared by the traffic threads.
+impl Caller {
+    /// Whether this may be another caller on the next connection, so that this one must end.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Nobody(refusal) => refusal.is_retryable(),
+            Self::Unsettled => true,
+            Self::Pod(pod) => pod.connections.is_closed(),
+            Self::Anyone | Self::Probe => false,
+        }
+    }
+}
+
+/// The pods that `follow` keeps in step with the cluster, by UID. One writer; readers take no lock.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    pods: ArcSwap<HashMap<Arc<str>, Arc<PodCaller>>>,
+    versions: watch::Sender<u64>,
+}
+
+impl Roster {
+    /// Everybody in it.
+    pub(crate) fn pods(&self) -> Arc<HashMap<Arc<str>, Arc<PodCaller>>> {
+        self.pods.load_full()
+    }
+
+    /// Replaces everybody; wakes requests that wait for a pod.
+    pub(crate) fn publish(&self, pods: HashMap<Arc<str>, Arc<PodCaller>>) {
+        self.pods.store(Arc::new(pods));
+        self.versions.send_modify(|version| *version += 1);
+    }
+}
+
+/// The strategy's knowledge, shared by the traffic threads.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    pods: HashMap<IpAddr, Arc<PodCaller>>,
-    anyone: bool,
+    known: Known,
     probe: ProbeAddress,
 }
 
+#[derive(Debug)]
+enum Known {
+    File(HashMap<IpAddr, Arc<PodCaller>>),
+    Cluster { pods: Pods, roster: Arc<Roster> },
+    Anyone,
+}
+
+/// 403 and not 503: in `static` identity nothing changes by trying again, and SDKs would retry a 503.
+const UNKNOWN_CALLER: Refusal = Refusal::new(
+    403,
+    "unknown_caller",
+    "No pod is known at this source address, so nothing is answered to it.",
+);
+
+const UNKNOWN_POD: Refusal = Refusal::new(
+    503,
+    "unknown_pod",
+    "The cluster has not yet told of a pod at this source address; try again shortly.",
+);
+
+const NOT_LISTED: Refusal = Refusal::new(
+    503,
+    "not_listed",
+    "The API server has not yet been heard, so no pod of this node is known; try again shortly.",
+);
+
+const AMBIGUOUS: Refusal = Refusal::new(
+    503,
+    "ambiguous_address",
+    "More than one live pod has this source address, so nobody is answered at it; try again shortly.",
+);
+
+const HOST_NETWORK: Refusal = Refusal::new(
+    403,
+    "host_network",
+    "This request comes from the node's own network, where pods cannot be told apart by their addresses.",
+);
+
 impl Callers {
-    /// `static` identity: the pods of a file. `federated` gives each pod its view and its leases, if it has any.
-    pub(crate) fn of_pods(
+    /// `static` identity: the pods of a file. `standing` says what each may have.
+    pub(crate) fn of_file(
         identity: &StaticIdentity,
         probe: ProbeAddress,
-        federated: impl Fn(&Attested) -> Option<Federated>,
+        standing: impl Fn(&seawall_attest::Attested) -> Standing,
     ) -> Self {
-        let caller = |address: IpAddr, attested: &Arc<Attested>| PodCaller {
-            attested: attested.clone(),
-            address,
-            federated: federated(attested),
-            connections: Arc::default(),
-            long_polls: Arc::default(),
+        let caller = |(address, attested): (IpAddr, &Arc<seawall_attest::Attested>)| {
+            let caller = PodCaller::new(attested.pod.clone(), [address].into(), standing(attested));
+            (address, Arc::new(caller))
         };
-        let pods = identity.pods().map(|(at, pod)| (at, Arc::new(caller(at, pod)))).collect();
-        Self { pods, anyone: false, probe }
+        Self { known: Known::File(identity.pods().map(caller).collect()), probe }
+    }
+
+    /// `source-ip`: the pods of this node, as the API server tells.
+    pub(crate) fn of_cluster(pods: Pods, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
+        Self { known: Known::Cluster { pods, roster }, probe }
     }
 
     /// `anyone`: every address is served; only `conceal` may be configured so.
     pub(crate) fn anyone(probe: ProbeAddress) -> Self {
-        Self { pods: HashMap::new(), anyone: true, probe }
+        Self { known: Known::Anyone, probe }
     }
 
-    /// Who is behind this address.
+    /// Who is at `peer`, on a connection to `local`.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
     /// other socket on this node can have them towards the same listener.
-    pub(crate) fn at(&self, peer: SocketAddr) -> Caller {
+    pub(crate) fn at(&self, peer: SocketAddr, local: Option<SocketAddr>) -> Caller {
         let ip = peer.ip().to_canonical();
-        let peer = SocketAddr::new(ip, peer.port());
-        if self.probe.load().as_deref() == Some(&peer) {
+        if self.probe.load().as_deref() == Some(&SocketAddr::new(ip, peer.port())) {
             return Caller::Probe;
         }
-        match self.pods.get(&ip) {
-            Some(pod) => Caller::Pod(pod.clone()),
-            None if self.anyone => Caller::Anyone,
-            None => Caller::Unknown,
+        match &self.known {
+            Known::Anyone => Caller::Anyone,
+            Known::File(pods) => {
+                pods.get(&ip).map_or(Caller::Nobody(UNKNOWN_CALLER), |pod| Caller::Pod(pod.clone()))
+            }
+            // Whoever has the address that it connects to is on this very machine.
+            Known::Cluster { .. }
+                if ip.is_loopback() || local.is_some_and(|own| own.ip().to_canonical() == ip) =>
+            {
+                Caller::Nobody(HOST_NETWORK)
+            }
+            Known::Cluster { pods, roster } => {
+                in_cluster(pods, roster, ip).map_or(Caller::Unsettled, Caller::Pod)
+            }
+        }
+    }
+
+    /// Who is at an address that was nobody's: as soon as it is somebody's. Never ends otherwise.
+    pub(crate) async fn settled(&self, peer: SocketAddr) -> Arc<PodCaller> {
+        let Known::Cluster { pods, roster } = &self.known else { return std::future::pending().await };
+        let ip = peer.ip().to_canonical();
+        let mut versions = roster.versions.subscribe();
+        loop {
+            versions.borrow_and_update();
+            if let Ok(pod) = in_cluster(pods, roster, ip) {
+                return pod;
+            }
+            if versions.changed().await.is_err() {
+                // The writer is gone, so nothing will ever be told.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Why an address is nobody's.
+    pub(crate) fn why_nobody(&self, peer: SocketAddr) -> Refusal {
+        match &self.known {
+            Known::Cluster { pods, roster } => {
+                in_cluster(pods, roster, peer.ip().to_canonical()).err().unwrap_or(UNKNOWN_POD)
+            }
+            Known::File(_) | Known::Anyone => UNKNOWN_CALLER,
         }
     }
 
     /// Every known pod, in the order of addresses.
-    pub(crate) fn pods(&self) -> Vec<&Arc<PodCaller>> {
-        let mut pods: Vec<_> = self.pods.values().collect();
-        pods.sort_by_key(|pod| pod.address);
+    pub(crate) fn pods(&self) -> Vec<Arc<PodCaller>> {
+        let mut pods: Vec<_> = match &self.known {
+            Known::File(pods) => pods.values().cloned().collect(),
+            Known::Cluster { roster, .. } => roster.pods().values().cloned().collect(),
+            Known::Anyone => Vec::new(),
+        };
+        pods.sort_by(|a, b| a.addresses.cmp(&b.addresses));
         pods
     }
+}
+
+/// Whose the address is, by the latest snapshot of the cluster: `follow` may be a moment behind it, and then the address
+/// of a pod that has just gone is already nobody's.
+fn in_cluster(pods: &Pods, roster: &Roster, ip: IpAddr) -> Result<Arc<PodCaller>, Refusal> {
+    let snapshot = pods.snapshot();
+    let record = snapshot.pod_at(ip).map_err(|none| match none {
+        NoPod::Ambiguous => AMBIGUOUS,
+        NoPod::Absent if snapshot.is_complete() => UNKNOWN_POD,
+        NoPod::Absent => NOT_LISTED,
+    })?;
+    let pods = roster.pods.load();
+    let caller = pods.get(&record.pod.uid.0).ok_or(UNKNOWN_POD)?;
+    let is_settled = caller.addresses.contains(&ip) && !matches!(**caller.standing(), Standing::Pending);
+    if is_settled { Ok(caller.clone()) } else { Err(UNKNOWN_POD) }
 }

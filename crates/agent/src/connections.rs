@@ -5,7 +5,7 @@
 //! table answers "which idle connection is the oldest" when a cap is reached. Used by `serve` only.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use seawall_core::Moment;
@@ -53,11 +53,16 @@ impl Timeouts {
 #[derive(Debug, Default)]
 pub(crate) struct Cap {
     open: AtomicU32,
+    /// Set once, when the caller is gone: no more are let in, and those that are in are ended.
+    closed: AtomicBool,
 }
 
 impl Cap {
     /// Counts one more if that stays within `most`.
     pub(crate) fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
+        if self.is_closed() {
+            return None;
+        }
         let taken =
             self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
         taken.is_ok().then(|| Permit(self.clone()))
@@ -66,6 +71,16 @@ impl Cap {
     /// How many are open.
     pub(crate) fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Nobody may come any more, and whoever is in must go: the next sweep of each thread sees to it.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether it was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 }
 
@@ -136,6 +151,13 @@ impl Connections {
         }
     }
 
+    /// Counts a connection against the caller that it turned out to be.
+    pub(crate) fn settle(&mut self, key: Key, caller: Permit) {
+        if let Some(permits) = self.slots.get_mut(key).and_then(|slot| slot.permits.as_mut()) {
+            permits.caller = caller;
+        }
+    }
+
     /// Takes a connection out; its permits are given back.
     pub(crate) fn leave(&mut self, key: Key) {
         if self.slots.contains(key) {
@@ -162,6 +184,15 @@ impl Connections {
             |slot: &Slot| timeouts.allowed(slot.state).is_some_and(|most| now.since(slot.since) > most);
         let keys: Vec<Key> =
             self.slots.iter().filter(|(_, slot)| overdue(slot)).map(|(key, _)| key).collect();
+        keys.into_iter().filter(|key| self.end(*key)).count()
+    }
+
+    /// Ends every connection whose caller is gone, whatever it waits for; how many.
+    pub(crate) fn end_closed(&mut self) -> usize {
+        let is_closed =
+            |slot: &Slot| slot.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
+        let keys: Vec<Key> =
+            self.slots.iter().filter(|(_, slot)| is_closed(slot)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
@@ -249,6 +280,21 @@ mod tests {
         let (_, busy) = enter(&mut table, &cap, State::Busy, at(0));
         assert_eq!(table.end_overdue(&timeouts, at(3600)), 0);
         assert!(!busy.is_finished(), "an answer in the making has its own deadline");
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
+        let mut table = Connections::default();
+        let (gone, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let (_, idle) = enter(&mut table, &gone, State::Idle, at(1));
+        let (_, busy) = enter(&mut table, &gone, State::Busy, at(1));
+        let (_, foreign) = enter(&mut table, &other, State::Idle, at(1));
+        gone.close();
+        assert_eq!(table.end_closed(), 2);
+        tokio::task::yield_now().await;
+        assert!(idle.is_finished() && busy.is_finished() && !foreign.is_finished());
+        assert!(gone.take(10).is_none());
+        assert_eq!(gone.open(), 0);
     }
 
     #[test]

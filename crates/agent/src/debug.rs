@@ -4,7 +4,7 @@ use seawall_broker::{Broker, PrincipalView};
 use seawall_core::{Moment, Want};
 use serde_json::{Value, json};
 
-use crate::callers::{Callers, PodCaller};
+use crate::callers::{Callers, PodCaller, Standing};
 
 /// Every known pod with what it holds.
 pub(crate) fn pods(callers: &Callers, broker: Option<&Broker>, now: Moment) -> Value {
@@ -14,21 +14,34 @@ pub(crate) fn pods(callers: &Callers, broker: Option<&Broker>, now: Moment) -> V
 }
 
 fn pod(caller: &PodCaller, principals: &[PrincipalView], now: Moment) -> Value {
-    let pod = &caller.attested.pod;
+    let pod = &caller.pod;
+    let (standing, account) = standing(caller);
     let held: Vec<Value> = principals
         .iter()
         .filter(|view| view.pods.iter().any(|user| user.uid == pod.uid))
         .map(|view| principal(view, now))
         .collect();
     json!({
-        "address": caller.address.to_string(),
+        "address": caller.addresses.first().map(ToString::to_string),
+        "addresses": caller.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "namespace": &*pod.service_account.namespace,
         "pod": &*pod.name,
         "serviceAccount": &*pod.service_account.name,
-        "googleServiceAccount": caller.attested.google_account.as_deref(),
+        "standing": standing,
+        "googleServiceAccount": account,
         "openConnections": caller.connections.open(),
         "principals": held,
     })
+}
+
+/// What it may have, in a word, and the Google service account it acts as.
+fn standing(caller: &PodCaller) -> (&'static str, Option<String>) {
+    match &**caller.standing() {
+        Standing::Pending => ("pending", None),
+        Standing::Federated(own) => ("federated", own.account.as_deref().map(str::to_owned)),
+        Standing::Passthrough => ("passthrough", None),
+        Standing::Refused(_, why) => (why.code, None),
+    }
 }
 
 fn principal(view: &PrincipalView, now: Moment) -> Value {

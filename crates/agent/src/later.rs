@@ -10,13 +10,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::{Credential, Fault, Holder, Unavailable};
+use seawall_broker::{Credential, Fault, Unavailable};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::Known;
 use seawall_cloud::gce::query::Alt;
-use seawall_cloud::gce::{AccessToken, ETag, Frame, Hold, respond};
+use seawall_cloud::gce::{AccessToken, ETag, Frame, Hold, What, respond};
 use seawall_core::{Lease, Moment, Want, WantRef};
+use seawall_wire::request::slots;
+use seawall_wire::{Parsed, parse_request};
 
+use crate::callers::{Federated, PodCaller, Standing};
 use crate::connections::{Cap, Permit};
 use crate::forward::Forwarded;
 use crate::lifecycle::Stop;
@@ -60,6 +63,17 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// With the tag of the access token, for a client that polls for changes.
+    fn tagged(self) -> Self {
+        match self {
+            Self::AccessToken(lease, alt, _) => {
+                let tag = tag(&lease);
+                Self::AccessToken(lease, alt, Some(tag))
+            }
+            other => other,
+        }
+    }
+
     /// Appends the response; its status.
     pub(crate) fn write(self, frame: &Frame<'_>, request: u64, now: Moment, out: &mut Vec<u8>) -> u16 {
         match self {
@@ -124,15 +138,38 @@ impl LongPolls {
         Ok(PollPlace((all, own)))
     }
 
-    /// The same content at the end of the wait: nothing in this tree changes while the agent runs.
-    pub(crate) fn unchanging(&self, known: Known<'_>, hold: &Hold<'_>, place: PollPlace) -> Later {
-        let known = Known { body: Cow::Owned(known.body.into_owned()), ..known };
+    /// Content of the tree once it differs from what the client knows, or the same at the end of the wait. It changes
+    /// when the pod's ServiceAccount does.
+    pub(crate) fn text(
+        &self,
+        pod: &Arc<PodCaller>,
+        target: &str,
+        known: Known<'_>,
+        hold: &Hold<'_>,
+        place: PollPlace,
+    ) -> Later {
+        let known = owned(known);
+        let (pod, target) = (pod.clone(), target.to_owned());
         let (timeout, mut stop) = (hold.timeout, self.stop.clone());
         let outcome = async move {
             let _place = place;
-            // Ended by the timeout or by the drain, whichever comes first; both answer with the current content.
-            let _ = tokio::time::timeout(timeout, stop.begun()).await;
-            Outcome::Known(known)
+            let mut changes = pod.changes();
+            let other = async {
+                loop {
+                    match look_again(&pod, &target) {
+                        Ok(now) if now.etag == known.etag => {}
+                        other => return other.map_or_else(Outcome::Refused, Outcome::Known),
+                    }
+                    if changes.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            // The timeout and the drain answer with the content that the client has.
+            let over = async {
+                tokio::select! { other = other => Some(other), () = stop.begun() => None }
+            };
+            tokio::time::timeout(timeout, over).await.ok().flatten().unwrap_or(Outcome::Known(known))
         };
         Later { route: Route::Tree, is_poll: true, outcome: Box::pin(outcome) }
     }
@@ -140,23 +177,20 @@ impl LongPolls {
     /// A credential once it differs from the one the client has, or the current one at the end of the wait.
     pub(crate) fn lease(
         &self,
-        holder: &Arc<Holder>,
+        pod: &Arc<PodCaller>,
         wanted: Wanted<'_>,
         hold: &Hold<'_>,
         place: PollPlace,
     ) -> Later {
-        let (holder, mut stop) = (holder.clone(), self.stop.clone());
+        let (pod, mut stop) = (pod.clone(), self.stop.clone());
         let (want, alt) = (wanted.want.to_want(), wanted.alt);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
         let route = Route::of(want.as_ref());
         let outcome = async move {
             let _place = place;
-            match next_lease(&holder, want.as_ref(), seen.as_deref(), timeout, &mut stop).await {
-                Ok(lease) => {
-                    let tag = tag(&lease);
-                    issued(&want, alt, lease, Some(tag))
-                }
-                Err(unavailable) => Outcome::Refused(refusal(&unavailable)),
+            match next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await {
+                Ok(lease) => issued(&want, alt, lease).tagged(),
+                Err(refused) => refused,
             }
         };
         Later { route, is_poll: true, outcome: Box::pin(outcome) }
@@ -164,41 +198,88 @@ impl LongPolls {
 }
 
 /// Waits for another lease than the one whose tag was seen. The lease is looked up again after the wait, and not kept over
-/// it: while the cloud is down it may have expired meanwhile.
+/// it: while the cloud is down it may have expired meanwhile, and the account may be another one by then.
 async fn next_lease(
-    holder: &Holder,
+    pod: &PodCaller,
     want: WantRef<'_>,
     seen: Option<&str>,
     timeout: Duration,
     stop: &mut Stop,
-) -> Result<Arc<Lease<Credential>>, Unavailable> {
-    let first = holder.lease(want).await?;
-    let mut changes = holder.changes(want);
+) -> Result<Arc<Lease<Credential>>, Outcome> {
+    let mut replaced = pod.changes();
+    let own = federated(pod)?;
+    let first = own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
+    let mut changes = own.holder.changes(want);
     if seen.is_none_or(|seen| tag(&first).matches(seen)) {
         let over = async {
-            tokio::select! { () = changes.changed() => {}, () = stop.begun() => {} }
+            tokio::select! {
+                () = changes.changed() => {}
+                _ = replaced.changed() => {}
+                () = stop.begun() => {}
+            }
         };
         let _ = tokio::time::timeout(timeout, over).await;
     }
-    holder.lease(want).await
+    let own = federated(pod)?;
+    own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
+}
+
+/// What the pod may have now, if that is credentials of its own.
+fn federated(pod: &PodCaller) -> Result<Federated, Outcome> {
+    match &**pod.standing() {
+        Standing::Federated(own) => Ok(own.clone()),
+        _ => Err(Outcome::Refused(NO_MORE)),
+    }
+}
+
+const NO_MORE: Refusal =
+    Refusal::new(503, "account_changed", "What this pod may have has just changed; try again.");
+
+/// What the pod's present tree has at this target.
+fn look_again(pod: &PodCaller, target: &str) -> Result<Known<'static>, Refusal> {
+    let standing = pod.standing();
+    let (Standing::Federated(Federated { tree, .. }) | Standing::Refused(tree, _)) = &**standing else {
+        return Err(NO_MORE);
+    };
+    // Asked as the client did; what it sent was read and accepted once already.
+    let request = format!("GET {target} HTTP/1.1\r\nHost: metadata\r\nMetadata-Flavor: Google\r\n\r\n");
+    let mut slots = slots();
+    match parse_request(request.as_bytes(), &mut slots, &seawall_wire::Limits::default()) {
+        Ok(Parsed::Complete(head, _)) => match tree.query(&head)?.what {
+            What::Known(known) => Ok(owned(known)),
+            _ => Err(NO_MORE),
+        },
+        Ok(Parsed::Partial) | Err(_) => Err(NO_MORE),
+    }
+}
+
+fn owned(known: Known<'_>) -> Known<'static> {
+    Known { body: Cow::Owned(known.body.into_owned()), ..known }
 }
 
 /// A credential that nobody holds yet.
-pub(crate) fn cold_lease(holder: &Arc<Holder>, wanted: Wanted<'_>) -> Later {
-    let (holder, want, alt) = (holder.clone(), wanted.want.to_want(), wanted.alt);
+pub(crate) fn cold_lease(own: &Federated, wanted: Wanted<'_>) -> Later {
+    let (own, want, alt) = (own.clone(), wanted.want.to_want(), wanted.alt);
     let route = Route::of(want.as_ref());
     let outcome = async move {
-        match holder.lease(want.as_ref()).await {
-            Ok(lease) => issued(&want, alt, lease, None),
-            Err(unavailable) => Outcome::Refused(refusal(&unavailable)),
+        match own.holder.lease(want.as_ref()).await {
+            Ok(lease) => issued(&want, alt, lease),
+            Err(unavailable) => refused(&own, &unavailable),
         }
     };
     Later { route, is_poll: false, outcome: Box::pin(outcome) }
 }
 
-fn issued(want: &Want, alt: Alt, lease: Arc<Lease<Credential>>, tag: Option<ETag>) -> Outcome {
+/// The refusal, told to the pod's owner, too.
+fn refused(own: &Federated, unavailable: &Unavailable) -> Outcome {
+    let refusal = refusal(unavailable);
+    own.complainer.unavailable(unavailable, &refusal);
+    Outcome::Refused(refusal)
+}
+
+fn issued(want: &Want, alt: Alt, lease: Arc<Lease<Credential>>) -> Outcome {
     match want {
-        Want::AccessToken { .. } => Outcome::AccessToken(lease, alt, tag),
+        Want::AccessToken { .. } => Outcome::AccessToken(lease, alt, None),
         Want::IdToken { .. } => Outcome::IdToken(lease),
     }
 }
@@ -211,7 +292,7 @@ fn tag(lease: &Lease<Credential>) -> ETag {
 
 /// What a pod is told when there is no credential, with the status its SDK acts rightly on (SDK study, section 4.4): 503 is
 /// tried again, 403 and 404 are final. 429 is never sent: Go's client does not try it again.
-fn refusal(unavailable: &Unavailable) -> Refusal {
+pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
     const NO_ACCOUNT: Refusal = Refusal::new(
         404,
         "no_account",
@@ -242,6 +323,11 @@ fn refusal(unavailable: &Unavailable) -> Refusal {
         "subject",
         "This pod's Kubernetes token cannot be had right now; try again shortly.",
     );
+    const SUBJECT_REFUSED: Refusal = Refusal::new(
+        403,
+        "subject_refused",
+        "The API server gives no token for this pod: its ServiceAccount is gone, or the agent may not ask.",
+    );
     const THROTTLED: Refusal = Refusal::new(
         503,
         "upstream_throttled",
@@ -257,6 +343,7 @@ fn refusal(unavailable: &Unavailable) -> Refusal {
             Fault::Denied => DENIED,
             Fault::Rejected => REJECTED,
             Fault::Subject => SUBJECT,
+            Fault::SubjectRefused => SUBJECT_REFUSED,
             Fault::Throttled => THROTTLED,
             Fault::Upstream => UPSTREAM,
         },

@@ -16,9 +16,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_broker::Broker;
+use seawall_cluster::Cluster;
 use seawall_core::{Clock, WantRef};
 
 use crate::connections::Cap;
+use crate::identity::Who;
 
 /// What was asked, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,7 @@ pub(crate) struct Connections {
     pub(crate) refused_at_cap: AtomicU64,
     pub(crate) evicted_idle: AtomicU64,
     pub(crate) timed_out: AtomicU64,
+    pub(crate) ended_with_pod: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
 }
 
@@ -91,6 +94,7 @@ pub(crate) struct Connections {
 pub(crate) struct Traffic {
     requests: [[AtomicU64; CLASSES.len()]; Route::ALL.len()],
     warm: AtomicU64,
+    held: [AtomicU64; 2],
     buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
     total_micros: AtomicU64,
     pub(crate) connections: Connections,
@@ -104,6 +108,16 @@ impl Traffic {
         let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS_MICROS.len());
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.total_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Counts a request that waited until it was known who asks.
+    pub(crate) fn held_and_settled(&self) {
+        self.held[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a request that waited for that in vain.
+    pub(crate) fn held_in_vain(&self) {
+        self.held[1].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts one credential that was answered from memory.
@@ -129,6 +143,7 @@ impl Collector for TrafficCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.requests(&mut encoder)?;
         self.latency(&mut encoder)?;
+        self.held(&mut encoder)?;
         let warm = sum(&self.threads, |t| &t.warm);
         counter(&mut encoder, "seawall_warm_answers", "Credentials answered from memory", warm)?;
         self.connections(&mut encoder)
@@ -155,6 +170,17 @@ impl TrafficCollector {
         Ok(())
     }
 
+    fn held(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Requests that waited until it was known which pod asks, by whether that came to be known";
+        let mut family =
+            encoder.encode_descriptor("seawall_held_requests", help, None, MetricType::Counter)?;
+        for (i, outcome) in ["known", "unknown"].into_iter().enumerate() {
+            let count = sum(&self.threads, |t| &t.held[i]);
+            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
+        }
+        Ok(())
+    }
+
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut buckets = Vec::with_capacity(BOUNDS_MICROS.len() + 1);
         let bounds = BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
@@ -175,7 +201,7 @@ impl TrafficCollector {
 
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = &self.threads;
-        let rows: [(&str, &str, u64); 5] = [
+        let rows: [(&str, &str, u64); 6] = [
             ("accepted", "Connections accepted", sum(all, |t| &t.connections.accepted)),
             ("refused_at_cap", "Connections refused because a cap was reached", {
                 sum(all, |t| &t.connections.refused_at_cap)
@@ -189,6 +215,11 @@ impl TrafficCollector {
                 "timed_out",
                 "Connections closed for being too slow or idle",
                 sum(all, |t| &t.connections.timed_out),
+            ),
+            (
+                "ended_with_pod",
+                "Connections closed because their pod was gone",
+                sum(all, |t| &t.connections.ended_with_pod),
             ),
             ("accept_errors", "Failed accepts", sum(all, |t| &t.connections.accept_errors)),
         ];
@@ -244,6 +275,18 @@ impl Collector for BrokerCollector {
         )?;
         let below = counters.below_floor_total();
         counter(out, "seawall_below_floor", "Credentials issued too short-lived for the floor", below)?;
+        let breaches = counters.floor_breaches_total();
+        counter(out, "seawall_floor_breaches", "Answers with less life than the floor", breaches)?;
+        if let Some(least) = counters.least_remaining() {
+            let help = "Least remaining life that any answer carried since the start";
+            let mut family = out.encode_descriptor(
+                "seawall_least_life_handed_out_seconds",
+                help,
+                None,
+                MetricType::Gauge,
+            )?;
+            ConstGauge::new(least.as_secs_f64()).encode(family.encode_family(&[("cloud", "google")])?)?;
+        }
         gauge(
             out,
             "seawall_upstream_rate",
@@ -266,6 +309,53 @@ impl BrokerCollector {
         let help = "Least remaining life of any credential held";
         // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
         least.map_or(Ok(()), |least| gauge(out, "seawall_least_remaining_life_seconds", help, least))
+    }
+}
+
+/// Writes whether credentials can be kept above the floor.
+#[derive(Debug)]
+pub(crate) struct FloorCollector(pub(crate) Arc<Who>, pub(crate) Option<Broker>);
+
+impl Collector for FloorCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(broker) = &self.1 else { return Ok(()) };
+        let is_reachable = self.0.meets_the_floor() && broker.counters().below_floor_total() == 0;
+        let help = "1 while configuration and upstream let credentials be kept above the floor";
+        gauge(&mut encoder, "seawall_floor_reachable", help, f64::from(u8::from(is_reachable)))
+    }
+}
+
+/// Writes what is known of the cluster at each scrape.
+#[derive(Debug)]
+pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
+
+impl Collector for ClusterCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let out = &mut encoder;
+        let pods = self.0.pods();
+        gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
+        if let Some(age) = pods.staleness() {
+            let help = "Seconds since the API server last said anything about this node's pods";
+            gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
+        }
+        let health = self.0.health();
+        let help = "Failed tries of a watch";
+        let mut family = out.encode_descriptor("seawall_watch_failures", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.failures).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let help = "Times that a watch began anew with a list";
+        let mut family = out.encode_descriptor("seawall_watch_lists", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.lists).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let (posted, lost) = self.0.reporter().tally();
+        let help = "Events about refused pods";
+        let mut family = out.encode_descriptor("seawall_events", help, None, MetricType::Counter)?;
+        for (outcome, count) in [("posted", posted), ("lost", lost)] {
+            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
+        }
+        Ok(())
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub(crate) wire: seawall_wire::Limits,
 }
 
+const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
+
 /// Answers collected before they are written; a client that pipelines more waits for its turn.
 const BATCH: usize = 32 * 1024;
 
@@ -154,7 +156,7 @@ impl Thread {
     /// Decides who this is and whether there is room, and starts the connection's task.
     fn admit(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
-        let caller = self.shared.callers.at(peer);
+        let caller = self.shared.callers.at(peer, stream.local_addr().ok());
         let Some(permits) = self.permits(&caller, peer.ip()) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
             return self.refuse_at_cap(&stream);
@@ -162,7 +164,7 @@ impl Thread {
         let now = self.shared.clock.now();
         let key = self.connections.borrow_mut().enter(permits, now);
         let place = Place { thread: self.clone(), key };
-        let task = tokio::task::spawn_local(connection(place, stream, caller));
+        let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
         self.connections.borrow_mut().started(key, task.abort_handle());
     }
 
@@ -191,8 +193,6 @@ impl Thread {
     /// Says 503. What the client has sent already is read first: closing on unread bytes resets the connection, and the
     /// reset can overtake the answer.
     fn refuse_at_cap(&self, stream: &TcpStream) {
-        const FULL: Refusal =
-            Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
         let mut out = Vec::with_capacity(512);
         self.write_refusal(&FULL, &mut out);
         let _ = stream.try_read(&mut self.scratch.borrow_mut().read);
@@ -216,13 +216,15 @@ impl Thread {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Ends what is overdue, four times a second.
+    /// Ends what is overdue and whose pod is gone, four times a second.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
             let now = self.shared.clock.now();
             let ended = self.connections.borrow_mut().end_overdue(&self.shared.limits.timeouts, now);
             self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
+            let gone = self.connections.borrow_mut().end_closed();
+            self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
             self.strangers.borrow_mut().retain(|_, cap| cap.open() > 0);
         }
     }
@@ -268,6 +270,8 @@ enum After {
     Look,
     /// A request takes time.
     Later(Box<Pending>),
+    /// Who asks is not known yet: wait this long at most, then look at the request, which was kept.
+    Settle(Duration),
     /// Close; everything the client sent was understood.
     Close,
     /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
@@ -292,7 +296,7 @@ struct Pending {
 }
 
 /// One connection from accept to end.
-async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
+async fn connection(place: Place, mut stream: TcpStream, peer: SocketAddr, mut caller: Caller) {
     // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
     let mut kept = place.thread.held.nothing();
     let mut read = true;
@@ -311,6 +315,10 @@ async fn connection(place: Place, mut stream: TcpStream, caller: Caller) {
                     return;
                 }
                 read = kept.is_empty();
+            }
+            After::Settle(patience) => {
+                caller = place.settle(peer, patience).await;
+                read = false;
             }
             After::Close => return,
             After::Linger => return place.linger(&mut stream).await,
@@ -414,6 +422,30 @@ impl Place {
         Poll::Ready(room.filled().len())
     }
 
+    /// Waits until it is known who asks; whoever is not known by then is nobody, and is told why.
+    async fn settle(&self, peer: SocketAddr, patience: Duration) -> Caller {
+        let thread = &*self.thread;
+        self.note(State::Busy, thread.shared.clock.now());
+        let callers = &thread.shared.callers;
+        let settled = tokio::time::timeout(patience, callers.settled(peer)).await;
+        let permit = settled.as_ref().ok().and_then(|pod| {
+            let most = thread.shared.limits.connections_per_caller;
+            thread.permit(&pod.connections, most, Some(&pod.connections))
+        });
+        match (settled, permit) {
+            (Ok(pod), Some(permit)) => {
+                thread.metrics.held_and_settled();
+                thread.connections.borrow_mut().settle(self.key, permit);
+                Caller::Pod(pod)
+            }
+            (Ok(_), None) => Caller::Nobody(FULL),
+            (Err(_), _) => {
+                thread.metrics.held_in_vain();
+                Caller::Nobody(callers.why_nobody(peer))
+            }
+        }
+    }
+
     /// Waits for a slow answer and writes it. False when the connection is over.
     async fn answer_later(&self, stream: &TcpStream, pending: Pending) -> bool {
         let Pending { later, version, keep_alive, head_only, since, request } = pending;
@@ -440,6 +472,19 @@ impl Place {
     }
 }
 
+/// How long a client waits before it gives up, and so how long a pod that is not known yet is waited for. The tightest of
+/// Go's clients takes 500 ms for an answer, others a second (SDK study, section 4.4).
+fn patience_of(head: &RequestHead<'_, '_>) -> Duration {
+    // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the others are net/http and aws-sdk-go-v2.
+    let is_go = |agent: &[u8]| {
+        ["Go-http-client/", "gcloud-golang/", "aws-sdk-go"]
+            .iter()
+            .any(|known| agent.starts_with(known.as_bytes()))
+    };
+    let millis = if head.header("user-agent").is_some_and(is_go) { 400 } else { 900 };
+    Duration::from_millis(millis)
+}
+
 /// Writes once: how much the socket took, or nothing if the client is gone.
 fn send(stream: &TcpStream, bytes: &[u8]) -> Option<usize> {
     if bytes.is_empty() {
@@ -464,7 +509,7 @@ impl Batch {
     /// What the connection waits for next.
     fn state(&self, kept: bool) -> State {
         match self.after {
-            After::Later(_) => State::Busy,
+            After::Later(_) | After::Settle(_) => State::Busy,
             After::Linger => State::Head,
             _ if kept => State::Head,
             _ => State::Idle,
@@ -483,6 +528,9 @@ impl Thread {
             let mut slots = slots();
             match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
+                Ok(Parsed::Complete(head, _)) if matches!(caller, Caller::Unsettled) => {
+                    return Batch { taken, after: After::Settle(patience_of(&head)) };
+                }
                 Ok(Parsed::Complete(head, used)) => {
                     taken += used;
                     if let Some(after) = self.answer_one(caller, &head, now, out) {
@@ -528,7 +576,7 @@ impl Thread {
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
         // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
-        let keep_alive = head.keep_alive && bodiless && !self.draining.get();
+        let keep_alive = head.keep_alive && bodiless && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
         match self.service.answer(caller, Asked { head, frame: &frame, request, now }, out) {

@@ -226,7 +226,9 @@ impl Inner {
             ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
         for proof in slot.proofs_alive() {
             match self.exchange.exchange(&slot.principal, &*proof.subject).await {
-                Err(error) if error.fault == Fault::Subject => without = error,
+                Err(error) if matches!(error.fault, Fault::Subject | Fault::SubjectRefused) => {
+                    without = error;
+                }
                 result => return result,
             }
         }

@@ -26,8 +26,10 @@ pub enum Fault {
     Denied,
     /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
     Rejected,
-    /// The pod's own Kubernetes token could not be had.
+    /// The pod's own Kubernetes token could not be had just now.
     Subject,
+    /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
+    SubjectRefused,
     /// The upstream asks for fewer requests.
     Throttled,
     /// The upstream is down, unreachable, or talks nonsense.
@@ -36,7 +38,8 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, for metrics.
-    pub const ALL: [Self; 5] = [Self::Denied, Self::Rejected, Self::Subject, Self::Throttled, Self::Upstream];
+    pub const ALL: [Self; 6] =
+        [Self::Denied, Self::Rejected, Self::Subject, Self::SubjectRefused, Self::Throttled, Self::Upstream];
 
     /// A word from a closed set.
     pub fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Fault {
             Self::Denied => "denied",
             Self::Rejected => "rejected",
             Self::Subject => "subject",
+            Self::SubjectRefused => "subject_refused",
             Self::Throttled => "throttled",
             Self::Upstream => "upstream",
         }
@@ -54,7 +58,7 @@ impl Fault {
     pub fn memory(self) -> Duration {
         Duration::from_secs(match self {
             Self::Rejected => 30,
-            Self::Denied => 5,
+            Self::Denied | Self::SubjectRefused => 5,
             Self::Subject | Self::Throttled | Self::Upstream => 1,
         })
     }
@@ -88,7 +92,8 @@ impl ExchangeError {
 
 impl From<SubjectError> for ExchangeError {
     fn from(error: SubjectError) -> Self {
-        Self::new(Fault::Subject, "kubernetes token", error.reason)
+        let fault = if error.retryable { Fault::Subject } else { Fault::SubjectRefused };
+        Self::new(fault, "kubernetes token", error.reason)
     }
 }
 

@@ -23,14 +23,34 @@ pub use http::ConfigError;
 /// Where and as what to ask.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// STS: `https://sts.googleapis.com`, or http on loopback.
+    /// How a Kubernetes token becomes a federated one.
+    pub exchange: Shape,
+    /// STS: `https://sts.googleapis.com`, or http on loopback. For [`Shape::IdentityBindingToken`]:
+    /// `https://securetoken.googleapis.com`.
     pub sts_url: String,
     /// IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
     pub iam_url: String,
-    /// The full name of the workload identity pool provider: the exchange's `audience`.
+    /// The exchange's `audience`: the full name of the workload identity pool provider, or
+    /// `identitynamespace:POOL:CLUSTER`.
     pub provider: String,
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
+    /// Certificates in PEM, trusted beside the public roots.
+    pub more_roots: Option<String>,
+    /// `http://HOST:PORT` of a proxy through which both URLs are reached, by CONNECT.
+    pub proxy: Option<String>,
+}
+
+/// The two shapes of Google's token exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// RFC 8693, form encoded, at `/v1/token`.
+    Sts,
+    /// The same members as JSON at `/v1/identitybindingtoken`, which GKE's own pools speak. Google documents it nowhere;
+    /// this is what its clients send: secrets-store-csi-driver-provider-gcp `auth/auth.go`, istio
+    /// `security/pkg/nodeagent/plugin/providers/google/stsclient`. They ask for the scope cloud-platform only, and
+    /// never name an account in the exchange; whether others are granted there is not known.
+    IdentityBindingToken,
 }
 
 /// The scope of a federated token that is used to impersonate: what the account may do is decided by its own policy.
@@ -58,7 +78,9 @@ impl GoogleExchange {
     pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
         http::check_url(&config.sts_url)?;
         http::check_url(&config.iam_url)?;
-        Ok(Self { config, http: Http::new()?, clock })
+        let http = Http::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
+        http.check_way_to(&[&config.sts_url, &config.iam_url])?;
+        Ok(Self { config, http, clock })
     }
 
     async fn issue(
@@ -84,24 +106,25 @@ impl GoogleExchange {
         }
     }
 
-    /// RFC 8693 token exchange.
     async fn federate(
         &self,
         kubernetes: &Secret<String>,
         scopes: &str,
     ) -> Result<reply::Token, ExchangeError> {
-        let form = Secret::new(
-            url::form_urlencoded::Serializer::new(String::new())
-                .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange")
-                .append_pair("audience", &self.config.provider)
-                .append_pair("scope", scopes)
-                .append_pair("requested_token_type", "urn:ietf:params:oauth:token-type:access_token")
-                .append_pair("subject_token_type", "urn:ietf:params:oauth:token-type:jwt")
-                .append_pair("subject_token", kubernetes.expose())
-                .finish(),
-        );
-        let url = format!("{}/v1/token", self.config.sts_url);
-        let answer = self.http.post("sts", &url, "application/x-www-form-urlencoded", None, &form).await?;
+        let members = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+            ("audience", &self.config.provider),
+            ("scope", scopes),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:access_token"),
+            ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
+            ("subject_token", kubernetes.expose()),
+        ];
+        let (path, kind, body) = match self.config.exchange {
+            Shape::Sts => ("/v1/token", "application/x-www-form-urlencoded", form(&members)),
+            Shape::IdentityBindingToken => ("/v1/identitybindingtoken", "application/json", json(&members)),
+        };
+        let url = format!("{}{path}", self.config.sts_url);
+        let answer = self.http.post("sts", &url, kind, None, &body).await?;
         reply::sts(&answer.body)
     }
 
@@ -135,6 +158,16 @@ impl GoogleExchange {
         };
         issued(step, token.token, token.lifetime.min(LIFETIME))
     }
+}
+
+fn form(members: &[(&str, &str)]) -> Secret<String> {
+    Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
+}
+
+fn json(members: &[(&str, &str)]) -> Secret<String> {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let members = members.iter().map(|(name, value)| format!("{}:{}", quoted(name), quoted(value)));
+    Secret::new(format!("{{{}}}", members.collect::<Vec<_>>().join(",")))
 }
 
 /// The account as it may stand in a path. Where it comes from was checked before; but a slash here would be another

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::google::{Config, GoogleExchange};
+use seawall_broker::google::{Config, GoogleExchange, Shape};
 use seawall_broker::{Exchange, ExchangeError, Fault, Issued};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Cloud, ManualClock, Principal, Secret, ServiceAccount, Want};
@@ -122,13 +122,19 @@ fn identity() -> Want {
 
 fn exchange(url: &str) -> (GoogleExchange, ManualClock) {
     let (clock, hand) = Clock::manual();
-    let config = Config {
+    (GoogleExchange::new(config(url), clock).unwrap(), hand)
+}
+
+fn config(url: &str) -> Config {
+    Config {
+        exchange: Shape::Sts,
         sts_url: url.into(),
         iam_url: url.into(),
         provider: PROVIDER.into(),
         token_audience: "my-project.svc.id.goog".into(),
-    };
-    (GoogleExchange::new(config, clock).unwrap(), hand)
+        more_roots: None,
+        proxy: None,
+    }
 }
 
 /// Asks once against a script; what came and what had been asked.
@@ -180,6 +186,92 @@ async fn a_pod_without_an_account_gets_its_federated_token() {
         assert_eq!(form[name], value, "{name}");
     }
     assert_eq!(form.len(), 6);
+}
+
+#[tokio::test]
+async fn gkes_own_pools_are_asked_in_json() {
+    let server = Scripted::serve([ok(FEDERATED), ok(ACCESS)]).await;
+    let provider = "identitynamespace:my-project.svc.id.goog:https://container.googleapis.com/v1/projects/\
+                    my-project/locations/europe-west1/clusters/c";
+    let config =
+        Config { exchange: Shape::IdentityBindingToken, provider: provider.into(), ..config(&server.url) };
+    let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
+    let issued = google.exchange(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
+    assert_eq!(issued.credential.text(), "ya29.account");
+    let [exchange, iam] = server.asked().try_into().unwrap();
+    assert_eq!(exchange.path, "/v1/identitybindingtoken");
+    assert_eq!(exchange.headers["content-type"], "application/json");
+    let body: serde_json::Value = serde_json::from_str(&exchange.body).unwrap();
+    assert_eq!(
+        body,
+        serde_json::json!({
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            "subject_token": SUBJECT,
+            "audience": provider,
+            "scope": "https://www.googleapis.com/auth/cloud-platform",
+        })
+    );
+    assert_eq!(iam.headers["authorization"], "Bearer federated");
+}
+
+/// A proxy that carries out CONNECT; its URL, and the targets that it was asked for.
+async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let targets = Arc::new(Mutex::new(Vec::new()));
+    let log = targets.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let target = head.strip_prefix("CONNECT ").unwrap().split(' ').next().unwrap().to_owned();
+            let mut upstream = TcpStream::connect(&target).await.unwrap();
+            log.lock().unwrap().push(target);
+            stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut upstream).await });
+        }
+    });
+    (url, targets)
+}
+
+#[tokio::test]
+async fn everything_goes_through_the_proxy() {
+    let server = Scripted::serve([ok(FEDERATED), ok(ACCESS)]).await;
+    let (proxy, targets) = proxy().await;
+    let config = Config { proxy: Some(proxy), ..config(&server.url) };
+    let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
+    google.exchange(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
+    let target = server.url.strip_prefix("http://").unwrap().to_owned();
+    assert_eq!(*targets.lock().unwrap(), [target.clone(), target]);
+}
+
+#[test]
+fn a_proxy_never_reads_a_token() {
+    let made = |url: &str, proxy: &str| {
+        let config = Config { proxy: Some(proxy.into()), ..config(url) };
+        GoogleExchange::new(config, Clock::manual().0).map(drop)
+    };
+    assert!(made("https://sts.googleapis.com", "http://proxy.example:3128").is_ok());
+    assert!(made("http://127.0.0.1:9", "http://127.0.0.1:3128").is_ok());
+    assert!(made("http://127.0.0.1:9", "http://proxy.example:3128").is_err());
+    assert!(made("https://sts.googleapis.com", "socks5://127.0.0.1:1").is_err());
+}
+
+#[test]
+fn more_roots_are_certificates_or_a_mistake() {
+    let made = |roots: &str| {
+        let config = Config { more_roots: Some(roots.into()), ..config("https://sts.googleapis.com") };
+        GoogleExchange::new(config, Clock::manual().0).map(drop).map_err(|error| error.to_string())
+    };
+    assert!(made("").unwrap_err().contains("no certificate"));
+    assert!(made("not PEM at all").unwrap_err().contains("no certificate"));
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(made(broken).is_err());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{Config, Federate, Identity, Mode, Threads};
+use super::{Config, Exchange, Federate, Identity, Mode, SourceIp, Threads};
 
 /// Every value in force, defaults included.
 pub(crate) fn effective(config: &Config) -> String {
@@ -17,16 +17,18 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     let listen: Vec<String> = config.listen.iter().map(|at| format!("{:?}", at.to_string())).collect();
     let (mode, section) = match &config.mode {
         Mode::Federate(federate) => ("federate", federate_section(federate)?),
-        Mode::Conceal(conceal) => ("conceal", format!("conceal:\n  upstream: {:?}\n", conceal.upstream)),
+        Mode::Conceal => ("conceal", String::new()),
     };
     writeln!(out, "mode: {mode}\nlisten: [{}]\nadmin: {:?}", listen.join(", "), config.admin.to_string())?;
     match &config.identity {
         Identity::Static { file } => {
             writeln!(out, "identity:\n  strategy: static\n  file: {:?}", file.display().to_string())?;
         }
+        Identity::SourceIp(source) => source_ip(source, out)?,
         Identity::Anyone => writeln!(out, "identity:\n  strategy: anyone")?,
     }
     out.push_str(&section);
+    writeln!(out, "conceal:\n  upstream: {:?}", config.conceal.upstream)?;
     let limits = &config.limits;
     writeln!(out, "limits:\n  connections: {}", limits.connections)?;
     writeln!(out, "  connectionsPerPod: {}", limits.connections_per_pod)?;
@@ -63,8 +65,32 @@ fn federate_section(federate: &Federate) -> Result<String, std::fmt::Error> {
         federate.universe_domain, federate.workload_pool
     )?;
     writeln!(out, "  provider: {:?}\n  tokenAudience: {:?}", federate.provider, federate.token_audience)?;
+    let exchange = match federate.exchange {
+        Exchange::Sts => "sts",
+        Exchange::IdentityBindingToken => "identitybindingtoken",
+    };
+    writeln!(out, "  exchange: {exchange}")?;
     writeln!(out, "  stsUrl: {:?}\n  iamUrl: {:?}", federate.sts_url, federate.iam_url)?;
+    if let Some(file) = &federate.ca_file {
+        writeln!(out, "  caFile: {:?}", file.display().to_string())?;
+    }
+    if let Some(proxy) = &federate.proxy {
+        writeln!(out, "  proxy: {proxy:?}")?;
+    }
     Ok(out)
+}
+
+fn source_ip(source: &SourceIp, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "identity:\n  strategy: source-ip\n  node: {:?}", source.node.as_str())?;
+    if let Some(file) = &source.kubeconfig {
+        writeln!(out, "  kubeconfig: {:?}", file.display().to_string())?;
+    }
+    writeln!(out, "  tokenLifetime: {}", span(source.token_lifetime))?;
+    if let Some(taint) = &source.taint {
+        writeln!(out, "  taint: {taint:?}")?;
+    }
+    let passthrough: Vec<String> = source.passthrough.iter().map(ToString::to_string).collect();
+    writeln!(out, "  passthrough: {passthrough:?}")
 }
 
 fn span(span: Duration) -> String {
@@ -79,10 +105,25 @@ mod tests {
 
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {
-        for text in [super::super::DEFAULT, "mode: conceal\nidentity: { strategy: anyone }\nthreads: 2\n"] {
-            let config = Config::parse(text, Path::new("/etc")).unwrap();
+        let source_ip = "{ strategy: source-ip, node: n1, kubeconfig: k, tokenLifetime: 2h, taint: a.b/c, \
+                         passthrough: [kube-system/dns] }";
+        let gke = super::super::DEFAULT
+            .replace("strategy: static", "strategy: source-ip\n  node: n1")
+            .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
+            .replace(
+                "exchange: sts",
+                "exchange: identitybindingtoken\n  proxy: http://proxy:3128\n  caFile: ca.pem",
+            );
+        for text in [
+            super::super::DEFAULT,
+            "mode: conceal\nidentity: { strategy: anyone }\nthreads: 2\n",
+            &format!("mode: conceal\nidentity: {source_ip}\n"),
+            &gke,
+        ] {
+            let config = Config::parse(text, Path::new("/etc"), None).unwrap();
             let printed = effective(&config);
-            assert_eq!(Config::parse(&printed, Path::new("/elsewhere")).unwrap(), config, "{printed}");
+            let back = Config::parse(&printed, Path::new("/elsewhere"), None).unwrap();
+            assert_eq!(back, config, "{printed}");
         }
     }
 }

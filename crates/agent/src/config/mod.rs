@@ -5,6 +5,7 @@
 //! keeps it equal to the defaults here.
 
 mod effective;
+mod identity;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use seawall_core::document::Table;
 use seawall_core::{Document, Mistakes};
 
 pub(crate) use effective::effective;
+pub(crate) use identity::{Identity, SourceIp};
 
 /// The documented default, as `config-default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
@@ -24,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) listen: Vec<SocketAddr>,
     pub(crate) admin: SocketAddr,
     pub(crate) mode: Mode,
+    /// The real metadata server: behind all of `conceal`, and behind the passthrough of `source-ip`.
+    pub(crate) conceal: Conceal,
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) threads: Threads,
@@ -34,14 +38,7 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mode {
     Federate(Box<Federate>),
-    Conceal(Conceal),
-}
-
-/// Who is calling.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Identity {
-    Static { file: PathBuf },
-    Anyone,
+    Conceal,
 }
 
 /// What `federate` answers and whom it asks.
@@ -60,8 +57,22 @@ pub(crate) struct Federate {
     pub(crate) workload_pool: String,
     pub(crate) provider: String,
     pub(crate) token_audience: String,
+    pub(crate) exchange: Exchange,
     pub(crate) sts_url: String,
     pub(crate) iam_url: String,
+    /// More roots to trust at both URLs.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The HTTP proxy through which both are reached.
+    pub(crate) proxy: Option<String>,
+}
+
+/// How a Kubernetes token becomes a federated one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// RFC 8693 at STS, for a workload identity pool provider.
+    Sts,
+    /// As GKE's own workload identity pools: JSON at `identitybindingtoken`.
+    IdentityBindingToken,
 }
 
 /// The real metadata server.
@@ -107,27 +118,31 @@ impl Config {
         let text = std::fs::read_to_string(path)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, base).map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
+        // The downward API gives a pod its node's name this way and no other.
+        let node = std::env::var("NODE_NAME").ok();
+        Self::parse(&text, base, node.as_deref())
+            .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Checks a text; `base` is where its relative paths start.
+    /// Checks a text; `base` is where its relative paths start, `node` the node's name where the text leaves it out.
     ///
     /// # Errors
     /// Every mistake.
-    pub(crate) fn parse(text: &str, base: &Path) -> Result<Self, Mistakes> {
+    pub(crate) fn parse(text: &str, base: &Path, node: Option<&str>) -> Result<Self, Mistakes> {
         let document = Document::parse(text)?;
-        let config = Self::read(&document.root(), base);
+        let config = Self::read(&document.root(), base, node);
         document.finish(config)
     }
 
-    fn read(root: &Table<'_>, base: &Path) -> Self {
-        let mode = Mode::read(root);
-        let identity = Identity::read(&root.key("identity").table(), &mode, base);
+    fn read(root: &Table<'_>, base: &Path, node: Option<&str>) -> Self {
+        let mode = Mode::read(root, base);
+        let identity = Identity::read(&root.key("identity").table(), &mode, base, node);
         Self {
             listen: listen(root),
             admin: root.key("admin").text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(8989)),
             identity,
             mode,
+            conceal: Conceal::read(&root.key("conceal").table()),
             limits: Limits::read(&root.key("limits").table()),
             threads: Threads::read(root),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
@@ -159,7 +174,7 @@ fn log_level(text: &str) -> Option<tracing::Level> {
 }
 
 impl Mode {
-    fn read(root: &Table<'_>) -> Self {
+    fn read(root: &Table<'_>, base: &Path) -> Self {
         // Both sections are read whichever mode is on, so that a file prepared for both is checked as a whole.
         let mode = root.key("mode");
         let wanted =
@@ -169,30 +184,11 @@ impl Mode {
         if !conceals && !federate.is_present() {
             federate.mistake("the section that `mode: federate` needs");
         }
-        let federate = federate.is_present().then(|| Federate::read(&federate.table()));
-        let conceal = Conceal::read(&root.key("conceal").table());
+        let federate = federate.is_present().then(|| Federate::read(&federate.table(), base));
         match federate {
             Some(federate) if !conceals => Self::Federate(Box::new(federate)),
-            _ => Self::Conceal(conceal),
+            _ => Self::Conceal,
         }
-    }
-}
-
-impl Identity {
-    fn read(table: &Table<'_>, mode: &Mode, base: &Path) -> Self {
-        let strategy = table.key("strategy");
-        let file = table.key("file");
-        let wanted =
-            strategy.text("static or anyone", |t| ["static", "anyone"].iter().find(|s| **s == t).copied());
-        let path = file.text("the path of the identity file", |t| (!t.is_empty()).then(|| base.join(t)));
-        if wanted == Some("anyone") {
-            // Handing every caller credentials of its own needs to know the caller; there is no default pod.
-            if matches!(mode, Mode::Federate(_)) {
-                strategy.mistake("static, because `mode: federate` must know each pod");
-            }
-            return Self::Anyone;
-        }
-        Self::Static { file: path.unwrap_or_else(|| base.join("pods.yaml")) }
     }
 }
 
@@ -218,9 +214,9 @@ fn name_or(table: &Table<'_>, key: &'static str, default: &str) -> String {
         .unwrap_or_else(|| default.to_owned())
 }
 
-fn provider(text: &str) -> Option<String> {
+fn provider(text: &str, start: &str) -> Option<String> {
     let plain = text.len() <= 512 && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-    (plain && text.starts_with("//iam.googleapis.com/")).then(|| text.to_owned())
+    (plain && text.starts_with(start)).then(|| text.to_owned())
 }
 
 /// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
@@ -247,16 +243,15 @@ fn metadata_url(text: &str) -> Option<String> {
 }
 
 impl Federate {
-    fn read(table: &Table<'_>) -> Self {
+    fn read(table: &Table<'_>, base: &Path) -> Self {
         let project_id = required_name(table, "projectId", "my-project");
         let pool = name_or(table, "workloadPool", &format!("{project_id}.svc.id.goog"));
         let instance = table.key("instance").table();
         let cluster = table.key("cluster").table();
         let number = "the project's number, such as 123456789012";
-        let provider_form = "a provider's full name: //iam.googleapis.com/projects/NUMBER/locations/global/\
-                             workloadIdentityPools/POOL/providers/PROVIDER";
-        let url = "an https URL without a path, or http to a loopback address";
         let instance_name = name_or(&instance, "name", "node");
+        let exchange = Exchange::read(table);
+        let (sts_url, iam_url) = (url(table, "stsUrl", exchange.url()), url(table, "iamUrl", IAM));
         Self {
             numeric_project_id: table
                 .required("numericProjectId", number)
@@ -273,25 +268,77 @@ impl Federate {
                 .text("a name or nothing", |t| if t.is_empty() { Some(String::new()) } else { name(t) })
                 .unwrap_or_default(),
             universe_domain: name_or(table, "universeDomain", "googleapis.com"),
-            provider: table
-                .required("provider", provider_form)
-                .text(provider_form, provider)
-                .unwrap_or_default(),
+            provider: exchange.provider(table),
             token_audience: table
                 .key("tokenAudience")
                 .text("text without spaces, quotes or backslashes", audience)
                 .unwrap_or_else(|| pool.clone()),
             workload_pool: pool,
-            sts_url: table
-                .key("stsUrl")
-                .text(url, upstream_url)
-                .unwrap_or("https://sts.googleapis.com".into()),
-            iam_url: table
-                .key("iamUrl")
-                .text(url, upstream_url)
-                .unwrap_or("https://iamcredentials.googleapis.com".into()),
+            ca_file: table.key("caFile").text("the path of a PEM file", |t| path(t, base)),
+            proxy: proxy(table, &[&sts_url, &iam_url]),
+            exchange,
+            sts_url,
+            iam_url,
             project_id,
         }
+    }
+}
+
+const IAM: &str = "https://iamcredentials.googleapis.com";
+
+fn path(text: &str, base: &Path) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| base.join(text))
+}
+
+fn url(table: &Table<'_>, key: &'static str, default: &str) -> String {
+    let form = "an https URL without a path, or http to a loopback address";
+    table.key(key).text(form, upstream_url).unwrap_or_else(|| default.to_owned())
+}
+
+/// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
+fn proxy(table: &Table<'_>, upstreams: &[&str]) -> Option<String> {
+    let key = table.key("proxy");
+    let proxy = key.text("an http URL without a path, such as http://proxy.example:3128", metadata_url)?;
+    let is_near = proxy.parse::<http::Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback));
+    if !is_near && upstreams.iter().any(|url| url.starts_with("http://")) {
+        key.mistake("a loopback address, because stsUrl or iamUrl is plain http");
+    }
+    Some(proxy)
+}
+
+impl Exchange {
+    fn read(table: &Table<'_>) -> Self {
+        let known = |text: &str| match text {
+            "sts" => Some(Self::Sts),
+            "identitybindingtoken" => Some(Self::IdentityBindingToken),
+            _ => None,
+        };
+        table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(Self::Sts)
+    }
+
+    /// Where it is asked for.
+    fn url(self) -> &'static str {
+        match self {
+            Self::Sts => "https://sts.googleapis.com",
+            Self::IdentityBindingToken => "https://securetoken.googleapis.com",
+        }
+    }
+
+    /// The exchange's `audience`, whose form is the exchange's.
+    fn provider(self, table: &Table<'_>) -> String {
+        let (form, start) = match self {
+            Self::Sts => (
+                "a provider's full name: //iam.googleapis.com/projects/NUMBER/locations/global/\
+                 workloadIdentityPools/POOL/providers/PROVIDER",
+                "//iam.googleapis.com/",
+            ),
+            Self::IdentityBindingToken => (
+                "identitynamespace:PROJECT.svc.id.goog:https://container.googleapis.com/v1/projects/PROJECT/\
+                 locations/LOCATION/clusters/CLUSTER",
+                "identitynamespace:",
+            ),
+        };
+        table.required("provider", form).text(form, |text| provider(text, start)).unwrap_or_default()
     }
 }
 
@@ -375,7 +422,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, Mistakes> {
-        Config::parse(text, Path::new("/etc/seawall"))
+        Config::parse(text, Path::new("/etc/seawall"), None)
     }
 
     const LEAST: &str = r#"

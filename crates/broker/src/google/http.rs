@@ -7,10 +7,13 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
 
 use super::reply;
@@ -44,6 +47,9 @@ pub enum ConfigError {
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
+    /// The proxy's URL is none, or plain http would pass it.
+    #[error("the proxy {0}: expected an http URL, and on loopback where an upstream is plain http")]
+    Proxy(String),
 }
 
 /// Refuses what would send a token over a network in the clear: every request here carries one.
@@ -51,45 +57,58 @@ pub(super) fn check_url(url: &str) -> Result<(), ConfigError> {
     let refused = || ConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
     let host = parsed.host().ok_or_else(refused)?;
-    let is_loopback = || {
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    };
     match parsed.scheme_str() {
         Some("https") => Ok(()),
-        Some("http") if is_loopback() => Ok(()),
+        Some("http") if is_loopback(host) => Ok(()),
         _ => Err(refused()),
     }
 }
 
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
+
+/// The way to both upstreams.
 #[derive(Debug)]
 pub(super) struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    pool: Way,
+    /// The proxy, where there is one.
+    proxy: Option<Uri>,
+}
+
+#[derive(Debug)]
+enum Way {
+    Direct(Pool<HttpConnector>),
+    Proxied(Pool<Tunnel<HttpConnector>>),
 }
 
 impl Http {
-    pub(super) fn new() -> Result<Self, ConfigError> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| ConfigError::Tls(error.to_string()))?
-            .with_webpki_roots()
-            .with_no_client_auth();
+    pub(super) fn new(more_roots: Option<&str>, proxy: Option<&str>) -> Result<Self, ConfigError> {
+        let tls = tls(more_roots)?;
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS)
-            .http1_max_buf_size(BODY)
-            .build(connector);
-        Ok(Self { client })
+        let proxy = proxy.map(proxy_uri).transpose()?;
+        let pool = match &proxy {
+            None => Way::Direct(pool(tls, connector)),
+            Some(proxy) => Way::Proxied(pool(tls, Tunnel::new(proxy.clone(), connector))),
+        };
+        Ok(Self { pool, proxy })
+    }
+
+    /// What goes through a tunnel in the clear is read by the proxy, so that must be on loopback, too.
+    pub(super) fn check_way_to(&self, urls: &[&str]) -> Result<(), ConfigError> {
+        match &self.proxy {
+            Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
+                let is_plain = urls.iter().any(|url| url.starts_with("http://"));
+                if is_plain { Err(ConfigError::Proxy(proxy.to_string())) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Posts and reads the whole answer; anything but 200 is an error.
@@ -109,7 +128,11 @@ impl Http {
         if let Some(token) = bearer {
             request.headers_mut().insert(AUTHORIZATION, authorization(step, token)?);
         }
-        let response = self.client.request(request).await.map_err(|error| failed(&causes(&error)))?;
+        let response = match &self.pool {
+            Way::Direct(pool) => pool.request(request).await,
+            Way::Proxied(pool) => pool.request(request).await,
+        };
+        let response = response.map_err(|error| failed(&causes(&error)))?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, BODY).collect().await.map_err(|error| failed(&error))?;
         let body = Secret::new(body.to_bytes().to_vec());
@@ -118,6 +141,49 @@ impl Http {
         }
         Err(refusal(step, head.status, &head.headers, body.expose()))
     }
+}
+
+fn proxy_uri(url: &str) -> Result<Uri, ConfigError> {
+    let parsed =
+        url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
+    parsed.ok_or_else(|| ConfigError::Proxy(url.to_owned()))
+}
+
+/// The public roots, and the operator's own.
+fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, ConfigError> {
+    let failed = |error: &dyn std::fmt::Display| ConfigError::Tls(error.to_string());
+    let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    if let Some(pem) = more_roots {
+        let before = roots.len();
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate = certificate.map_err(|_| failed(&"the CA file is not PEM"))?;
+            roots.add(certificate).map_err(|error| failed(&error))?;
+        }
+        if roots.len() == before {
+            return Err(failed(&"the CA file holds no certificate"));
+        }
+    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let builder = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn pool<C>(tls: rustls::ClientConfig, connector: C) -> Pool<C>
+where
+    HttpsConnector<C>: Connect + Clone,
+{
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .http1_max_buf_size(BODY)
+        .build(connector)
 }
 
 fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderValue, ExchangeError> {

@@ -1,0 +1,37 @@
+//! Tells a pod's owner why it gets no credentials: as an event on the pod, where there is a cluster.
+//!
+//! How often is bounded behind it (`cluster`'s reporter: one event for each pod and reason in ten minutes, a rate for the
+//! node). What is written is for the owner: whose move it is, never an upstream's words.
+
+use std::sync::Arc;
+
+use seawall_broker::{Fault, Unavailable};
+use seawall_cloud::Refusal;
+use seawall_cluster::{Complaint, PodRecord, Reporter};
+
+/// One pod's voice; none in `static` identity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Complainer(Option<(Reporter, Arc<PodRecord>)>);
+
+impl Complainer {
+    /// Of this pod.
+    pub(crate) fn new(reporter: Reporter, record: Arc<PodRecord>) -> Self {
+        Self(Some((reporter, record)))
+    }
+
+    /// The pod is refused by a rule of ours.
+    pub(crate) fn refused(&self, complaint: Complaint, refusal: &Refusal) {
+        if let Some((reporter, record)) = &self.0 {
+            reporter.report(record, complaint, refusal.message);
+        }
+    }
+
+    /// A credential could not be had. What passes by itself is no event: a pod is not told of every hiccup.
+    pub(crate) fn unavailable(&self, unavailable: &Unavailable, refusal: &Refusal) {
+        match unavailable.fault() {
+            Some(Fault::Denied | Fault::Rejected) => self.refused(Complaint::RefusedByCloud, refusal),
+            Some(Fault::SubjectRefused) => self.refused(Complaint::NoToken, refusal),
+            Some(Fault::Subject | Fault::Throttled | Fault::Upstream) | None => {}
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Keeps what pods may have in step with what the cluster says: the only writer of the [`Roster`].
+//!
+//! Runs on the control thread, once for each snapshot. A pod that appears is given a standing and its first credential is
+//! fetched ahead, so that its first container's first request is a read of memory. A pod that is gone, or no longer alone
+//! at one of its addresses, is closed: its connections end, its leases go with its holder. Pods on the node's own network
+//! have no address that tells them apart and never get a standing.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use seawall_broker::{Broker, Holder, HolderSpec};
+use seawall_cloud::{Refusal, gce};
+use seawall_cluster::{Account, Cluster, Complaint, PodRecord, Snapshot};
+use seawall_core::{ServiceAccount, WantRef};
+use tokio::sync::Semaphore;
+
+use crate::callers::{Federated, PodCaller, Roster, Standing};
+use crate::complain::Complainer;
+use crate::federation::Federation;
+use crate::later;
+
+/// First credentials that are fetched ahead at once. The broker's limiter bounds the calls; this bounds how many of its
+/// turns are waited for by pods that have not asked yet.
+const AHEAD: usize = 16;
+
+const MALFORMED: Refusal = Refusal::new(
+    403,
+    "malformed_account",
+    "The annotation iam.gke.io/gcp-service-account of this pod's ServiceAccount is not a Google service account's e-mail.",
+);
+
+const NO_SERVICE_ACCOUNT: Refusal =
+    Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
+
+/// What the agent's configuration gives to pods.
+#[derive(Debug)]
+pub(crate) enum Terms {
+    /// All share the real metadata server.
+    Conceal,
+    /// Each has its own, but those that `passthrough` names.
+    Federate { broker: Broker, federation: Box<Federation>, passthrough: HashSet<ServiceAccount> },
+}
+
+/// Follows the cluster.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    cluster: Arc<Cluster>,
+    roster: Arc<Roster>,
+    terms: Terms,
+    known: HashMap<Arc<str>, Entry>,
+    ahead: Arc<Semaphore>,
+}
+
+/// A pod as it was last seen.
+#[derive(Clone, Debug)]
+struct Entry {
+    record: Arc<PodRecord>,
+    caller: Arc<PodCaller>,
+}
+
+impl Follower {
+    pub(crate) fn new(cluster: Arc<Cluster>, roster: Arc<Roster>, terms: Terms) -> Self {
+        Self { cluster, roster, terms, known: HashMap::new(), ahead: Arc::new(Semaphore::new(AHEAD)) }
+    }
+
+    /// Runs for ever.
+    pub(crate) async fn run(mut self) {
+        let pods = self.cluster.pods();
+        let mut version = 0;
+        loop {
+            let snapshot = pods.newer_than(version).await;
+            version = snapshot.version();
+            self.follow(&snapshot);
+        }
+    }
+
+    fn follow(&mut self, snapshot: &Snapshot) {
+        let before = std::mem::take(&mut self.known);
+        for record in snapshot.pods().filter(|record| !record.host_network) {
+            let uid = record.pod.uid.0.clone();
+            let entry = self.entry(before.get(&uid), record, own_addresses(snapshot, record));
+            self.known.insert(uid, entry);
+        }
+        // Published before anybody is closed: a pod whose connections end asks again at once.
+        self.roster
+            .publish(self.known.iter().map(|(uid, entry)| (uid.clone(), entry.caller.clone())).collect());
+        for (uid, entry) in &before {
+            match self.known.get(uid) {
+                Some(now) if Arc::ptr_eq(&now.caller, &entry.caller) => {}
+                Some(_) => entry.caller.connections.close(),
+                None => {
+                    entry.caller.connections.close();
+                    // A connection may hold the caller for a moment; the leases go now.
+                    entry.caller.replace(Standing::Pending);
+                }
+            }
+        }
+    }
+
+    fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, addresses: Box<[IpAddr]>) -> Entry {
+        let Some(Entry { record: was, caller }) = before else {
+            let standing = self.standing(record);
+            let caller = Arc::new(PodCaller::new(record.pod.clone(), addresses, standing));
+            return Entry { record: record.clone(), caller };
+        };
+        let is_same_account = was.account == record.account;
+        let caller = if caller.addresses == addresses {
+            if !is_same_account {
+                caller.replace(self.standing(record));
+            }
+            caller.clone()
+        } else {
+            let standing =
+                if is_same_account { (**caller.standing()).clone() } else { self.standing(record) };
+            Arc::new(PodCaller::new(record.pod.clone(), addresses, standing))
+        };
+        Entry { record: record.clone(), caller }
+    }
+
+    fn standing(&self, record: &Arc<PodRecord>) -> Standing {
+        let Terms::Federate { broker, federation, passthrough } = &self.terms else {
+            return Standing::Passthrough;
+        };
+        if passthrough.contains(&record.pod.service_account) {
+            return Standing::Passthrough;
+        }
+        let complainer = Complainer::new(self.cluster.reporter(), record.clone());
+        let refused = |complaint, refusal: Refusal| {
+            complainer.refused(complaint, &refusal);
+            Standing::Refused(federation.bare_tree(), refusal)
+        };
+        let account = match &record.account {
+            Account::Pending => return Standing::Pending,
+            Account::Missing => return refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
+            Account::Malformed { .. } => return refused(Complaint::MalformedAccount, MALFORMED),
+            Account::Itself => None,
+            Account::Google(email) => Some(email.clone()),
+        };
+        let spec = HolderSpec {
+            pod: record.pod.clone(),
+            account: account.clone(),
+            subject: self.cluster.tokens_for(record),
+        };
+        let (tree, holder) = (federation.tree(account.as_ref()), broker.holder(spec));
+        self.fetch_ahead(&tree, &holder, &complainer);
+        Standing::Federated(Federated { tree, holder, account, complainer })
+    }
+
+    /// Fetches the credential that every library asks for first. Once: if it fails the pod's own request is the next try.
+    fn fetch_ahead(&self, tree: &Arc<gce::Tree>, holder: &Arc<Holder>, complainer: &Complainer) {
+        let (tree, complainer, ahead) = (tree.clone(), complainer.clone(), self.ahead.clone());
+        // Weak: a pod that is gone before its turn is let go.
+        let holder: Weak<Holder> = Arc::downgrade(holder);
+        tokio::spawn(async move {
+            let Ok(_turn) = ahead.acquire().await else { return };
+            let Some(holder) = holder.upgrade() else { return };
+            if let Err(unavailable) =
+                holder.lease(WantRef::AccessToken { scopes: tree.default_scopes() }).await
+            {
+                complainer.unavailable(&unavailable, &later::refusal(&unavailable));
+            }
+        });
+    }
+}
+
+/// The addresses that are this pod's and nobody else's.
+fn own_addresses(snapshot: &Snapshot, record: &PodRecord) -> Box<[IpAddr]> {
+    let is_own = |ip: &&IpAddr| snapshot.pod_at(**ip).is_ok_and(|holder| holder.pod.uid == record.pod.uid);
+    record.addresses.iter().filter(is_own).copied().collect()
+}
