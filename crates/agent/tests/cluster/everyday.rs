@@ -1,0 +1,166 @@
+//! What every pod gets, from its first request to its end.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::client::{Client, End, get};
+use crate::support::network::METADATA;
+use crate::support::*;
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn each_pod_gets_its_own_credentials_from_the_first_request_on() {
+    let mut world = World::start(&["cart", "pay", "plain"], "");
+    for (name, account) in [("cart-0", "cart"), ("cart-1", "cart"), ("pay-0", "pay"), ("plain-0", "plain")] {
+        let pod = world.pod(name, account);
+        world.check(&pod.ask(TOKEN).token(), account);
+    }
+    // cart's two pods share what one chain of calls brought.
+    assert_eq!(world.cloud.calls(), [3, 2, 0]);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn the_first_request_of_the_first_container_is_a_read_of_memory() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.bound("cart-0", "cart");
+    until_true("the first credential is fetched ahead", || world.metric("seawall_leases") == 1.0);
+    world.api.report("cart-0", "Running", &pod.sandbox.address.to_string());
+    world.check(&pod.ask(TOKEN).token(), "cart");
+    assert_eq!(world.metric("seawall_warm_answers_total"), 1.0);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_pod_that_is_gone_loses_its_connections_and_its_leases() {
+    let mut world = World::start(&["cart", "pay"], "");
+    let (cart, pay) = (world.pod("cart-0", "cart"), world.pod("pay-0", "pay"));
+    let connect = |pod: &Pod| {
+        pod.sandbox.run(|| {
+            let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
+            client.ask(&get(TOKEN)).token();
+            client
+        })
+    };
+    let (mut of_cart, mut of_pay) = (connect(&cart), connect(&pay));
+    world.api.delete_pod("cart-0", 0);
+    assert_eq!(of_cart.end(), End::Closed);
+    of_pay.ask(&get(TOKEN)).token();
+    until_true("its lease is gone", || world.metric("seawall_leases") == 1.0);
+    assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 1.0);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_for_it() {
+    let mut world = World::start(&["cart", "pay"], "");
+    let pod = world.pod("cart-0", "cart");
+    let (mut client, mut waiting) = pod.sandbox.run(|| {
+        let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
+        assert_eq!(client.ask(&get(EMAIL)).body, cloud::email("cart"));
+        let tag = client.ask(&get(EMAIL)).header("etag").to_owned();
+        let mut waiting = Client::connect(pod.sandbox.address, (METADATA, 80).into());
+        waiting.send(get(&format!("{EMAIL}?wait_for_change=true&last_etag={tag}&timeout_sec=300")));
+        (client, waiting)
+    });
+    until_true("it waits", || world.metric("seawall_long_polls_open") == 1.0);
+    assert!(waiting.is_quiet());
+    world.api.annotate("cart", Some(&cloud::email("pay")));
+    assert_eq!(waiting.answer().body, cloud::email("pay"));
+    assert_eq!(client.ask(&get(EMAIL)).body, cloud::email("pay"));
+    // The cloud lets cart become cart's account only.
+    assert_eq!(client.ask(&get(TOKEN)).refusal(), (403, "denied"));
+    world.api.annotate("cart", None);
+    until_true("it is itself", || client.ask(&get(EMAIL)).body == cloud::AUDIENCE);
+    assert_eq!(world.cloud.read(&client.ask(&get(TOKEN)).token()).account, None);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn who_is_not_known_waits_a_moment_and_is_then_told_to_try_again() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.bound("cart-0", "cart");
+    // Its address is not reported: held in vain. How long is the client's affair.
+    let clock = seawall_core::Clock::system();
+    let held = |agent: &str| {
+        pod.sandbox.run(|| {
+            let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
+            let before = clock.now();
+            let answer = client.ask(&client::get_with(TOKEN, &format!("User-Agent: {agent}\r\n")));
+            assert_eq!(answer.refusal(), (503, "unknown_pod"));
+            assert_eq!(client.end(), End::Closed);
+            clock.now().since(before)
+        })
+    };
+    let (go, python) = (held("Go-http-client/1.1"), held("google-auth/2.0"));
+    assert!(go >= Duration::from_millis(400) && python >= Duration::from_millis(900), "{go:?} {python:?}");
+
+    // Reported while a request is held: answered, on the same connection.
+    let before = world.metric("seawall_held_requests_total{outcome=\"known\"}");
+    let answer = pod.sandbox.run(|| {
+        let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
+        client.send(get(TOKEN));
+        world.api.report("cart-0", "Running", &pod.sandbox.address.to_string());
+        client.answer()
+    });
+    world.check(&answer.token(), "cart");
+    assert!(world.metric("seawall_held_requests_total{outcome=\"known\"}") <= before + 1.0);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
+    let mut world = World::start(&["cart", "pay"], "");
+    let at_loopback = world.agent.listeners.iter().find(|at| at.ip().is_loopback()).copied().unwrap();
+    let answer = client::ask(std::net::Ipv4Addr::LOCALHOST, at_loopback, TOKEN);
+    assert_eq!(answer.refusal(), (403, "host_network"));
+    let answer = client::ask(METADATA, (METADATA, 80).into(), TOKEN);
+    assert_eq!(answer.refusal(), (403, "host_network"));
+
+    let pod = world.pod("cart-0", "cart");
+    pod.ask(TOKEN).token();
+    world.api.make_pod("pay-0", "pay");
+    world.api.report("pay-0", "Running", &pod.sandbox.address.to_string());
+    until_true("both are refused", || pod.ask(TOKEN).refusal() == (503, "ambiguous_address"));
+    world.api.delete_pod("pay-0", 0);
+    until_true("the address is one pod's again", || pod.ask(TOKEN).status == 200);
+    world.check(&pod.ask(TOKEN).token(), "cart");
+
+    let host = json!({"hostNetwork": true});
+    world.api.make_pod_with("host-0", "cart", &host);
+    world.api.report("host-0", "Running", "10.244.0.1");
+    let answer = client::ask(std::net::Ipv4Addr::new(10, 244, 0, 1), (METADATA, 80).into(), TOKEN);
+    assert_eq!(answer.status, 503, "{answer:?}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn the_passthrough_list_sees_the_nodes_own_metadata_and_nobody_else_does() {
+    let mut world = World::start(&["node-manager", "cart"], "  passthrough: [reef/node-manager]\n");
+    let (manager, cart) = (world.pod("manager-0", "node-manager"), world.pod("cart-0", "cart"));
+    until_true("the manager is known", || manager.ask(TOKEN).status == 200);
+    let token = world.cloud.read(&manager.ask(TOKEN).token());
+    // The machine's own token comes from the metadata server and not from an exchange.
+    assert_eq!(token.sub, token.account.unwrap());
+    world.check(&cart.ask(TOKEN).token(), "cart");
+    assert_eq!(world.cloud.calls(), [1, 1, 0]);
+    // What conceal conceals stays concealed.
+    let kube_env = "/computeMetadata/v1/instance/attributes/kube-env";
+    assert_eq!(manager.ask(kube_env).status, 403);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn the_nodes_taint_is_taken_off_once_pods_would_be_served() {
+    let taints = json!([
+        {"key": "seawall.dev/not-ready", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"},
+    ]);
+    let world = World::start_with(&[], "  taint: seawall.dev/not-ready\n", &taints);
+    until_true("the taint is off and the other one is not", || {
+        let node = world.api.must("GET", "/api/v1/nodes/node1", None);
+        let has =
+            |key: &str| node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == key);
+        has("other") && !has("seawall.dev/not-ready")
+    });
+}

@@ -1,0 +1,87 @@
+//! The emulated cloud on the node's loopback, which verifies pods' tokens by the keys that the API server publishes.
+
+use std::sync::{Arc, OnceLock};
+
+use seawall_core::Clock;
+use seawall_emulator::google::{self, AccessToken, Endpoint, Impersonation, Options, Provider, Running};
+use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
+use tokio::runtime::Runtime;
+
+use super::api::{Api, NAMESPACE};
+use super::plane::ISSUER;
+
+pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
+/// `aud` of the pods' tokens; also the name of the workload pool.
+pub(crate) const AUDIENCE: &str = "seawall-emulator.svc.id.goog";
+
+/// A running emulator; ends with the value.
+pub(crate) struct Cloud {
+    running: Option<Running>,
+    runtime: Runtime,
+}
+
+impl Cloud {
+    /// One in which each of these ServiceAccounts may become its Google service account and nobody else's.
+    pub(crate) fn start(api: &Api, accounts: &[(String, Option<String>)]) -> Self {
+        let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
+        let provider = Provider {
+            name: PROVIDER.into(),
+            issuer: ISSUER.into(),
+            keys: KeySet::parse(&keys).unwrap(),
+            audiences: [AUDIENCE.to_owned()].into(),
+        };
+        let own =
+            accounts.iter().filter_map(|(name, email)| Some((NAMESPACE, name.as_str(), email.as_deref()?)));
+        let options = Options {
+            providers: vec![provider],
+            impersonation: Impersonation::only(own),
+            identity_key: Some(identity_key()),
+            ..Options::default()
+        };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let running = runtime.block_on(google::start(options, Clock::system())).unwrap();
+        Self { running: Some(running), runtime }
+    }
+
+    /// What a token says; a panic for one that is not this cloud's.
+    pub(crate) fn read(&self, token: &str) -> AccessToken {
+        self.access_token(token).unwrap_or_else(|| panic!("not a token of this cloud, or expired: {token}"))
+    }
+
+    /// Calls that arrived so far at the exchange and at both kinds of impersonation.
+    pub(crate) fn calls(&self) -> [u64; 3] {
+        [Endpoint::Exchange, Endpoint::AccessToken, Endpoint::IdToken].map(|at| self.counts(at).calls)
+    }
+}
+
+impl std::ops::Deref for Cloud {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.running.as_ref().expect("runs until it is dropped")
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        let running = self.running.take().expect("runs until it is dropped");
+        self.runtime.block_on(running.shutdown());
+    }
+}
+
+/// One RSA key for all tests: making one takes tenths of a second.
+fn identity_key() -> Arc<SigningKey> {
+    static KEY: OnceLock<Arc<SigningKey>> = OnceLock::new();
+    KEY.get_or_init(|| Arc::new(SigningKey::generate(Algorithm::Rs256).unwrap())).clone()
+}
+
+/// The subject of a ServiceAccount's tokens.
+pub(crate) fn subject(account: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{account}")
+}
+
+/// The Google service account that a test gives a ServiceAccount.
+pub(crate) fn email(account: &str) -> String {
+    format!("{account}@seawall-emulator.iam.gserviceaccount.com")
+}

@@ -1,0 +1,213 @@
+//! A real API server, a node's network, an emulated cloud, and the agent among them.
+//!
+//! Everything a test starts ends with it, in a panic too. No test sleeps to be right: [`until`] looks again until a
+//! condition holds, and its deadline is for broken programs, not for slow machines.
+
+pub(crate) mod api;
+pub(crate) mod cloud;
+pub(crate) mod network;
+pub(crate) mod plane;
+
+#[path = "../../agent/support/client.rs"]
+#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
+pub(crate) mod client;
+#[path = "../../agent/support/process.rs"]
+#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
+pub(crate) mod process;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use seawall_core::Clock;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use api::{Api, NAMESPACE, NODE};
+use client::Answer;
+use cloud::{AUDIENCE, Cloud, PROVIDER, email};
+use network::{METADATA, Network, Sandbox};
+use plane::Plane;
+use process::Agent;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks again until `probe` gives something.
+pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let clock = Clock::system();
+    let deadline = clock.now() + PATIENCE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(clock.now() < deadline, "waited {PATIENCE:?} in vain for: {what}");
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Looks again until `probe` says yes.
+pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
+    until(what, || probe().then_some(()));
+}
+
+#[expect(clippy::disallowed_methods, reason = "a pause between two looks, or what a pod does for a while")]
+pub(crate) fn pause(span: Duration) {
+    std::thread::sleep(span);
+}
+
+/// What is shipped, word for word.
+const SHIPPED: [&str; 2] =
+    [include_str!("../../../../../deploy/rbac.yaml"), include_str!("../../../../../deploy/rbac-taint.yaml")];
+
+pub(crate) const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
+pub(crate) const EMAIL: &str = "/computeMetadata/v1/instance/service-accounts/default/email";
+
+/// The path of an identity token for this audience.
+pub(crate) fn identity(audience: &str) -> String {
+    format!("/computeMetadata/v1/instance/service-accounts/default/identity?format=full&audience={audience}")
+}
+
+/// A path of the token with a scope of its own: a credential that nobody has asked for yet.
+pub(crate) fn token_for(scope: &str) -> String {
+    format!("{TOKEN}?scopes=https://www.googleapis.com/auth/{scope}")
+}
+
+/// Everything together. Fields are dropped in this order: the agent goes first.
+pub(crate) struct World {
+    pub(crate) agent: Agent,
+    pub(crate) cloud: Cloud,
+    pub(crate) api: Api,
+    pub(crate) plane: Plane,
+    pub(crate) network: Network,
+    pub(crate) folder: TempDir,
+}
+
+/// A pod whose container can run.
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) account: String,
+    pub(crate) sandbox: Sandbox,
+}
+
+impl World {
+    /// ServiceAccounts by name, each with a Google service account of its own unless its name begins with `plain`.
+    /// `identity` is more YAML for that section.
+    pub(crate) fn start(accounts: &[&str], identity: &str) -> Self {
+        Self::start_with(accounts, identity, &json!([]))
+    }
+
+    /// As [`Self::start`], with a node that has these taints.
+    pub(crate) fn start_with(accounts: &[&str], identity: &str, taints: &Value) -> Self {
+        let folder = TempDir::with_prefix("seawall-cluster-").unwrap();
+        let plane = Plane::start(folder.path());
+        let api = plane.admin();
+        prepare(&api, taints);
+        let given = |name: &&str| (name.to_string(), (!name.starts_with("plain")).then(|| email(name)));
+        let accounts: Vec<_> = accounts.iter().map(given).collect();
+        for (name, email) in &accounts {
+            api.make_account(name, email.as_deref());
+        }
+        let cloud = Cloud::start(&api, &accounts);
+        let network = Network::new();
+        let kubeconfig = plane.kubeconfig(&agent_token(&api));
+        let config = folder.path().join("agent.yaml");
+        let upstream = cloud.address();
+        std::fs::write(
+            &config,
+            format!(
+                "listen: [\"{METADATA}:80\", \"127.0.0.1:0\"]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\n\
+                 identity:\n  strategy: source-ip\n  node: {NODE}\n  kubeconfig: {}\n{identity}\
+                 conceal: {{ upstream: \"http://{upstream}\" }}\n\
+                 federate:\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
+                 zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
+                 cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
+                 tokenAudience: {AUDIENCE}\n  stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n",
+                kubeconfig.display()
+            ),
+        )
+        .unwrap();
+        let agent = Agent::start(&config);
+        let world = Self { agent, cloud, api, plane, network, folder };
+        until_true("the agent to be ready", || world.admin("/readyz").status == 200);
+        world
+    }
+
+    /// A pod that runs, known to the API server with its address.
+    pub(crate) fn pod(&mut self, name: &str, account: &str) -> Pod {
+        let pod = self.bound(name, account);
+        self.api.report(name, "Running", &pod.sandbox.address.to_string());
+        pod
+    }
+
+    /// A pod that has its network; its address has not been reported yet.
+    pub(crate) fn bound(&mut self, name: &str, account: &str) -> Pod {
+        let uid = self.api.make_pod(name, account);
+        let sandbox = self.network.sandbox();
+        Pod { name: name.into(), uid, account: account.into(), sandbox }
+    }
+
+    /// A page of the admin port.
+    pub(crate) fn admin(&self, path: &str) -> Answer {
+        client::ask(Ipv4Addr::LOCALHOST, self.agent.admin, path)
+    }
+
+    /// The value of one sample at `/metrics`.
+    pub(crate) fn metric(&self, sample: &str) -> f64 {
+        let metrics = self.admin("/metrics").body;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {sample} in\n{metrics}")).parse().unwrap()
+    }
+
+    /// Whether a token is that of this ServiceAccount, and if it has an account of its own, of that.
+    pub(crate) fn check(&self, token: &str, account: &str) {
+        let token = self.cloud.read(token);
+        assert_eq!(token.sub, cloud::subject(account));
+        let expected = (!account.starts_with("plain")).then(|| email(account));
+        assert_eq!(token.account, expected);
+    }
+}
+
+impl Pod {
+    /// One request of its container, on a connection of its own.
+    pub(crate) fn ask(&self, target: &str) -> Answer {
+        self.sandbox.run(|| self.ask_from_inside(target))
+    }
+
+    /// The same, on a thread that is inside already.
+    pub(crate) fn ask_from_inside(&self, target: &str) -> Answer {
+        client::ask(self.sandbox.address, SocketAddr::from((METADATA, 80)), target)
+    }
+}
+
+/// The node, the shipped RBAC, the tests' namespace.
+fn prepare(api: &Api, taints: &Value) {
+    for yaml in SHIPPED {
+        api.apply(yaml);
+    }
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"taints": taints},
+    });
+    api.must("POST", "/api/v1/nodes", Some(&node));
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    api.must("POST", "/api/v1/namespaces", Some(&namespace));
+}
+
+/// The agent's own pod, and a token of it.
+fn agent_token(api: &Api) -> String {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
+        "spec": {
+            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
+            "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
+        },
+    });
+    api.must("POST", "/api/v1/namespaces/seawall/pods", Some(&pod));
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600, "audiences": [plane::ISSUER],
+                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "seawall-agent"}},
+    });
+    let path = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
+    api.must("POST", path, Some(&request))["status"]["token"].as_str().unwrap().to_owned()
+}
