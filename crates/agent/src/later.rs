@@ -190,7 +190,7 @@ impl LongPolls {
             let _place = place;
             match next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await {
                 Ok(lease) => issued(&want, alt, lease).tagged(),
-                Err(refused) => refused,
+                Err(refusal) => Outcome::Refused(refusal),
             }
         };
         Later { route, is_poll: true, outcome: Box::pin(outcome) }
@@ -205,7 +205,7 @@ async fn next_lease(
     seen: Option<&str>,
     timeout: Duration,
     stop: &mut Stop,
-) -> Result<Arc<Lease<Credential>>, Outcome> {
+) -> Result<Arc<Lease<Credential>>, Refusal> {
     let mut replaced = pod.changes();
     let own = federated(pod)?;
     let first = own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
@@ -225,10 +225,10 @@ async fn next_lease(
 }
 
 /// What the pod may have now, if that is credentials of its own.
-fn federated(pod: &PodCaller) -> Result<Federated, Outcome> {
+fn federated(pod: &PodCaller) -> Result<Federated, Refusal> {
     match &**pod.standing() {
         Standing::Federated(own) => Ok(own.clone()),
-        _ => Err(Outcome::Refused(NO_MORE)),
+        _ => Err(NO_MORE),
     }
 }
 
@@ -264,17 +264,17 @@ pub(crate) fn cold_lease(own: &Federated, wanted: Wanted<'_>) -> Later {
     let outcome = async move {
         match own.holder.lease(want.as_ref()).await {
             Ok(lease) => issued(&want, alt, lease),
-            Err(unavailable) => refused(&own, &unavailable),
+            Err(unavailable) => Outcome::Refused(refused(&own, &unavailable)),
         }
     };
     Later { route, is_poll: false, outcome: Box::pin(outcome) }
 }
 
 /// The refusal, told to the pod's owner, too.
-fn refused(own: &Federated, unavailable: &Unavailable) -> Outcome {
+fn refused(own: &Federated, unavailable: &Unavailable) -> Refusal {
     let refusal = refusal(unavailable);
     own.complainer.unavailable(unavailable, &refusal);
-    Outcome::Refused(refusal)
+    refusal
 }
 
 fn issued(want: &Want, alt: Alt, lease: Arc<Lease<Credential>>) -> Outcome {

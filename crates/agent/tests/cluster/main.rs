@@ -10,4 +10,7 @@
 
 mod support;
 
+mod bad_input;
 mod everyday;
+mod libraries;
+mod outage;

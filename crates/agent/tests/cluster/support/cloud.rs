@@ -49,6 +49,15 @@ impl Cloud {
         self.access_token(token).unwrap_or_else(|| panic!("not a token of this cloud, or expired: {token}"))
     }
 
+    /// The claims of an identity token that this cloud signed; a panic for any other.
+    pub(crate) fn identity(&self, token: &str) -> serde_json::Value {
+        let jwk = serde_json::from_value(identity_key().jwk()).unwrap();
+        let key = jsonwebtoken::DecodingKey::from_jwk(&jwk).unwrap();
+        let mut rules = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::RS256);
+        rules.validate_aud = false;
+        jsonwebtoken::decode(token, &key, &rules).unwrap().claims
+    }
+
     /// Calls that arrived so far at the exchange and at both kinds of impersonation.
     pub(crate) fn calls(&self) -> [u64; 3] {
         [Endpoint::Exchange, Endpoint::AccessToken, Endpoint::IdToken].map(|at| self.counts(at).calls)

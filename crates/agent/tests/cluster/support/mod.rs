@@ -67,11 +67,6 @@ pub(crate) fn identity(audience: &str) -> String {
     format!("/computeMetadata/v1/instance/service-accounts/default/identity?format=full&audience={audience}")
 }
 
-/// A path of the token with a scope of its own: a credential that nobody has asked for yet.
-pub(crate) fn token_for(scope: &str) -> String {
-    format!("{TOKEN}?scopes=https://www.googleapis.com/auth/{scope}")
-}
-
 /// Everything together. Fields are dropped in this order: the agent goes first.
 pub(crate) struct World {
     pub(crate) agent: Agent,
@@ -79,13 +74,13 @@ pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) plane: Plane,
     pub(crate) network: Network,
+    /// Files of all of them.
     pub(crate) folder: TempDir,
 }
 
 /// A pod whose container can run.
 pub(crate) struct Pod {
     pub(crate) name: String,
-    pub(crate) uid: String,
     pub(crate) account: String,
     pub(crate) sandbox: Sandbox,
 }
@@ -133,6 +128,12 @@ impl World {
         world
     }
 
+    /// Another agent in the place of this one, with the file as it is now. Returns when it serves, ready or not.
+    pub(crate) fn restart_agent(&mut self) {
+        assert!(self.agent.stop().success());
+        self.agent = Agent::start(&self.folder.path().join("agent.yaml"));
+    }
+
     /// A pod that runs, known to the API server with its address.
     pub(crate) fn pod(&mut self, name: &str, account: &str) -> Pod {
         let pod = self.bound(name, account);
@@ -142,9 +143,8 @@ impl World {
 
     /// A pod that has its network; its address has not been reported yet.
     pub(crate) fn bound(&mut self, name: &str, account: &str) -> Pod {
-        let uid = self.api.make_pod(name, account);
-        let sandbox = self.network.sandbox();
-        Pod { name: name.into(), uid, account: account.into(), sandbox }
+        self.api.make_pod(name, account);
+        Pod { name: name.into(), account: account.into(), sandbox: self.network.sandbox() }
     }
 
     /// A page of the admin port.
@@ -157,6 +157,16 @@ impl World {
         let metrics = self.admin("/metrics").body;
         let value = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no {sample} in\n{metrics}")).parse().unwrap()
+    }
+
+    /// Whether a pod is given a token of its own.
+    pub(crate) fn check_pod(&self, pod: &Pod) {
+        self.check(&pod.ask(TOKEN).token(), &pod.account);
+    }
+
+    /// The warnings about a pod, once there are some: reason and message.
+    pub(crate) fn events(&self, pod: &Pod) -> Vec<(String, String)> {
+        until("an event", || Some(self.api.events(&pod.name)).filter(|events| !events.is_empty()))
     }
 
     /// Whether a token is that of this ServiceAccount, and if it has an account of its own, of that.

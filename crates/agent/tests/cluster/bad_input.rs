@@ -1,0 +1,131 @@
+//! Whatever is wrong with an account or a token has a name: in the refusal that the pod reads, and in one event on the pod.
+//! None of it is a storm of calls.
+
+use serde_json::json;
+
+use crate::support::*;
+
+/// Asks many times; every answer is this refusal.
+fn refused(pod: &Pod, refusal: (u16, &str)) {
+    for _ in 0..50 {
+        assert_eq!(pod.ask(TOKEN).refusal(), refusal);
+    }
+}
+
+/// One event, with this reason, however often the pod asked.
+fn one_event(world: &World, pod: &Pod, reason: &str) {
+    let events = world.events(pod);
+    let reasons: Vec<_> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+    assert_eq!(reasons, [reason], "{events:?}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_malformed_annotation_is_named_and_never_taken_for_none() {
+    let mut world = World::start(&["cart"], "");
+    for (n, wrong) in
+        ["nonsense", "a@b@c", "cart@evil.example", "../x@y.iam.gserviceaccount.com"].iter().enumerate()
+    {
+        world.api.annotate("cart", Some(wrong));
+        let pod = world.pod(&format!("cart-{n}"), "cart");
+        until_true("the account is known", || pod.ask(TOKEN).status == 403);
+        refused(&pod, (403, "malformed_account"));
+        assert_eq!(pod.ask(&identity("https://a.example")).refusal(), (403, "malformed_account"));
+        // What is the node's is told.
+        assert_eq!(pod.ask("/computeMetadata/v1/project/project-id").body, "seawall-emulator");
+        one_event(&world, &pod, "MalformedCloudAccount");
+    }
+    assert_eq!(world.cloud.calls(), [0, 0, 0]);
+    // Mended, it serves, without anybody restarting anything.
+    world.api.annotate("cart", Some(&cloud::email("cart")));
+    let pod = world.pod("cart-mended", "cart");
+    until_true("it is mended", || pod.ask(TOKEN).status == 200);
+    world.check_pod(&pod);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_deleted_service_account_ends_what_its_pods_hold() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.pod("cart-0", "cart");
+    world.check_pod(&pod);
+    world.api.must("DELETE", &format!("{}/cart", api::accounts()), None);
+    until_true("it is gone", || pod.ask(TOKEN).status == 403);
+    refused(&pod, (403, "no_service_account"));
+    one_event(&world, &pod, "NoServiceAccountToken");
+    until_true("its lease is gone", || world.metric("seawall_leases") == 0.0);
+    assert_eq!(world.cloud.calls(), [1, 1, 0]);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
+    let mut world = World::start(&["cart"], "");
+    // The rule that the agent needs is taken away from it.
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/seawall-agent";
+    let mut rules = world.api.must("GET", role, None)["rules"].clone();
+    rules.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["serviceaccounts/token"]));
+    world.api.must("PATCH", role, Some(&json!({ "rules": rules })));
+    let before = token_requests(&world);
+    let pod = world.pod("cart-0", "cart");
+    until_true("it is refused for good", || pod.ask(TOKEN).refusal() == (403, "subject_refused"));
+    refused(&pod, (403, "subject_refused"));
+    one_event(&world, &pod, "NoServiceAccountToken");
+    assert_eq!(world.cloud.calls(), [0, 0, 0]);
+    // Remembered for five seconds, so however often the pod asks, the API server hears of it every five seconds at most.
+    let tried = token_requests(&world) - before;
+    assert!((1..=10).contains(&tried), "{tried}");
+}
+
+/// Requests for tokens that the API server has had.
+fn token_requests(world: &World) -> u64 {
+    let metrics = world.api.call("GET", "/metrics", None).unwrap().1;
+    let lines = metrics.lines().filter(|line| {
+        line.starts_with("apiserver_request_total{") && line.contains("subresource=\"token\"")
+    });
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_cloud_that_refuses_is_named_and_not_asked_in_a_loop() {
+    let mut world = World::start(&["cart"], "");
+    // The cloud lets nobody become anybody.
+    world.cloud.set_impersonation(Default::default());
+    let pod = world.pod("cart-0", "cart");
+    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));
+    refused(&pod, (403, "denied"));
+    one_event(&world, &pod, "CredentialsRefusedByCloud");
+    let [_, impersonations, _] = world.cloud.calls();
+    assert!((1..=10).contains(&impersonations), "{impersonations}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_token_of_the_wrong_audience_is_refused_by_the_cloud_by_name() {
+    let mut world = World::start(&["cart"], "");
+    // The last of two keys of one name would be refused, so the file is written anew.
+    let path = world.folder.path().join("agent.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replace("tokenAudience: seawall-emulator.svc.id.goog", "tokenAudience: somebody-else");
+    std::fs::write(&path, text).unwrap();
+    world.restart_agent();
+    let pod = world.pod("cart-0", "cart");
+    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));
+    refused(&pod, (403, "denied"));
+    one_event(&world, &pod, "CredentialsRefusedByCloud");
+    let [exchanges, impersonations, _] = world.cloud.calls();
+    assert!((1..=10).contains(&exchanges) && impersonations == 0, "{exchanges} {impersonations}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn an_identity_token_without_an_account_is_refused_with_the_annotation_to_set() {
+    let mut world = World::start(&["plain"], "");
+    let pod = world.pod("plain-0", "plain");
+    world.check_pod(&pod);
+    let answer = pod.ask(&identity("https://a.example"));
+    assert_eq!(answer.refusal(), (404, "no_identity"));
+    assert!(world.events(&pod)[0].1.contains("iam.gke.io/gcp-service-account"));
+    one_event(&world, &pod, "CredentialsRefusedByPolicy");
+}

@@ -1,0 +1,78 @@
+//! The libraries that pods use, unmodified and unconfigured: processes in a pod's network that look for the metadata server
+//! where they always do. `scripts/setup test-parts` installs them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::*;
+
+fn part(name: &str) -> PathBuf {
+    let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
+    let cache =
+        cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));
+    let path = cache.join(name);
+    assert!(path.exists(), "{} is missing; run: scripts/setup test-parts", path.display());
+    path
+}
+
+/// Runs a client with nothing in its environment but a home.
+fn said(client: &mut Command, world: &World) -> Value {
+    let output = client
+        .env_clear()
+        .env("HOME", world.folder.path())
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complained}\n{}", world.agent.log());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn check(world: &World, pod: &Pod, said: &Value) {
+    world.check(said["token"].as_str().unwrap(), &pod.account);
+    assert_eq!(said["project"], "seawall-emulator");
+    assert_eq!(said["zone"].as_str().unwrap().rsplit('/').next(), Some("europe-west1-b"));
+    let identity = said["identity"].as_str().unwrap();
+    assert_eq!(world.cloud.identity(identity)["email"], cloud::email(&pod.account));
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn google_auth_for_python_needs_no_configuration_in_a_pod() {
+    let mut world = World::start(&["cart", "pay"], "");
+    for (name, account) in [("cart-0", "cart"), ("pay-0", "pay")] {
+        let pod = world.pod(name, account);
+        let mut client = pod.sandbox.command(part("python/bin/python"));
+        client
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/google_auth.py"))
+            .arg("https://shop.example");
+        check(&world, &pod, &said(&mut client, &world));
+    }
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn gos_metadata_and_oauth2_packages_need_no_configuration_in_a_pod() {
+    let mut world = World::start(&["cart", "pay"], "");
+    for (name, account) in [("cart-0", "cart"), ("pay-0", "pay")] {
+        let pod = world.pod(name, account);
+        let mut client = pod.sandbox.command(part("bin/go-metadata-client"));
+        let said = said(client.arg("https://shop.example"), &world);
+        check(&world, &pod, &said);
+    }
+}
+
+/// gcloud and the libraries' detection ask for the bare address and look for the flavour in the answer's head.
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_root_probe_finds_a_metadata_server() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.pod("cart-0", "cart");
+    until_true("the pod is known", || pod.ask(TOKEN).status == 200);
+    for path in ["/", "/computeMetadata/"] {
+        let answer = pod.ask(path);
+        assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");
+    }
+}
