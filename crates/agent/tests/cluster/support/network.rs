@@ -31,10 +31,12 @@ pub(crate) struct Sandbox {
 
 impl Network {
     pub(crate) fn new() -> Self {
+        // An address of its own: otherwise it takes the lowest of its ports', and with each new pod the others would send to
+        // an address that is no longer the gateway's.
         ip(
             &[],
             &format!(
-                "link add {BRIDGE} type bridge\naddress add 10.244.0.1/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add 10.244.0.1/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
             ),
         );
         // May be there from a test before.
