@@ -1,11 +1,12 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine runs the plan, [`summary`] says what
-//! it came to, [`signals`] end it early.
+//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
 
 mod args;
 mod live;
 mod log;
+mod machine;
 mod plan;
 mod prometheus;
 mod signals;
@@ -27,6 +28,7 @@ pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::live::{Live, Stage};
 use self::log::Log;
+use self::machine::Machine;
 use self::prometheus::Exporter;
 use self::signals::Signals;
 use crate::exit;
@@ -38,6 +40,7 @@ use crate::exit;
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args)?;
     let endless = is_endless(&plan);
+    let spins = !plan.spin.is_zero();
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
     // Last, because they empty files.
@@ -45,11 +48,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
+    let mut machine = Machine::watch(spins);
     let live = stage.start(running.control())?;
-    watch(&mut running, log, metrics.as_ref(), live)?;
+    watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
     let outcome = running.finish();
-    let summary = Summary::new(&outcome, selfcheck::of_run(&outcome));
-    report(args, &summary)?;
+    let own = selfcheck::of_run(&outcome);
+    let machine = machine.finish(&outcome, &own);
+    let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
+    report(args, &summary, &machine)?;
     check_results(outcome.written, outcome.mistake)?;
     let interrupted = signals.received().filter(|_| !endless);
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
@@ -64,11 +70,13 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
 /// Sees the run to its end, second by second.
 fn watch(
     running: &mut Running,
+    machine: &mut Machine,
     mut log: Option<Log>,
     metrics: Option<&Exporter>,
     mut live: Live,
 ) -> anyhow::Result<()> {
     while let Some(tick) = running.tick(Duration::from_secs(2)) {
+        machine.sample(&tick);
         if let Some(log) = &mut log {
             log.add(&tick)?;
         }
@@ -90,12 +98,12 @@ fn is_endless(plan: &Plan) -> bool {
 }
 
 /// The summary, where it does not mix with results.
-fn report(args: &Args, summary: &Summary) -> anyhow::Result<()> {
+fn report(args: &Args, summary: &Summary, machine: &[seawall_probe::Finding]) -> anyhow::Result<()> {
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
-        SummaryFormat::Text => summary::text(summary),
-        SummaryFormat::Json => serde_json::to_string(summary)? + "\n",
+        SummaryFormat::Text => summary::text(summary) + &machine::notes(machine),
+        SummaryFormat::Json => serde_json::to_string(&machine::Report { summary, machine })? + "\n",
         SummaryFormat::None => summary::warnings(summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {

@@ -1,0 +1,116 @@
+//! What the machine says about a run: joins `probe`, which knows no runs, with the engine's verdict on itself.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use seawall_load::clock::RunClock;
+use seawall_load::engine::{Outcome, Tick};
+use seawall_load::fault::Fault;
+use seawall_load::selfcheck;
+use seawall_load::summary::Summary;
+use seawall_probe::{Finding, Run, System, Verdict, Watch};
+use serde::Serialize;
+
+/// What the engine calls the threads that send.
+const SENDERS: &str = "sender ";
+
+/// Watches the machine from the first request to the last answer.
+pub(crate) struct Machine {
+    clock: RunClock,
+    watch: Watch<System>,
+    spins: bool,
+}
+
+impl Machine {
+    /// Begins. The sending threads must be there.
+    pub(crate) fn watch(spins: bool) -> Self {
+        let clock = RunClock::start();
+        Self { clock, watch: Watch::start(System, SENDERS, Duration::ZERO), spins }
+    }
+
+    /// Looks at the sending threads, unless they only wait for the last answers.
+    pub(crate) fn sample(&mut self, tick: &Tick) {
+        if tick.stats.sent > 0 {
+            self.watch.sample(now(self.clock));
+        }
+    }
+
+    /// What was found, given what the run says of itself.
+    pub(crate) fn finish(self, outcome: &Outcome, own: &[selfcheck::Finding]) -> Vec<Finding> {
+        let run = Run {
+            sending: Duration::from_nanos(outcome.scheduled_for),
+            kept_pace: outcome.scheduled.is_some() && own.is_empty(),
+            connections: outcome.total.connections,
+            no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
+            in_flight_peak: outcome.total.in_flight_peak,
+            spins: self.spins,
+        };
+        self.watch.finish(now(self.clock), &run)
+    }
+}
+
+fn now(clock: RunClock) -> Duration {
+    Duration::from_nanos(clock.now())
+}
+
+/// What the run's verdict must take into account.
+pub(crate) fn against(findings: &[Finding]) -> impl Iterator<Item = selfcheck::Finding> {
+    findings.iter().filter_map(|finding| {
+        let verdict = match finding.verdict {
+            Verdict::Fine | Verdict::Noted | Verdict::Untested => return None,
+            Verdict::Degraded => selfcheck::Verdict::Degraded,
+            Verdict::Invalid => selfcheck::Verdict::GeneratorLimited,
+        };
+        Some(selfcheck::Finding::new(finding.id, verdict, finding.text.clone()))
+    })
+}
+
+/// What explains the figures and speaks against none of them, and what is not known.
+pub(crate) fn notes(findings: &[Finding]) -> String {
+    let with = |verdict| findings.iter().filter(move |finding| finding.verdict == verdict);
+    let mut out = String::new();
+    for noted in with(Verdict::Noted) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "Note: {}", noted.text);
+    }
+    for untested in with(Verdict::Untested) {
+        let _ = writeln!(out, "Note: {} {}", untested.id, untested.text);
+    }
+    out
+}
+
+/// The summary with every check of the machine, the passed ones included: who automates wants to know what was looked at.
+#[derive(Serialize)]
+pub(crate) struct Report<'a> {
+    #[serde(flatten)]
+    pub(crate) summary: &'a Summary,
+    pub(crate) machine: &'a [Finding],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(id: &'static str, verdict: Verdict) -> Finding {
+        Finding { id, verdict, measured: None, limit: None, unit: "", text: format!("text of {id}") }
+    }
+
+    #[test]
+    fn only_what_held_the_generator_up_speaks_against_the_run() {
+        let verdicts =
+            [Verdict::Fine, Verdict::Noted, Verdict::Untested, Verdict::Degraded, Verdict::Invalid];
+        let findings = verdicts.map(|verdict| finding("check", verdict));
+        let against: Vec<_> = against(&findings).map(|finding| finding.verdict).collect();
+        assert_eq!(against, [selfcheck::Verdict::Degraded, selfcheck::Verdict::GeneratorLimited]);
+    }
+
+    #[test]
+    fn what_was_not_tested_is_said() {
+        let findings = [
+            finding("cpu", Verdict::Fine),
+            finding("ports", Verdict::Untested),
+            finding("tcp", Verdict::Noted),
+        ];
+        assert_eq!(notes(&findings), "Note: text of tcp\nNote: ports text of ports\n");
+    }
+}
