@@ -101,7 +101,7 @@ fn in_flight(args: &Args) -> anyhow::Result<InFlight> {
     let room = files.saturating_sub(OTHER_FILES);
     let wanted = args.concurrency.unwrap_or(args.max_workers);
     if wanted != u64::MAX && wanted > room {
-        let needed = wanted + OTHER_FILES;
+        let needed = wanted.saturating_add(OTHER_FILES);
         bail!(
             "{wanted} requests in flight need {needed} open files, the limit is {files}: raise it in this shell, \
              as root, with prlimit --pid $$ --nofile={needed}"
