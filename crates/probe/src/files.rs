@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// More than any file of `/proc` that is read here has on the largest machines; a bound, so that a file that is not what
-/// it seems cannot fill our memory.
+/// More than any file of `/proc` that is read here has on the largest machines. A bound, so that a file that is not
+/// what it seems cannot fill our memory.
 const LONGEST_TEXT: u64 = 4 << 20;
 
 /// Most names that a directory may have.

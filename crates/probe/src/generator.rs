@@ -73,8 +73,8 @@ impl<F: Files> Watch<F> {
         watch
     }
 
-    /// Reads what is gone when the run has ended. Once a second, and only while requests are sent: the wait for the last
-    /// answers would dilute the shares.
+    /// Reads what is gone when the run has ended. Once a second, and only while requests are sent: the wait for the
+    /// last answers would dilute the shares.
     pub fn sample(&mut self, at: Duration) {
         self.seen.sample(&self.files, at);
     }

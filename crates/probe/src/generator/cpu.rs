@@ -66,7 +66,8 @@ const THROTTLING: Check = Check { id: "cpu-throttling", unit: "% of periods", li
 /// A period is 100 ms: one in a hundred is where the 99th percentile begins to show it.
 const THROTTLING_LIMITED: f64 = 1.0;
 
-/// Use of the CPU quota up to its end (`Documentation/scheduler/sched-bwc.rst`): all threads stop until the next period.
+/// Use of the CPU quota up to its end (`Documentation/scheduler/sched-bwc.rst`): all threads stop until the next
+/// period.
 pub(super) fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
     let (before, after) = match (&before.quotas, &after.quotas) {
         (Ok(before), Ok(after)) => (before, after),
