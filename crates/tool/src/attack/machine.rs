@@ -89,6 +89,9 @@ pub(crate) struct Report<'a> {
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::clock::SECOND;
+    use seawall_load::stats::Stats;
+
     use super::*;
 
     fn finding(id: &'static str, verdict: Verdict) -> Finding {
@@ -102,6 +105,39 @@ mod tests {
         let findings = verdicts.map(|verdict| finding("check", verdict));
         let against: Vec<_> = against(&findings).map(|finding| finding.verdict).collect();
         assert_eq!(against, [selfcheck::Verdict::Degraded, selfcheck::Verdict::GeneratorLimited]);
+    }
+
+    /// A run of one second whose own figures are sound.
+    fn outcome() -> Outcome {
+        Outcome {
+            total: Stats::default(),
+            scheduled: None,
+            began_unix_ns: 0,
+            scheduled_for: SECOND,
+            elapsed: SECOND,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn the_first_line_says_that_the_generator_was_the_limit() {
+        let first_line = |verdict| {
+            let summary = Summary::new(&outcome(), against(&[finding("cpu-throttling", verdict)]).collect());
+            let [text, warnings] = [super::super::summary::text, super::super::summary::warnings]
+                .map(|say| say(&summary).lines().next().unwrap_or_default().to_owned());
+            assert!(
+                verdict < Verdict::Degraded || text == warnings,
+                "with results on standard output as well"
+            );
+            text
+        };
+        assert!(first_line(Verdict::Invalid).starts_with("GENERATOR LIMITED"));
+        assert!(first_line(Verdict::Degraded).starts_with("GENERATOR DEGRADED"));
+        assert!(first_line(Verdict::Noted).starts_with("Requests"));
+        assert!(first_line(Verdict::Untested).starts_with("Requests"));
     }
 
     #[test]

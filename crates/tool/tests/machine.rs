@@ -1,0 +1,52 @@
+//! What an attack says about the machine that it ran on. Nothing here asks how busy that machine is.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use seawall_testkit::server::Server;
+
+/// Runs a command with targets on standard input.
+fn run(mut command: Command, targets: &str) -> Output {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(targets.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn seawall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(args);
+    command
+}
+
+#[test]
+fn every_check_of_the_machine_is_in_the_json_summary() {
+    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let attack = seawall(&["attack", "-rate=50", "-duration=2s", "-output=none", "-summary=json"]);
+    let done = run(attack, &format!("GET {}\n", server.url("/")));
+    let summary: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let checks = summary["machine"].as_array().unwrap();
+    let verdict = |id| &checks.iter().find(|check| check["id"] == id).unwrap()["verdict"];
+    assert_eq!(checks.len(), 13);
+    // The engine's threads were found and watched, whatever they are called.
+    assert_ne!(verdict("thread-cpu"), "untested", "{checks:?}");
+    assert_eq!(verdict("sockets"), "fine");
+    assert!(summary["sent"].as_u64().is_some(), "the run's own figures are beside them");
+    // The exit code agrees with the verdict, whichever it is on this machine.
+    let limited = summary["verdict"] == "generator-limited";
+    assert_eq!(done.status.code(), Some(if limited { 4 } else { 0 }), "{summary}");
+}
+
+#[test]
+fn too_few_open_files_are_said_before_anything_is_sent_with_the_command_that_helps() {
+    let mut shell = Command::new("sh");
+    let script = "ulimit -n 200; exec \"$0\" attack -rate=0 -max-workers=5000 -duration=1s -output=none";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_seawall")]);
+    let done = run(shell, "GET http://127.0.0.1:9/\n");
+    assert_eq!(done.status.code(), Some(1));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("the limit is 200"), "{said}");
+    assert!(said.contains("prlimit --pid $$ --nofile=5064"), "{said}");
+}
