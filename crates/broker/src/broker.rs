@@ -219,18 +219,18 @@ impl Inner {
         (started, result)
     }
 
-    /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing must not
-    /// spoil what its siblings could prove.
+    /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing, or that has
+    /// just gone, must not spoil what its siblings could prove. Those that come meanwhile are asked, too.
     async fn prove(&self, slot: &Slot) -> Result<Issued, ExchangeError> {
         let mut without =
             ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
-        for proof in slot.proofs_alive() {
+        let mut tried = Vec::new();
+        while let Some(proof) = slot.untried_proof(&tried) {
             match self.exchange.exchange(&slot.principal, &*proof.subject).await {
-                Err(error) if matches!(error.fault, Fault::Subject | Fault::SubjectRefused) => {
-                    without = error;
-                }
+                Err(error) if error.fault.is_of_the_proof() => without = error,
                 result => return result,
             }
+            tried.push(proof);
         }
         Err(without)
     }

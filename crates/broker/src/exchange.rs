@@ -53,6 +53,11 @@ impl Fault {
         }
     }
 
+    /// Whether it was the pod's Kubernetes token that could not be had: another pod's may be.
+    pub(crate) fn is_of_the_proof(self) -> bool {
+        matches!(self, Self::Subject | Self::SubjectRefused)
+    }
+
     /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
     /// ones 30 s, refusals 5 s, passing ones 1 s (SDK study, section 6.1).
     pub fn memory(self) -> Duration {

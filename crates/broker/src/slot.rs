@@ -206,12 +206,21 @@ impl Slot {
         proofs.retain(|known| known.strong_count() > 0);
         if !proofs.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof))) {
             proofs.push(Arc::downgrade(proof));
+            drop(proofs);
+            // What failed for want of a proof may be had with this one.
+            let mut flight = self.flight();
+            if flight.remembered.as_ref().is_some_and(|(error, _)| error.fault.is_of_the_proof()) {
+                flight.remembered = None;
+            }
         }
     }
 
-    /// The proofs of pods that live, a few: the youngest first, whose token has longest to live.
-    pub(crate) fn proofs_alive(&self) -> Vec<Arc<Proof>> {
-        self.proofs().iter().rev().filter_map(Weak::upgrade).take(PROOFS_TRIED).collect()
+    /// A proof of a pod that lives and was not tried: the youngest, whose token has longest to live. A few at most.
+    pub(crate) fn untried_proof(&self, tried: &[Arc<Proof>]) -> Option<Arc<Proof>> {
+        let is_untried = |proof: &Arc<Proof>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
+        let proofs = self.proofs();
+        let mut alive = proofs.iter().rev().filter_map(Weak::upgrade);
+        alive.find(is_untried).filter(|_| tried.len() < PROOFS_TRIED)
     }
 
     /// The pods that use it.

@@ -414,6 +414,17 @@ fn a_pod_without_a_token_does_not_spoil_its_siblings() {
     });
 }
 
+/// A pod that had just gone could no longer prove itself, and for seconds its failure was the next pod's answer.
+#[test]
+fn what_a_pod_that_is_gone_could_not_prove_is_not_held_against_the_next() {
+    run(|| async {
+        let world = world();
+        let gone = world.pod_with("cart-0", "cart", Subject { broken: true, ..Subject::default() });
+        assert_eq!(world.answer(&gone, TOKEN).await.unwrap_err().fault(), Some(Fault::Subject));
+        world.answer(&world.pod("cart-1", "cart"), TOKEN).await.unwrap();
+    });
+}
+
 #[test]
 fn credentials_too_short_for_the_floor_are_counted_and_still_served() {
     run(|| async {
