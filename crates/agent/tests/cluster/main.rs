@@ -11,6 +11,8 @@
 mod support;
 
 mod bad_input;
+mod crowd;
 mod everyday;
 mod libraries;
 mod outage;
+mod upstream;

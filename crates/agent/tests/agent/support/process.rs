@@ -29,9 +29,10 @@ struct Log {
     is_enough: AtomicBool,
 }
 
-/// The agent's program with these arguments.
+/// The agent's program with these arguments; SEAWALL_AGENT names another build of it, to measure.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall-agent"));
+    let program = std::env::var_os("SEAWALL_AGENT");
+    let mut command = Command::new(program.unwrap_or(env!("CARGO_BIN_EXE_seawall-agent").into()));
     command.args(args).stdin(Stdio::null());
     command
 }
