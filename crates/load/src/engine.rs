@@ -271,7 +271,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
     let rules = plan.rules();
-    let (supplies, mistake) = supplies(plan.source, plan.style, &pollers)?;
+    let (supplies, mistake) = supplies(plan.source, &plan.style, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
         size: threads,
@@ -415,7 +415,7 @@ fn known_addresses(source: &Source, dial: &Dial) -> HashMap<Origin, Vec<Address>
 /// A view of the source for each thread, and where to ask for the mistake that ended it.
 fn supplies(
     source: Source,
-    style: Style,
+    style: &Style,
     pollers: &[Poller],
 ) -> io::Result<(Vec<Supply>, Option<Receiver<Mistake>>)> {
     let reader = match source {
@@ -427,8 +427,9 @@ fn supplies(
     let (feeds, supplies): (Vec<_>, Vec<_>) =
         pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
     let (sender, mistake) = channel();
+    let style = style.clone();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Err(mistake) = feed_all(reader, &feeds, style) {
+        if let Err(mistake) = feed_all(reader, &feeds, &style) {
             // A run that has ended does not ask.
             let _ = sender.send(mistake);
         }

@@ -42,6 +42,8 @@ pub(crate) struct Flight {
     pub(crate) connection: Option<usize>,
     pub(crate) redirects: u32,
     pub(crate) retried: bool,
+    /// It has had a connection.
+    pub(crate) boarded: bool,
     pub(crate) answer: Answer,
 }
 
@@ -92,7 +94,8 @@ impl Flights {
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.target) = (hit, which, target);
         (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
-        (flight.connection, flight.redirects, flight.retried) = (None, 0, false);
+        (flight.connection, flight.redirects) = (None, 0);
+        (flight.retried, flight.boarded) = (false, false);
         let generation = entry.generation;
         self.link(slot);
         FlightKey { slot, generation }
@@ -109,6 +112,7 @@ impl Flights {
             connection: None,
             redirects: 0,
             retried: false,
+            boarded: false,
             answer: Answer::default(),
         };
         self.slots.push(Slot { flight, generation: 0, used: false, earlier: NONE, later: NONE });

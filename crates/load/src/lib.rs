@@ -7,6 +7,7 @@
 pub mod clock;
 mod connection;
 pub mod control;
+pub mod dns;
 pub mod engine;
 mod exchange;
 pub mod fault;
@@ -18,6 +19,7 @@ pub mod outcomes;
 mod poller;
 mod pool;
 pub mod profile;
+pub mod proxy;
 pub mod rate;
 pub mod recorder;
 pub mod request;

@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use slab::Slab;
 
-use crate::clock::{Nanos, RunClock, SECOND};
+use crate::clock::{Nanos, RunClock, SECOND, nanos};
 use crate::connection::{Connection, Path, Protocol, Received};
 use crate::exchange::{Answer, Keep};
 use crate::fault::Fault;
@@ -24,7 +24,7 @@ use crate::flights::{FlightKey, Flights, Which};
 use crate::http2::Done;
 use crate::poller::{EventFlags, Poller};
 use crate::request::{Origin, Request};
-use crate::resolve::{Dial, Question, Resolved};
+use crate::resolve::{Dial, Lifetime, Question, Resolved};
 use crate::socket::{Address, ConnectError, Socket};
 use crate::stats::Stats;
 
@@ -81,6 +81,8 @@ pub(crate) struct Pool {
     next_source: usize,
     /// Flights in all queues.
     waiting: usize,
+    /// The time of this turn of the loop.
+    now: Nanos,
     /// HTTP/2 connections that have something to send.
     dirty: Vec<usize>,
     resolver: Resolver,
@@ -121,17 +123,25 @@ enum Speaks {
     Http2,
 }
 
-enum Addresses {
-    Known(Vec<Address>),
-    Asked,
-    /// Nothing was found, at this instant.
-    Nowhere(Nanos),
+/// Where a route leads, and for how long that is believed.
+struct Addresses {
+    list: Vec<Address>,
+    /// Nobody needs to be asked, ever.
+    literal: bool,
+    /// Since when an answer is awaited.
+    asked: Option<Nanos>,
+    /// When the last answer came.
+    found: Nanos,
+    /// Connections that may be opened with it.
+    permits: usize,
 }
 
 /// What to do with a flight that needs a connection.
 enum Choice {
     Use(usize),
     Open,
+    /// Wait for addresses, which are to be asked for.
+    Ask,
     Wait,
     Nowhere,
 }
@@ -187,11 +197,15 @@ impl Pool {
             generation: 0,
             next_source: 0,
             waiting: 0,
+            now: 0,
             dirty: Vec::new(),
             resolver,
         };
+        let one = pool.making.dial.lifetime == Lifetime::Connection;
         for (origin, addresses) in known {
-            pool.add_route(origin, found(addresses.clone(), 0));
+            let literal = pool.making.dial.known(origin).is_some();
+            let permits = if one && !literal { 1 } else { usize::MAX };
+            pool.add_route(origin, Addresses { literal, permits, ..Addresses::found(addresses.clone()) });
         }
         pool
     }
@@ -209,17 +223,22 @@ impl Pool {
     #[inline]
     pub(crate) fn place(&mut self, want: &mut Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
         let index = self.route_of(want);
-        let route = &mut self.routes[index];
-        match route.choose(&self.limits, &self.connections) {
+        match self.routes[index].choose(&self.limits, &self.connections) {
             Choice::Use(connection) => self.begin(connection, want),
             Choice::Open => self.open(index, None, want, stats),
             Choice::Nowhere => Err(Fault::Resolve),
-            Choice::Wait => {
-                route.queue.push_back(want.key);
-                self.waiting += 1;
-                Ok(())
+            Choice::Wait => self.queue(index, want.key),
+            Choice::Ask => {
+                self.ask(index, &want.request.origin);
+                self.queue(index, want.key)
             }
         }
+    }
+
+    fn queue(&mut self, route: usize, key: FlightKey) -> Result<(), Fault> {
+        self.routes[route].queue.push_back(key);
+        self.waiting += 1;
+        Ok(())
     }
 
     /// Opens a connection for a flight, whatever is idle: after a refusal to the next address (`others` are left after
@@ -259,8 +278,9 @@ impl Pool {
     /// A socket to the address whose turn it is, whether it is connected, and how many addresses there are.
     fn connect(&mut self, route_index: usize) -> Result<(Socket, bool, usize), Fault> {
         let route = &mut self.routes[route_index];
-        let Addresses::Known(addresses) = &route.addresses else { return Err(Fault::Resolve) };
-        let address = &addresses[route.next % addresses.len()];
+        let addresses = &route.addresses.list;
+        let address = addresses.get(route.next % addresses.len().max(1)).ok_or(Fault::Resolve)?;
+        route.addresses.permits = route.addresses.permits.saturating_sub(1);
         route.next = route.next.wrapping_add(1);
         let sources = &self.limits.sources;
         let source = (!sources.is_empty()).then(|| sources[self.next_source % sources.len()]);
@@ -507,27 +527,28 @@ impl Pool {
 
     /// Takes the addresses that have been found.
     #[inline]
-    pub(crate) fn adopt_resolved(&mut self, now: Nanos) {
+    pub(crate) fn adopt_resolved(&mut self, now: Nanos, stats: &mut Stats) {
+        self.now = now;
         while self.resolver.asked > 0
             && let Ok((origin, addresses)) = self.resolver.replies.try_recv()
         {
             self.resolver.asked -= 1;
             let index = self.route_to(&origin);
-            self.routes[index].addresses = found(addresses, now);
+            let route = &mut self.routes[index];
+            let asked = route.addresses.adopt(addresses, now, route.queue.len(), self.making.dial.lifetime);
+            stats.lookup.record(now.saturating_sub(asked));
         }
     }
 
-    /// The route of a request.
+    /// The route of a request, whose addresses are asked for again if they are old.
     #[inline]
     fn route_of(&mut self, want: &Want<'_>) -> usize {
         let index = match want.which {
             Which::Listed(index) => self.listed[*index],
             Which::Own(_) => self.route_to(&want.request.origin),
         };
-        if let Addresses::Nowhere(since) = self.routes[index].addresses
-            && self.clock.now() - since >= ASK_AGAIN
-        {
-            self.routes[index].addresses = self.ask(&want.request.origin);
+        if self.routes[index].addresses.are_old(self.now, self.making.dial.lifetime) {
+            self.ask(index, &want.request.origin);
         }
         index
     }
@@ -537,23 +558,30 @@ impl Pool {
             return index;
         }
         let addresses = match self.making.dial.known(origin) {
-            Some(addresses) => Addresses::Known(addresses),
-            None => self.ask(origin),
+            Some(addresses) => Addresses { literal: true, ..Addresses::found(addresses) },
+            None => Addresses::found(Vec::new()),
         };
-        self.add_route(origin, addresses)
+        let index = self.add_route(origin, addresses);
+        if !self.routes[index].addresses.literal {
+            self.ask(index, origin);
+        }
+        index
     }
 
-    fn ask(&mut self, origin: &Origin) -> Addresses {
+    fn ask(&mut self, route: usize, origin: &Origin) {
+        let addresses = &mut self.routes[route].addresses;
+        if addresses.asked.is_some() {
+            return;
+        }
         let question = Question {
             origin: origin.clone(),
             reply: self.resolver.reply.clone(),
             waker: self.poller.waker(),
         };
-        if self.resolver.questions.send(question).is_err() {
-            return Addresses::Nowhere(self.clock.now());
+        if self.resolver.questions.send(question).is_ok() {
+            addresses.asked = Some(self.now);
+            self.resolver.asked += 1;
         }
-        self.resolver.asked += 1;
-        Addresses::Asked
     }
 
     fn add_route(&mut self, origin: &Origin, addresses: Addresses) -> usize {
@@ -610,10 +638,12 @@ impl Route {
         if let Some(&free) = self.idle.last() {
             return Choice::Use(free);
         }
-        match &self.addresses {
-            Addresses::Asked => return Choice::Wait,
-            Addresses::Nowhere(_) => return Choice::Nowhere,
-            Addresses::Known(_) => {}
+        let Addresses { list, asked, permits, .. } = &self.addresses;
+        match asked {
+            Some(_) if list.is_empty() || *permits == 0 => return Choice::Wait,
+            None if list.is_empty() => return Choice::Nowhere,
+            None if *permits == 0 => return Choice::Ask,
+            _ => {}
         }
         let may_open = self.open < limits.connections;
         match self.speaks {
@@ -638,6 +668,30 @@ impl Route {
     }
 }
 
-fn found(addresses: Vec<Address>, now: Nanos) -> Addresses {
-    if addresses.is_empty() { Addresses::Nowhere(now) } else { Addresses::Known(addresses) }
+impl Addresses {
+    fn found(list: Vec<Address>) -> Self {
+        Self { list, literal: false, asked: None, found: 0, permits: usize::MAX }
+    }
+
+    /// Takes an answer and says when it had been asked for. An answer without addresses does not replace one with.
+    fn adopt(&mut self, list: Vec<Address>, now: Nanos, waiting: usize, lifetime: Lifetime) -> Nanos {
+        if !list.is_empty() {
+            self.list = list;
+        }
+        self.found = now;
+        self.permits = if lifetime == Lifetime::Connection { waiting.max(1) } else { usize::MAX };
+        self.asked.take().unwrap_or(now)
+    }
+
+    /// Whether they are to be asked for again.
+    #[inline]
+    fn are_old(&self, now: Nanos, lifetime: Lifetime) -> bool {
+        let after = match lifetime {
+            _ if self.literal || self.asked.is_some() => return false,
+            _ if self.list.is_empty() => ASK_AGAIN,
+            Lifetime::For(span) => nanos(span),
+            Lifetime::Run | Lifetime::Connection => return false,
+        };
+        now.saturating_sub(self.found) >= after
+    }
 }

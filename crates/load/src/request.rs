@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use seawall_wire::write;
 use url::{Host, Url};
 
+use crate::proxy::{Proxies, Proxy};
 use crate::target::Target;
 
 /// Where a request goes: what a connection is made to and kept under.
@@ -60,7 +61,7 @@ pub enum Unsendable {
 }
 
 /// How requests are framed, the same for all of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Style {
     /// `-chunked`: send bodies in chunked coding.
     pub chunked: bool,
@@ -68,6 +69,8 @@ pub struct Style {
     pub close: bool,
     /// The run may speak HTTP/2.
     pub http2: bool,
+    /// A request that goes to a proxy without a tunnel names its whole URL (RFC 9112 section 3.2.2).
+    pub proxies: Arc<Proxies>,
 }
 
 /// A target ready to send.
@@ -93,12 +96,13 @@ impl Request {
     ///
     /// # Errors
     /// [`Unsendable`].
-    pub fn new(target: &Target, style: Style) -> Result<Self, Unsendable> {
+    pub fn new(target: &Target, style: &Style) -> Result<Self, Unsendable> {
         let place = Place::of(&target.url)?;
         let mut headers = Headers::read(target)?;
         headers.close |= style.close;
         let mut bytes = Vec::with_capacity(256 + target.body.len());
-        head(&mut bytes, target, &place, &headers);
+        let proxy = style.proxies.of(&place.origin).filter(|_| !place.origin.tls);
+        head(&mut bytes, target, &place, &headers, proxy);
         body(&mut bytes, target, style);
         if place.origin.tls && ServerName::try_from(place.origin.host.as_str()).is_err() {
             return Err(Unsendable::Url {
@@ -144,7 +148,7 @@ impl Request {
     ///
     /// # Errors
     /// [`Unsendable`] when the location is no URL of ours.
-    pub fn redirected(&self, status: u16, location: &str, style: Style) -> Result<Self, Unsendable> {
+    pub fn redirected(&self, status: u16, location: &str, style: &Style) -> Result<Self, Unsendable> {
         let bad = |reason: url::ParseError| Unsendable::Url {
             url: location.to_owned(),
             reason: reason.to_string(),
@@ -244,7 +248,7 @@ fn basic_credentials(url: &Url) -> Option<String> {
     })
 }
 
-fn percent_decoded(text: &str) -> Vec<u8> {
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [byte, tail @ ..] = rest {
@@ -304,8 +308,10 @@ fn is_header(name: &str, value: &str) -> bool {
     token && value.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f)
 }
 
-fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>) {
-    out.extend_from_slice(format!("{} {} HTTP/1.1\r\n", target.method, place.path).as_bytes());
+fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>, proxy: Option<&Proxy>) {
+    let absolute = proxy.map_or_else(String::new, |_| format!("http://{}", place.authority));
+    out.extend_from_slice(format!("{} {absolute}{} HTTP/1.1\r\n", target.method, place.path).as_bytes());
+    out.extend_from_slice(proxy.map_or("", Proxy::authorization).as_bytes());
     write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
     if !headers.user_agent {
         write::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
@@ -353,7 +359,7 @@ fn is_hop_by_hop(name: &str) -> bool {
 }
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
-fn body(out: &mut Vec<u8>, target: &Target, style: Style) {
+fn body(out: &mut Vec<u8>, target: &Target, style: &Style) {
     let body = &target.body;
     if body.is_empty() && !matches!(target.method.as_str(), "POST" | "PUT" | "PATCH") {
         out.extend_from_slice(b"\r\n");
@@ -382,7 +388,7 @@ mod tests {
         }
     }
 
-    fn sent(target: &Target, style: Style) -> String {
+    fn sent(target: &Target, style: &Style) -> String {
         String::from_utf8(Request::new(target, style).unwrap().bytes().to_vec()).unwrap()
     }
 
@@ -393,13 +399,13 @@ mod tests {
         let target = target("GET", "http://a.example:8080/x?y#z", &[("Metadata-Flavor", "Google")], "");
         let expected =
             format!("GET /x?y HTTP/1.1\r\nHost: a.example:8080\r\n{AGENT}Metadata-Flavor: Google\r\n\r\n");
-        assert_eq!(sent(&target, Style::default()), expected);
+        assert_eq!(sent(&target, &Style::default()), expected);
     }
 
     #[test]
     fn given_headers_replace_ours_and_repeat_as_given() {
         let given = [("host", "b"), ("user-agent", "me"), ("X", "1"), ("X", "2"), ("Content-Length", "9")];
-        let text = sent(&target("POST", "http://a", &given, "hi"), Style::default());
+        let text = sent(&target("POST", "http://a", &given, "hi"), &Style::default());
         let expected =
             "POST / HTTP/1.1\r\nHost: b\r\nuser-agent: me\r\nX: 1\r\nX: 2\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(text, expected);
@@ -407,7 +413,7 @@ mod tests {
 
     #[test]
     fn chunked_bodies_and_closing_connections() {
-        let style = Style { chunked: true, close: true, ..Style::default() };
+        let style = &Style { chunked: true, close: true, ..Style::default() };
         let text = sent(&target("POST", "http://a/", &[("User-Agent", "me")], "hello, hello, hello"), style);
         assert!(text.ends_with(
             "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n13\r\nhello, hello, hello\r\n0\r\n\r\n"
@@ -417,7 +423,7 @@ mod tests {
 
     #[test]
     fn the_path_stays_as_written_and_credentials_become_a_header() {
-        let text = sent(&target("GET", "http://u%40:p@a/../b//c?d=ü", &[], ""), Style::default());
+        let text = sent(&target("GET", "http://u%40:p@a/../b//c?d=ü", &[], ""), &Style::default());
         assert!(text.starts_with("GET /../b//c?d=%C3%BC HTTP/1.1\r\nHost: a\r\n"), "{text}");
         assert!(text.contains("Authorization: Basic dUA6cA==\r\n"), "{text}");
     }
@@ -425,7 +431,7 @@ mod tests {
     #[test]
     fn origins() {
         let origin = |url: &str| {
-            Request::new(&target("GET", url, &[], ""), Style::default()).unwrap().origin.to_string()
+            Request::new(&target("GET", url, &[], ""), &Style::default()).unwrap().origin.to_string()
         };
         assert_eq!(origin("http://a"), "a:80");
         assert_eq!(origin("https://a/"), "a:443");
@@ -435,7 +441,7 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_refused() {
         let refused = |url: &str, headers: &[(&str, &str)]| {
-            Request::new(&target("GET", url, headers, ""), Style::default()).is_err()
+            Request::new(&target("GET", url, headers, ""), &Style::default()).is_err()
         };
         for url in [
             "",
@@ -457,16 +463,16 @@ mod tests {
     #[test]
     fn redirects_as_go_follows_them() {
         let given = [("Authorization", "secret"), ("Host", "b"), ("X", "1")];
-        let post = Request::new(&target("POST", "http://a/x", &given, "hi"), Style::default()).unwrap();
-        let see_other = post.redirected(303, "y?z#w", Style::default()).unwrap();
+        let post = Request::new(&target("POST", "http://a/x", &given, "hi"), &Style::default()).unwrap();
+        let see_other = post.redirected(303, "y?z#w", &Style::default()).unwrap();
         assert_eq!(
             (see_other.method.as_str(), see_other.url.as_str(), see_other.body_length),
             ("GET", "http://a/y?z", 0)
         );
-        let same = post.redirected(307, "http://c/", Style::default()).unwrap();
+        let same = post.redirected(307, "http://c/", &Style::default()).unwrap();
         let text = String::from_utf8(same.bytes().to_vec()).unwrap();
         assert!(text.starts_with("POST / HTTP/1.1\r\nHost: c\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");
         assert!(!text.contains("secret") && text.contains("X: 1"), "{text}");
-        assert!(post.redirected(302, "gopher://a/", Style::default()).is_err());
+        assert!(post.redirected(302, "gopher://a/", &Style::default()).is_err());
     }
 }

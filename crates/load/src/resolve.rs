@@ -7,8 +7,11 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
+use crate::dns::Servers;
 use crate::poller::Waker;
+use crate::proxy::Proxies;
 use crate::request::Origin;
 use crate::socket::Address;
 
@@ -22,24 +25,31 @@ pub struct Dial {
     pub unix_socket: Option<PathBuf>,
     /// Instead of this place, one of these, in turn. Names in requests and certificates stay as they are.
     pub connect_to: HashMap<HostPort, Vec<HostPort>>,
-    /// TLS goes through a tunnel of this proxy.
-    pub proxy: Option<Proxy>,
+    /// Some requests go through these.
+    pub proxies: Arc<Proxies>,
+    /// DNS servers to ask instead of the system.
+    pub servers: Arc<Servers>,
+    /// For how long found addresses are used.
+    pub lifetime: Lifetime,
 }
 
-/// An HTTP proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proxy {
-    /// Where it is.
-    pub place: HostPort,
-    /// Headers of CONNECT requests, each with its line end.
-    pub headers: String,
+/// For how long found addresses are used for new connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lifetime {
+    /// To the end of the run.
+    #[default]
+    Run,
+    /// This long; then they are asked for again, and used until there is an answer.
+    For(Duration),
+    /// For one connection.
+    Connection,
 }
 
 impl Dial {
     /// Where to look for an origin.
     fn places(&self, origin: &Origin) -> Vec<HostPort> {
         let own = (origin.host.clone(), origin.port);
-        match (&self.proxy, self.connect_to.get(&own)) {
+        match (self.proxies.of(origin), self.connect_to.get(&own)) {
             (Some(proxy), _) => vec![proxy.place.clone()],
             (None, Some(places)) => places.clone(),
             (None, None) => vec![own],
@@ -56,13 +66,22 @@ impl Dial {
 
     /// All addresses of an origin, in the order of its places and then in the system's.
     pub(crate) fn lookup(&self, origin: &Origin) -> Vec<Address> {
-        self.known(origin).unwrap_or_else(|| self.places(origin).iter().flat_map(system).collect())
+        self.known(origin)
+            .unwrap_or_else(|| self.places(origin).iter().flat_map(|place| self.ask(place)).collect())
     }
 
-    /// The CONNECT request that opens the way to an origin, if there must be one (RFC 9110 section 9.3.6).
+    fn ask(&self, place: &HostPort) -> Vec<Address> {
+        if self.servers.is_empty() {
+            return system(place);
+        }
+        let found = self.servers.lookup(&place.0);
+        found.into_iter().map(|ip| Address::Tcp(SocketAddr::new(ip, place.1))).collect()
+    }
+
+    /// The CONNECT request that opens the way to an origin, if there must be one.
     pub(crate) fn tunnel(&self, origin: &Origin) -> Option<Vec<u8>> {
-        let proxy = self.proxy.as_ref().filter(|_| origin.tls && self.unix_socket.is_none())?;
-        Some(format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n{}\r\n", proxy.headers).into_bytes())
+        let proxy = self.proxies.of(origin).filter(|_| origin.tls && self.unix_socket.is_none())?;
+        Some(proxy.connect(origin))
     }
 }
 

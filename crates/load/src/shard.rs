@@ -301,14 +301,16 @@ impl Shard {
         self.stats.sent += 1;
         if !self.rules.closed {
             let Progress { now, room_since, .. } = self.progress;
-            self.stats.lag.record(now - hit.due);
             self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
         }
     }
 
-    /// Puts a flight on a connection, or into the queue for one.
+    /// Puts a flight on a connection, or into the queue for one. Its service time begins when it gets one.
     fn place(&mut self, key: FlightKey) {
-        let Flight { which, connection, .. } = self.flights.of(key);
+        let Flight { which, connection, sent, boarded, .. } = self.flights.of(key);
+        if !*boarded {
+            *sent = self.progress.now;
+        }
         let mut want = Want { key, request: self.supply.request(which), which, connection };
         let placed = self.pool.place(&mut want, &mut self.stats);
         self.placed(key, placed);
@@ -318,6 +320,12 @@ impl Shard {
     fn placed(&mut self, key: FlightKey, placed: Result<(), Fault>) {
         self.refresh();
         let flight = self.flights.of(key);
+        if !flight.boarded && flight.connection.is_some() {
+            flight.boarded = true;
+            if !self.rules.closed && flight.hit.due >= self.rules.warm_up {
+                self.stats.lag.record(flight.sent.saturating_sub(flight.hit.due));
+            }
+        }
         match placed {
             Ok(()) => {
                 let request = self.supply.request(&flight.which);
@@ -504,7 +512,7 @@ impl Shard {
     /// What may have changed without an event: addresses, and requests that were not read yet.
     #[inline]
     fn look_again(&mut self) {
-        self.pool.adopt_resolved(self.progress.now);
+        self.pool.adopt_resolved(self.progress.now, &mut self.stats);
         self.serve_waiting();
         if self.progress.held.is_some() {
             self.progress.next_due = 0;

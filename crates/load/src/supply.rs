@@ -119,8 +119,8 @@ pub(crate) enum Pick {
 }
 
 impl Supply {
-    pub(crate) fn list(list: List, style: Style) -> Self {
-        Self { style, list, queue: None }
+    pub(crate) fn list(list: List, style: &Style) -> Self {
+        Self { style: style.clone(), list, queue: None }
     }
 
     #[inline]
@@ -151,7 +151,7 @@ impl Supply {
 
     pub(crate) fn redirected(&self, which: &Which, status: u16, location: &str) -> Result<Which, Unsendable> {
         self.request(which)
-            .redirected(status, location, self.style)
+            .redirected(status, location, &self.style)
             .map(|request| Which::Own(Arc::new(request)))
     }
 }
@@ -179,12 +179,12 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// A queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
-    pub(crate) fn new(style: Style, waker: Waker) -> (Self, Supply) {
+    pub(crate) fn new(style: &Style, waker: Waker) -> (Self, Supply) {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
         let queue = Queue { requests, hungry: Arc::clone(&hungry) };
         let list = List { requests: Arc::default(), order: Arc::default() };
-        (Self { requests: sender, hungry, waker }, Supply { style, list, queue: Some(queue) })
+        (Self { requests: sender, hungry, waker }, Supply { style: style.clone(), list, queue: Some(queue) })
     }
 
     /// False when the thread has ended.
@@ -208,7 +208,7 @@ impl Drop for Feed {
 ///
 /// # Errors
 /// The first mistake; the threads then have what stood before it.
-pub(crate) fn feed_all(mut reader: Reader, feeds: &[Feed], style: Style) -> Result<(), Mistake> {
+pub(crate) fn feed_all(mut reader: Reader, feeds: &[Feed], style: &Style) -> Result<(), Mistake> {
     for feed in feeds.iter().cycle() {
         let Some((target, line)) = reader.next_target()? else { return Ok(()) };
         let request = Request::new(&target, style).map_err(|bad| reader.mistake(line, bad.into()))?;
@@ -226,7 +226,7 @@ mod tests {
 
     fn list(weights: &[u32]) -> Result<List, BadList> {
         let target = Target { method: "GET".into(), url: "http://a/".into(), ..Target::default() };
-        let request = Request::new(&target, Style::default()).unwrap();
+        let request = Request::new(&target, &Style::default()).unwrap();
         List::new(weights.iter().map(|&weight| (request.clone(), Weight(weight))).collect())
     }
 

@@ -12,6 +12,7 @@ use h2::server::SendResponse;
 use rustls::ServerConfig;
 use seawall_load::engine::{self, Http2, Outcome, Plan};
 use seawall_load::fault::{Class, Fault, TlsFault};
+use seawall_load::proxy::Proxies;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::Arrivals;
 use seawall_load::supply::{List, Source};
@@ -28,7 +29,7 @@ fn some(method: &str, url: &str, body: &str, requests: u64) -> Plan {
     let target =
         Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
     let style = Style { http2: true, ..Style::default() };
-    let request = Request::new(&target, style).unwrap();
+    let request = Request::new(&target, &style).unwrap();
     let list = List::new(vec![(request, Weight::default())]).unwrap();
     let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
     plan.style = style;
@@ -257,13 +258,14 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
 
 #[test]
 fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
-    let keep = |_: usize,
-                _: http::Request<h2::RecvStream>,
-                respond: SendResponse<bytes::Bytes>,
-                kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+    // The first five of each connection are answered together: by then every connection is full.
+    let keep = |number: usize, request, respond, kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        if number > 4 {
+            return answer(number, request, respond, kept);
+        }
         let mut kept = kept.lock().unwrap();
         kept.push(respond);
-        if kept.len() == 5 {
+        if number == 4 {
             for mut respond in kept.drain(..) {
                 let head = http::Response::builder().body(()).unwrap();
                 let _ = respond.send_response(head, true);
@@ -313,4 +315,27 @@ fn a_reset_stream_is_a_failure_of_its_own() {
     let server = Http2Server::start(None, 100, usize::MAX, reset_third);
     let outcome = run(h2c(&server, "/", 10, 1));
     assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good(), server.connections()), (1, 9, 1));
+}
+
+#[test]
+fn tls_goes_through_the_tunnel_of_a_proxy() {
+    let authority = Authority::new().unwrap();
+    let server = answering(authority.server(&[], false).unwrap());
+    let port = server.address().port();
+    let proxy = Server::start(move |mut peer, _| {
+        let head = peer.request()?;
+        if !head.starts_with(&format!("CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"))
+        {
+            return peer.send(b"HTTP/1.1 400 x\r\n\r\n");
+        }
+        peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+        peer.relay(std::net::TcpStream::connect(("127.0.0.1", port))?)
+    });
+    let proxy = proxy.unwrap();
+    let mut plan = some("GET", &https(&server), "", 3);
+    let (tls, _roots) = trusting(&authority);
+    plan.travel.tls = Some(tls.config().unwrap());
+    plan.travel.dial.proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), proxy.connections(), server.connections()), (3, 1, 1));
 }

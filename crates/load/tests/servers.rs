@@ -9,22 +9,25 @@ use seawall_load::clock::SECOND;
 use seawall_load::control::{Early, ErrorBudget};
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault};
+use seawall_load::proxy::Proxies;
 use seawall_load::record::Record;
 use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
+use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, Format};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard::WhenBusy;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::{Target, Weight};
-use seawall_testkit::server::Server;
+use seawall_load::tls::Tls;
+use seawall_testkit::server::{Peer, Server};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 fn source(method: &str, url: &str, body: &str) -> Source {
     let target =
         Target { method: method.into(), url: url.into(), body: body.as_bytes().into(), ..Target::default() };
-    let request = Request::new(&target, Style::default()).unwrap();
+    let request = Request::new(&target, &Style::default()).unwrap();
     Source::List(List::new(vec![(request, Weight::default())]).unwrap())
 }
 
@@ -384,4 +387,96 @@ fn a_run_ends_when_its_errors_are_spent() {
     assert_eq!(outcome.early, Some(Early::ErrorBudget));
     assert_eq!(outcome.total.done, outcome.total.sent);
     assert!(outcome.total.sent >= 100 && outcome.elapsed < 30 * SECOND);
+}
+
+/// A closed loop of one client towards a URL that is not necessarily a server's own.
+fn towards(url: &str, requests: u64) -> Plan {
+    let mut plan = Plan::new(source("GET", url, ""), Arrivals::Closed);
+    plan.until.hits = requests;
+    plan.in_flight.most = 1;
+    plan
+}
+
+#[test]
+fn a_name_is_looked_up_as_often_as_the_user_wants() {
+    let server =
+        Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let url = format!("http://localhost:{}/", server.address().port());
+    for (lifetime, lookups) in [(Lifetime::Run, 0), (Lifetime::Connection, 3)] {
+        let mut plan = towards(&url, 4);
+        plan.travel.dial.lifetime = lifetime;
+        let outcome = run(plan);
+        assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
+    }
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_a_failure_of_its_own() {
+    let outcome = run(towards("http://does-not-exist.invalid/", 2));
+    assert_eq!(outcome.total.fault(Fault::Resolve), 2);
+}
+
+#[test]
+fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
+    let play = |mut peer: Peer, _| {
+        loop {
+            let head = peer.request()?;
+            let asked = head.contains("\r\nHost: shop.example\r\n");
+            peer.send(if asked { OK.as_bytes() } else { b"HTTP/1.1 400 x\r\nContent-Length: 0\r\n\r\n" })?;
+        }
+    };
+    let (one, two) = (Server::start(play).unwrap(), Server::start(play).unwrap());
+    let mut plan = towards("http://shop.example/", 6);
+    let places = [&one, &two].map(|server| ("127.0.0.1".to_owned(), server.address().port()));
+    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.travel.requests_per_connection = 1;
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
+}
+
+#[test]
+fn a_unix_socket_takes_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 1024];
+        for _ in 0..2 {
+            assert!(std::io::Read::read(&mut stream, &mut buffer).unwrap() > 0);
+            stream.write_all(OK.as_bytes()).unwrap();
+        }
+    });
+    let mut plan = towards("http://anything/", 2);
+    plan.travel.dial.unix_socket = Some(path);
+    assert_eq!(run(plan).total.good(), 2);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
+    let proxy = Server::start(|mut peer, _| {
+        let head = peer.request()?;
+        let answer = if head.starts_with("GET http://shop.example/x HTTP/1.1\r\n") {
+            OK
+        } else {
+            "HTTP/1.1 407 x\r\n\r\n"
+        };
+        peer.send(answer.as_bytes())
+    });
+    let proxy = proxy.unwrap();
+    let proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
+    for (url, good, refused) in [("http://shop.example/x", 1, 0), ("https://shop.example/", 0, 1)] {
+        let style = Style { proxies: Arc::clone(&proxies), ..Style::default() };
+        let target = Target { method: "GET".into(), url: url.into(), ..Target::default() };
+        let request = Request::new(&target, &style).unwrap();
+        let list = List::new(vec![(request, Weight::default())]).unwrap();
+        let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+        plan.until.hits = 1;
+        plan.style = style;
+        plan.travel.dial.proxies = Arc::clone(&proxies);
+        plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+        let outcome = run(plan);
+        assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy)), (good, refused), "{url}");
+    }
 }

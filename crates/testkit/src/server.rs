@@ -187,6 +187,20 @@ impl Peer {
         self.wait_for_close()
     }
 
+    /// Moves bytes between the peer and another server until the peer closes.
+    ///
+    /// # Errors
+    /// One of the two fails.
+    pub fn relay(mut self, mut server: TcpStream) -> io::Result<()> {
+        server.write_all(&self.read)?;
+        let (mut back, mut peer) = (server.try_clone()?, self.socket.try_clone()?);
+        let backwards = std::thread::spawn(move || io::copy(&mut back, &mut peer));
+        io::copy(&mut self.socket, &mut server)?;
+        server.shutdown(Shutdown::Both)?;
+        drop(backwards.join());
+        Ok(())
+    }
+
     /// Closes with a reset.
     ///
     /// # Errors

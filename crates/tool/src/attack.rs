@@ -11,6 +11,7 @@ mod plan;
 mod prometheus;
 mod signals;
 mod summary;
+mod travel;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
-use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,6 +10,8 @@ use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
 use seawall_load::schedule::Spacing;
 use seawall_load::{recorder, results, target};
+
+use super::travel::TravelArgs;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
@@ -87,28 +88,12 @@ pub(crate) struct Args {
     /// Request header, "Key: value"; may repeat
     #[arg(long, value_name = "HEADER")]
     pub(crate) header: Vec<String>,
-    /// Keep connections open
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
-        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
-    pub(crate) keepalive: bool,
-    /// Most idle connections per host
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) connections: usize,
-    /// Most connections per host; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) max_connections: usize,
-    /// Source address; may repeat, or be a comma list, to use several in turn
-    #[arg(long, value_name = "IP", value_delimiter = ',')]
-    pub(crate) laddr: Vec<IpAddr>,
     /// Redirects to follow; -1 takes a redirect as the answer
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
     /// Bytes of each body to keep in the results; -1 is all
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
-    /// Connect to this Unix socket instead of the target's address
-    #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
-    pub(crate) unix_socket: String,
     /// Sending threads [default: as many as the rate needs, at most one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -136,6 +121,8 @@ pub(crate) struct Args {
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
     pub(crate) summary: Option<SummaryFormat>,
+    #[command(flatten)]
+    pub(crate) travel: TravelArgs,
 }
 
 /// `--when-busy`.
@@ -274,6 +261,8 @@ Where this differs from vegeta, on purpose:
   * -rate=infinity is unlimited, as documented (vegeta runs it at 50/s); fractions such as -rate=0.5 are taken
   * no Accept-Encoding: gzip, so bytes in are bytes of the body; no X-Vegeta-Seq header
   * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
+  * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several addresses
+  * proxies of the environment are used, as vegeta does, and named on standard error (--proxy=none: not)
   * a request that a server lost by closing an idle connection is sent again once, as Go does, and counted
 
 In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no room waits and its

@@ -1,6 +1,7 @@
 //! From flags to a plan: everything is read and checked here, every mistake in the flags is reported at once, and
 //! nothing has been sent when one is found.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, stdin, stdout};
 use std::num::NonZero;
@@ -14,16 +15,19 @@ use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::{Request, Style};
-use seawall_load::resolve::Dial;
 use seawall_load::schedule::{Arrivals, Schedule, Until};
 use seawall_load::shard;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::{Defaults, Reader, header};
 
 use super::args::{Args, WhenBusy};
+use super::travel::travel;
 
 /// Descriptors that are not connections: standard streams, pollers, files, lookups.
 const OTHER_FILES: u64 = 64;
+
+/// Memory for what is in flight stays below a gigabyte, whatever else allows more.
+const MOST_IN_FLIGHT: u64 = 1 << 20;
 
 /// Hits per second that one thread sends without breaking sweat.
 const RATE_PER_THREAD: f64 = 20_000.0;
@@ -31,18 +35,20 @@ const RATE_PER_THREAD: f64 = 20_000.0;
 /// The plan of an attack.
 pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
     check(args)?;
-    let in_flight = in_flight(args)?;
     let arrivals = arrivals(args)?;
-    let style = Style { chunked: args.chunked, close: !args.keepalive, http2: true };
+    let style = args.travel.style(args.chunked)?;
+    let travel = travel(args, &style)?;
+    let source = source(args, &style)?;
+    let in_flight = in_flight(args, &source, &travel)?;
     Ok(Plan {
         name: args.name.clone(),
-        source: source(args, style)?,
+        source,
         threads: threads(args, &arrivals),
         arrivals,
         until: until(args),
         errors: args.max_errors.map(|most| most.0),
         in_flight,
-        travel: travel(args),
+        travel,
         style,
         spin: Duration::ZERO,
         warm_up: args.warm_up,
@@ -74,6 +80,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
         !args.duration.is_zero() && args.warm_up >= args.duration,
         "--warm-up must be shorter than -duration, or nothing is measured",
     );
+    mistakes.extend(args.travel.mistakes());
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
@@ -95,25 +102,36 @@ fn until(args: &Args) -> Until {
     Until { after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
-/// Each request in flight needs a connection, and each connection a descriptor.
-fn in_flight(args: &Args) -> anyhow::Result<InFlight> {
+/// What may be in flight at once: each connection needs a descriptor, and carries one request, or a stream each.
+fn in_flight(args: &Args, source: &Source, travel: &Travel) -> anyhow::Result<InFlight> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
     let wanted = args.concurrency.unwrap_or(args.max_workers);
-    if wanted != u64::MAX && wanted > room {
+    let (hosts, streams) = spread(source, travel);
+    if wanted != u64::MAX && wanted > room && streams == 1 {
         let needed = wanted.saturating_add(OTHER_FILES);
         bail!(
             "{wanted} requests in flight need {needed} open files, the limit is {files}: raise it in this shell, \
              as root, with prlimit --pid $$ --nofile={needed}"
         );
     }
-    let connections = if args.max_connections == 0 { room } else { room.min(args.max_connections as u64) };
-    let most = usize::try_from(wanted.min(connections))?;
+    let connections = room.min((travel.connections as u64).saturating_mul(hosts));
+    let most = usize::try_from(wanted.min(connections.saturating_mul(streams)).min(MOST_IN_FLIGHT))?;
     let when_busy = match args.when_busy {
         WhenBusy::Queue => shard::WhenBusy::Queue,
         WhenBusy::Drop => shard::WhenBusy::Drop,
     };
     Ok(InFlight { most, when_busy })
+}
+
+/// How many hosts there are, as far as one knows, and how many requests one connection may carry at once.
+fn spread(source: &Source, travel: &Travel) -> (u64, u64) {
+    let streams = travel.http2.streams as u64;
+    let Source::List(list) = source else { return (u64::MAX, streams) };
+    let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
+    let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
+    let several = origins.iter().any(|origin| multiplexed(origin.tls));
+    (origins.len() as u64, if several { streams } else { 1 })
 }
 
 /// Raises the soft limit to the hard one, as Go does at start; returns what we have then.
@@ -126,24 +144,6 @@ fn raise_open_files() -> anyhow::Result<u64> {
     Ok(maximum.unwrap_or(u64::from(u32::MAX)))
 }
 
-fn travel(args: &Args) -> Travel {
-    let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
-    Travel {
-        timeout: (!args.timeout.is_zero()).then_some(args.timeout),
-        deadline: args.deadline,
-        redirects: u32::try_from(args.redirects).ok(),
-        keep_alive: args.keepalive,
-        connections: unlimited(args.max_connections),
-        idle: args.connections,
-        sources: args.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
-        dial: Dial {
-            unix_socket: (!args.unix_socket.is_empty()).then(|| args.unix_socket.clone().into()),
-            ..Dial::default()
-        },
-        ..Travel::default()
-    }
-}
-
 /// Threads beyond what the work needs only take cores from the target and add wake-ups.
 fn threads(args: &Args, arrivals: &Arrivals) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -153,7 +153,7 @@ fn threads(args: &Args, arrivals: &Arrivals) -> usize {
     })
 }
 
-fn source(args: &Args, style: Style) -> anyhow::Result<Source> {
+fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
     let mut reader = Reader::new(&args.targets, open(&args.targets)?, args.format, defaults(args)?);
     if args.lazy {
         return Ok(Source::Lazy(reader));

@@ -119,7 +119,7 @@ mod tests {
     fn source(urls: impl Iterator<Item = String>) -> Source {
         let request = |url| {
             let target = Target { method: "GET".to_owned(), url, ..Target::default() };
-            (Request::new(&target, Style::default()).unwrap(), Weight::default())
+            (Request::new(&target, &Style::default()).unwrap(), Weight::default())
         };
         Source::List(List::new(urls.map(request).collect()).unwrap())
     }

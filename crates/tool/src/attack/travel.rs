@@ -1,0 +1,289 @@
+//! How requests travel: the flags about connections, names, TLS and HTTP/2, and what the engine makes of them.
+
+use std::io::{Write as _, stderr};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
+use seawall_load::dns::Servers;
+use seawall_load::engine::{Http2, Travel};
+use seawall_load::proxy::Proxies;
+use seawall_load::rate;
+use seawall_load::request::Style;
+use seawall_load::resolve::{Dial, HostPort, Lifetime};
+use seawall_load::target::header;
+use seawall_load::tls::Tls;
+
+use super::args::Args;
+
+/// vegeta's flags with vegeta's defaults, then ours.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Connections")]
+pub(crate) struct TravelArgs {
+    /// Keep connections open
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    keepalive: bool,
+    /// Most idle connections per host
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: usize,
+    /// Most connections per host; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_connections: usize,
+    /// Requests after which a connection is closed
+    #[arg(long, value_name = "N")]
+    requests_per_connection: Option<u64>,
+    /// Age after which a connection is closed
+    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    connection_age: Option<Duration>,
+    /// Source address; may repeat, or be a comma list, to use several in turn
+    #[arg(long, value_name = "IP", value_delimiter = ',')]
+    laddr: Vec<IpAddr>,
+    /// Connect to this Unix socket instead of the target's address
+    #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
+    unix_socket: String,
+    /// Connect elsewhere, host:port:host:port; may repeat, destinations of the same source take turns
+    #[arg(long, value_name = "FROM:TO")]
+    connect_to: Vec<ConnectTo>,
+    /// DNS servers, ip[:port], instead of the system's resolver; a comma list
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    resolvers: Vec<Resolver>,
+    /// How long addresses are used: 0 for ever, -1 for one connection
+    #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
+    dns_ttl: DnsTtl,
+    /// HTTP proxy: a URL, env for HTTP_PROXY, HTTPS_PROXY and NO_PROXY, or none
+    #[arg(long, value_name = "PROXY", default_value = "env")]
+    proxy: String,
+    /// Header of CONNECT requests to a proxy; may repeat
+    #[arg(long, value_name = "HEADER")]
+    proxy_header: Vec<String>,
+    /// Client certificate, PEM
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    cert: String,
+    /// Its key, PEM, if it is in another file
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    key: String,
+    /// Certificates to trust instead of the system's, PEM; a comma list
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    root_certs: Vec<PathBuf>,
+    /// Accept any server certificate
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    insecure: bool,
+    /// Resume TLS sessions
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    session_tickets: bool,
+    /// Speak HTTP/2 where the TLS handshake allows it
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    http2: bool,
+    /// Speak HTTP/2 without TLS
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    h2c: bool,
+    /// Most streams at once on one HTTP/2 connection
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    streams: usize,
+    /// HTTP/2 connections per host and thread; more are opened when their streams do not suffice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    http2_connections: usize,
+}
+
+/// `-connect-to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ConnectTo {
+    from: HostPort,
+    to: HostPort,
+}
+
+impl FromStr for ConnectTo {
+    type Err = String;
+
+    /// Four fields with colons between them; IPv6 addresses in brackets, which vegeta has no place for.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (from, rest) = host_port(text)?;
+            let (to, rest) = host_port(rest.strip_prefix(':')?)?;
+            rest.is_empty().then_some(Self { from, to })
+        };
+        parse().ok_or_else(|| format!("{text:?} is not host:port:host:port (IPv6 addresses in brackets)"))
+    }
+}
+
+/// The first `host:port` of a text, and what follows.
+fn host_port(text: &str) -> Option<(HostPort, &str)> {
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(text) => text.split_once("]:")?,
+        None => text.split_once(':')?,
+    };
+    let (port, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    (!host.is_empty()).then_some(((host.to_owned(), port.parse().ok()?), rest))
+}
+
+/// One of `-resolvers`.
+#[derive(Debug, Clone, Copy)]
+struct Resolver(SocketAddr);
+
+impl FromStr for Resolver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let alone = || Some(SocketAddr::new(text.trim_matches(['[', ']']).parse().ok()?, 53));
+        let address = text.parse().ok().or_else(alone);
+        address
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not an address of a DNS server: expected ip or ip:port"))
+    }
+}
+
+/// `-dns-ttl`.
+#[derive(Debug, Clone, Copy)]
+struct DnsTtl(Lifetime);
+
+impl FromStr for DnsTtl {
+    type Err = rate::Malformed;
+
+    fn from_str(text: &str) -> Result<Self, rate::Malformed> {
+        if matches!(text, "-1" | "-1s" | "-1ns") {
+            return Ok(Self(Lifetime::Connection));
+        }
+        let time = rate::duration(text)?;
+        Ok(Self(if time.is_zero() { Lifetime::Run } else { Lifetime::For(time) }))
+    }
+}
+
+impl TravelArgs {
+    /// What no single flag can know.
+    pub(crate) fn mistakes(&self) -> Vec<String> {
+        let mut mistakes: Vec<String> =
+            self.proxy_header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+        let mut refuse = |wrong: bool, text: &str| {
+            if wrong {
+                mistakes.push(text.to_owned());
+            }
+        };
+        refuse(self.requests_per_connection == Some(0), "--requests-per-connection must be above 0");
+        refuse(self.streams == 0, "--streams must be above 0");
+        refuse(self.http2_connections == 0, "--http2-connections must be above 0");
+        refuse(!self.key.is_empty() && self.cert.is_empty(), "-key needs -cert");
+        mistakes
+    }
+
+    /// How requests are framed on the way.
+    pub(crate) fn style(&self, chunked: bool) -> anyhow::Result<Style> {
+        Ok(Style {
+            chunked,
+            close: !self.keepalive,
+            http2: self.http2 || self.h2c,
+            proxies: Arc::new(self.proxies()?),
+        })
+    }
+
+    /// Says so when requests will go through a proxy that only the environment names: nobody typed it.
+    fn proxies(&self) -> anyhow::Result<Proxies> {
+        let mut proxies = match self.proxy.as_str() {
+            "none" => Proxies::default(),
+            "env" => Proxies::from_environment(|name| std::env::var(name).ok())?,
+            url => Proxies::one(url)?,
+        };
+        if self.proxy == "env" && !proxies.is_empty() {
+            // Nothing is lost if nobody can read it.
+            let _ = writeln!(
+                stderr(),
+                "seawall: requests go through the proxies of the environment (--proxy=none: not)"
+            );
+        }
+        for line in &self.proxy_header {
+            let (name, value) = header(line)?;
+            proxies.add_header(&name, &value);
+        }
+        Ok(proxies)
+    }
+
+    fn tls(&self) -> Tls {
+        let key = if self.key.is_empty() { &self.cert } else { &self.key };
+        Tls {
+            insecure: self.insecure,
+            roots: self.root_certs.clone(),
+            identity: (!self.cert.is_empty()).then(|| (self.cert.clone().into(), key.into())),
+            resume: self.session_tickets,
+            http2: self.http2,
+        }
+    }
+
+    fn dial(&self, style: &Style) -> Dial {
+        let mut dial = Dial {
+            unix_socket: (!self.unix_socket.is_empty()).then(|| self.unix_socket.clone().into()),
+            proxies: Arc::clone(&style.proxies),
+            servers: Arc::new(self.servers()),
+            lifetime: self.dns_ttl.0,
+            ..Dial::default()
+        };
+        for ConnectTo { from, to } in &self.connect_to {
+            dial.connect_to.entry(from.clone()).or_default().push(to.clone());
+        }
+        dial
+    }
+
+    fn servers(&self) -> Servers {
+        let addresses = self.resolvers.iter().map(|resolver| resolver.0).collect();
+        // A system without the file has no search domains.
+        Servers::new(addresses, &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+    }
+}
+
+/// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.
+pub(crate) fn travel(args: &Args, style: &Style) -> anyhow::Result<Travel> {
+    let flags = &args.travel;
+    let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
+    Ok(Travel {
+        timeout: (!args.timeout.is_zero()).then_some(args.timeout),
+        deadline: args.deadline,
+        redirects: u32::try_from(args.redirects).ok(),
+        keep_alive: flags.keepalive,
+        connections: unlimited(flags.max_connections),
+        idle: flags.connections,
+        requests_per_connection: flags.requests_per_connection.unwrap_or(u64::MAX),
+        connection_age: flags.connection_age,
+        sources: flags.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
+        dial: flags.dial(style),
+        tls: Some(flags.tls().config()?),
+        http2: Http2 {
+            over_tls: flags.http2,
+            clear: flags.h2c,
+            streams: flags.streams,
+            connections: flags.http2_connections,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connect_to_takes_names_and_addresses_of_both_kinds() {
+        let places = |text: &str| {
+            let ConnectTo { from, to } = text.parse().ok()?;
+            Some((from, to))
+        };
+        let place = |host: &str, port| (host.to_owned(), port);
+        assert_eq!(places("a:80:b:8080"), Some((place("a", 80), place("b", 8080))));
+        assert_eq!(places("[::1]:80:[fe80::1]:81"), Some((place("::1", 80), place("fe80::1", 81))));
+        for text in ["a:80", "a:80:b", "a:80:b:c", ":80:b:81", "a:80:b:81:c", "a:99999:b:1", "::1:80:b:81"] {
+            assert_eq!(places(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn dns_servers_have_a_port_of_their_own_or_53() {
+        let port = |text: &str| text.parse::<Resolver>().ok().map(|resolver| resolver.0.port());
+        assert_eq!((port("10.0.0.1"), port("10.0.0.1:5353")), (Some(53), Some(5353)));
+        assert_eq!((port("::1"), port("[::1]:5353"), port("dns.example")), (Some(53), Some(5353), None));
+    }
+}
