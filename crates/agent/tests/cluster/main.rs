@@ -11,6 +11,7 @@
 mod support;
 
 mod bad_input;
+mod churn;
 mod crowd;
 mod everyday;
 mod libraries;
