@@ -17,7 +17,7 @@
 
 #define ANSWER                                                                                                       \
     "HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nServer: bare\r\nContent-Type: application/json\r\n"                 \
-    "Content-Length: 57\r\n\r\n{\"access_token\":\"bare\",\"expires_in\":3599,\"type\":\"Bearer\"}\n"
+    "Content-Length: 58\r\n\r\n{\"access_token\":\"bare\",\"expires_in\":3599,\"type\":\"Bearer\"}\n"
 
 static volatile sig_atomic_t stall;
 static void on_usr1(int signal) { (void)signal; stall = 1; }
