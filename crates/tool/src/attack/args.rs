@@ -103,19 +103,13 @@ pub(crate) struct Args {
     /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path. Whoever reaches the port reads
-    /// the targets' URLs: prefer loopback, such as 127.0.0.1:8880
-    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true, verbatim_doc_comment)]
+    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
+    /// targets' URLs, so prefer loopback, such as 127.0.0.1:8880
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub(crate) prometheus_addr: String,
-    /// Show the run while it goes on: view, lines (one per second on standard error), none or auto
-    /// (the view on a terminal, lines in a pipe)
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "auto",
-        hide_possible_values = true,
-        verbatim_doc_comment
-    )]
+    /// Show the run while it goes on: view (fills the terminal, keys change the rate), lines (one per second on standard
+    /// error), none, or auto (the view on a terminal, lines in a pipe)
+    #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
@@ -263,6 +257,8 @@ Where this differs from vegeta, on purpose:
   * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
   * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several addresses
   * proxies of the environment are used, as vegeta does, and named on standard error (--proxy=none: not)
+  * -prometheus-addr: request_seconds counts from the instant a request was due, request_fail_count counts, labels are
+    bounded (URLs beyond the first 63 and of lazy targets are \"other\"), and an address in use is an error
   * a request that a server lost by closing an idle connection is sent again once, as Go does, and counted
 
 In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no room waits and its

@@ -1,5 +1,7 @@
 //! A row as one line of plain text: for logs, pipes and terminals that are shared.
 
+use seawall_load::clock::SECOND;
+
 use super::rows::{Facts, Row, brief, clock, rate};
 
 /// Kinds of failure that a line names.
@@ -15,7 +17,8 @@ pub(super) fn line(facts: &Facts, row: &Row) -> String {
     let response = row.second.response;
     format!(
         "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}",
-        clock(now.elapsed),
+        // The senders hand over a moment before the full second.
+        clock(now.elapsed + SECOND / 2),
         rate(row.achieved),
         rate(row.good),
         brief(response.p50),

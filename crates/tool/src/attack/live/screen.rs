@@ -11,6 +11,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::Context as _;
 use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
@@ -37,9 +38,13 @@ pub(super) struct Screen {
 impl Screen {
     /// Opens the controlling terminal, if there is one and it is ours to draw on.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let tty = File::options().read(true).write(true).open("/dev/tty")?;
+        let tty = File::options().read(true).write(true).open("/dev/tty").context("there is no terminal")?;
         // A background job would be stopped by the first change of the terminal's modes.
         anyhow::ensure!(tcgetpgrp(&tty)? == getpgrp(), "the terminal belongs to another job");
+        Ok(Self::on(tty)?)
+    }
+
+    fn on(tty: File) -> io::Result<Self> {
         let modes = tcgetattr(&tty)?;
         let loan = Arc::new(Loan { tty, modes, taken: AtomicBool::new(false) });
         let tty =
@@ -237,5 +242,88 @@ impl Backend for Tty {
     fn flush(&mut self) -> io::Result<()> {
         let picture = std::mem::take(&mut self.out);
         if self.loan.taken.load(Ordering::SeqCst) { (&self.loan.tty).write_all(&picture) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::text::Line;
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
+    use super::*;
+
+    /// A terminal of 20 by 5: the end of the person at it, and ours.
+    fn terminal() -> (File, File) {
+        let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&person).unwrap();
+        unlockpt(&person).unwrap();
+        let name = ptsname(&person, Vec::new()).unwrap();
+        let tty = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        tcsetwinsize(&tty, Winsize { ws_row: 5, ws_col: 20, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        (File::from(person), File::from(tty))
+    }
+
+    /// All that was written before this mark.
+    fn seen(mut person: &File, mut tty: &File) -> String {
+        tty.write_all(b"MARK").unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"MARK") {
+            let mut bytes = [0; 4096];
+            let length = person.read(&mut bytes).unwrap();
+            seen.extend_from_slice(&bytes[..length]);
+        }
+        String::from_utf8(seen).unwrap()
+    }
+
+    fn modes(tty: &File) -> (LocalModes, InputModes) {
+        let modes = tcgetattr(tty).unwrap();
+        (modes.local_modes, modes.input_modes)
+    }
+
+    fn hello(screen: &mut Screen) {
+        screen.draw(|frame| frame.render_widget(Line::from("hello"), frame.area())).unwrap();
+    }
+
+    #[test]
+    fn the_terminal_is_given_back_as_it_was() {
+        let (person, tty) = terminal();
+        let before = modes(&tty);
+        let mut screen = Screen::on(tty.try_clone().unwrap()).unwrap();
+        screen.enter().unwrap();
+        hello(&mut screen);
+        assert!(!modes(&tty).0.intersects(LocalModes::ICANON | LocalModes::ECHO));
+        assert!(modes(&tty).0.contains(LocalModes::ISIG), "Ctrl-C must stay a signal");
+        drop(screen);
+        assert_eq!(modes(&tty), before);
+        let seen = seen(&person, &tty);
+        assert!(seen.starts_with("\x1b[?1049h") && seen.contains("hello"), "{seen:?}");
+        assert!(seen.ends_with("\x1b[?25h\x1b[?1049lMARK"), "{seen:?}");
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_is_reported_on_a_terminal_that_was_given_back() {
+        let (person, tty) = terminal();
+        let before = modes(&tty);
+        let mut screen = Screen::on(tty.try_clone().unwrap()).unwrap();
+        screen.enter().unwrap();
+        let panicked = std::thread::spawn(|| panic!("a sender that panics, for the test")).join();
+        assert!(panicked.is_err());
+        assert_eq!(modes(&tty), before);
+        hello(&mut screen);
+        drop(screen);
+        let seen = seen(&person, &tty);
+        assert!(seen.ends_with("\x1b[?1049lMARK"), "nothing is drawn after it: {seen:?}");
+    }
+
+    #[test]
+    fn keys_come_one_by_one_without_an_end_of_line() {
+        let (person, tty) = terminal();
+        let mut screen = Screen::on(tty).unwrap();
+        screen.enter().unwrap();
+        (&person).write_all(b"q").unwrap();
+        let keys = std::iter::repeat_with(|| screen.keys().unwrap()).find(|keys| !keys.is_empty());
+        assert_eq!(keys.unwrap(), [Key::Quit]);
     }
 }

@@ -173,10 +173,8 @@ fn chart(
         Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(area);
     let values = history.series(usize::from(columns.width), figure);
     let highest = values.iter().copied().max().unwrap_or(0);
-    let head = Line::from(vec![
-        Span::raw(format!("{name}  ")).bold(),
-        Span::raw(format!("up to {}", unit(highest))).dim(),
-    ]);
+    let scale = if highest == 0 { "nothing yet".to_owned() } else { format!("up to {}", unit(highest)) };
+    let head = Line::from(vec![Span::raw(format!("{name}  ")).bold(), Span::raw(scale).dim()]);
     frame.render_widget(Paragraph::new(head), title);
     let sparkline = Sparkline::default().data(values).max(highest.max(1)).style(Style::new().fg(Color::Cyan));
     frame.render_widget(sparkline, columns);
