@@ -99,7 +99,7 @@ impl Request {
     pub fn new(target: &Target, style: &Style) -> Result<Self, Unsendable> {
         let place = Place::of(&target.url)?;
         let mut headers = Headers::read(target)?;
-        headers.close |= style.close;
+        headers.close = style.close || headers.says_close;
         let mut bytes = Vec::with_capacity(256 + target.body.len());
         let proxy = style.proxies.of(&place.origin).filter(|_| !place.origin.tls);
         head(&mut bytes, target, &place, &headers, proxy);
@@ -270,13 +270,21 @@ struct Headers<'t> {
     user_agent: bool,
     authorization: bool,
     close: bool,
+    /// One of those that go out as given says so.
+    says_close: bool,
     verbatim: Vec<(&'t str, &'t str)>,
 }
 
 impl<'t> Headers<'t> {
     fn read(target: &'t Target) -> Result<Self, Unsendable> {
-        let mut headers =
-            Self { host: None, user_agent: false, authorization: false, close: false, verbatim: Vec::new() };
+        let mut headers = Self {
+            host: None,
+            user_agent: false,
+            authorization: false,
+            close: false,
+            says_close: false,
+            verbatim: Vec::new(),
+        };
         for (name, value) in &target.headers {
             if !is_header(name, value) {
                 return Err(Unsendable::Header(format!("{name}: {value}")));
@@ -294,7 +302,7 @@ impl<'t> Headers<'t> {
             "user-agent" => self.user_agent = true,
             "authorization" => self.authorization = true,
             "connection" => {
-                self.close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
+                self.says_close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
             }
             _ => {}
         }
@@ -322,8 +330,7 @@ fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>
     for (name, value) in &headers.verbatim {
         write::header(out, name, value.as_bytes());
     }
-    let said = headers.verbatim.iter().any(|(name, _)| name.eq_ignore_ascii_case("connection"));
-    if headers.close && !said {
+    if headers.close && !headers.says_close {
         write::header(out, "Connection", b"close");
     }
 }

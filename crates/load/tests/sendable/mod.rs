@@ -1,0 +1,49 @@
+//! What must hold for any target file: reading it never panics, and a target that passed every check makes a request
+//! that a strict reader reads as exactly that target. Called by `targets.rs` and by the fuzz target `target`.
+
+use std::io::Cursor;
+
+use seawall_load::request::{Request, Style};
+use seawall_load::target::{Defaults, Format, Reader, Target};
+use seawall_wire::request::slots;
+use seawall_wire::{Framing, Limits, Parsed, parse_request};
+
+/// Heads of any size: what a server would accept is not the question.
+const LIMITS: Limits = Limits { head: 1 << 20, target: 1 << 20 };
+
+/// The first byte chooses the format, the rest is the file.
+pub(crate) fn check(input: &[u8]) {
+    let Some((&choice, file)) = input.split_first() else { return };
+    let format = if choice & 1 == 0 { Format::Http } else { Format::Json };
+    // A body file may be a device without an end, or a pipe without a writer.
+    if format == Format::Http && file.contains(&b'@') {
+        return;
+    }
+    let style = Style { chunked: choice & 2 != 0, close: choice & 4 != 0, http2: true, ..Style::default() };
+    let mut reader = Reader::new("input", Box::new(Cursor::new(file.to_vec())), format, Defaults::default());
+    while let Ok(Some((target, line))) = reader.next_target() {
+        assert!(line >= 1 && line <= reader.line());
+        if let Ok(request) = Request::new(&target, &style) {
+            reads_back(&request, &target, &style);
+        }
+    }
+}
+
+fn reads_back(request: &Request, target: &Target, style: &Style) {
+    let mut slots = slots();
+    // More headers than a reader has room for, or a Host that the user made up, are the user's to answer for.
+    let Ok(parsed) = parse_request(request.bytes(), &mut slots, &LIMITS) else { return };
+    let Parsed::Complete(head, taken) = parsed else { panic!("half a head: {:?}", request.bytes()) };
+    assert_eq!(head.method, target.method);
+    assert!(head.target.starts_with('/'), "{:?}", head.target);
+    assert_eq!(head.keep_alive, !request.close);
+    let rest = &request.bytes()[taken..];
+    match head.framing {
+        Framing::Chunked => {
+            assert!(style.chunked && !target.body.is_empty() && rest.ends_with(b"\r\n0\r\n\r\n"));
+        }
+        Framing::Length(length) => assert_eq!((rest, length), (&*target.body, target.body.len() as u64)),
+        Framing::None => assert!(rest.is_empty() && target.body.is_empty()),
+        Framing::UntilClose => panic!("no request lasts until close"),
+    }
+}
