@@ -1,5 +1,4 @@
 //! Any target file is read or refused, and what is read is sent as it was written.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod sendable;
 

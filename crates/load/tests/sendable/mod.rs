@@ -33,7 +33,7 @@ fn reads_back(request: &Request, target: &Target, style: &Style) {
     let mut slots = slots();
     // More headers than a reader has room for, or a Host that the user made up, are the user's to answer for.
     let Ok(parsed) = parse_request(request.bytes(), &mut slots, &LIMITS) else { return };
-    let Parsed::Complete(head, taken) = parsed else { panic!("half a head: {:?}", request.bytes()) };
+    let Parsed::Complete(head, taken) = parsed else { unreachable!("half a head: {:?}", request.bytes()) };
     assert_eq!(head.method, target.method);
     assert!(head.target.starts_with('/'), "{:?}", head.target);
     assert_eq!(head.keep_alive, !request.close);
@@ -44,6 +44,6 @@ fn reads_back(request: &Request, target: &Target, style: &Style) {
         }
         Framing::Length(length) => assert_eq!((rest, length), (&*target.body, target.body.len() as u64)),
         Framing::None => assert!(rest.is_empty() && target.body.is_empty()),
-        Framing::UntilClose => panic!("no request lasts until close"),
+        Framing::UntilClose => unreachable!("no request lasts until close"),
     }
 }
