@@ -246,7 +246,10 @@ impl Outcome {
     /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
     #[must_use]
     pub fn unsent(&self) -> u64 {
-        let never_sent = self.total.fault(Fault::Dropped) + self.total.fault(Fault::Shed);
+        let never_sent = [Fault::Dropped, Fault::Shed, Fault::Template]
+            .iter()
+            .map(|&fault| self.total.fault(fault))
+            .sum::<u64>();
         self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(self.total.sent + never_sent))
     }
 }
@@ -418,18 +421,17 @@ fn supplies(
     style: &Style,
     pollers: &[Poller],
 ) -> io::Result<(Vec<Supply>, Option<Receiver<Mistake>>)> {
-    let reader = match source {
+    let intake = match source {
         Source::List(list) => {
             return Ok((pollers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None));
         }
-        Source::Lazy(reader) => reader,
+        Source::Lazy(intake) => intake,
     };
     let (feeds, supplies): (Vec<_>, Vec<_>) =
         pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
     let (sender, mistake) = channel();
-    let style = style.clone();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Err(mistake) = feed_all(reader, &feeds, &style) {
+        if let Err(mistake) = feed_all(intake, &feeds) {
             // A run that has ended does not ask.
             let _ = sender.send(mistake);
         }

@@ -34,6 +34,8 @@ pub enum Fault {
     Redirects,
     /// A redirect to what is no URL of ours.
     Location,
+    /// A template that, filled for this hit, is no request.
+    Template,
     /// No complete answer within `-timeout` of the send.
     Timeout,
     /// No complete answer within `--deadline` of the intended instant.
@@ -122,7 +124,7 @@ impl Fault {
     /// False when the request was never handed to a connection, so that it has no service time.
     #[must_use]
     pub fn was_sent(self) -> bool {
-        !matches!(self, Self::Shed | Self::Dropped)
+        !matches!(self, Self::Shed | Self::Dropped | Self::Template)
     }
 
     /// Its place in [`Fault::KINDS`].
@@ -147,6 +149,7 @@ impl Fault {
             Self::Shed => 15,
             Self::Dropped => 16,
             Self::Aborted => 17,
+            Self::Template => 18,
         }
     }
 
@@ -157,7 +160,7 @@ impl Fault {
     }
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "resolve",
     "connect",
     "local",
@@ -176,6 +179,7 @@ const NAMES: [&str; 18] = [
     "shed",
     "dropped",
     "aborted",
+    "template",
 ];
 
 impl From<ResponseError> for Fault {
@@ -209,6 +213,7 @@ impl fmt::Display for Fault {
             Self::Http2 => f.write_str("http2: stream or connection error"),
             Self::Redirects => f.write_str("stopped after too many redirects"),
             Self::Location => f.write_str("redirect to an unusable location"),
+            Self::Template => f.write_str("the filled template is no request"),
             Self::Timeout => f.write_str("timeout: no complete answer in time (counted from the send)"),
             Self::Deadline => f.write_str("deadline: no complete answer in time (counted from the schedule)"),
             Self::Shed => f.write_str("shed: its deadline passed before it could be sent"),
@@ -243,6 +248,7 @@ mod tests {
             Fault::Shed,
             Fault::Dropped,
             Fault::Aborted,
+            Fault::Template,
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
         assert_eq!(kinds, (0..Fault::KINDS).collect::<Vec<_>>());

@@ -32,6 +32,7 @@ pub mod stats;
 pub mod summary;
 pub mod supply;
 pub mod target;
+pub mod template;
 pub mod tls;
 
 pub mod record;

@@ -8,6 +8,7 @@ use crate::flights::Which;
 use crate::poller::Waker;
 use crate::request::{Request, Style, Unsendable};
 use crate::target::{Mistake, Reader, Weight};
+use crate::template::{Template, Templates};
 
 /// Requests read ahead per thread.
 const AHEAD: usize = 1024;
@@ -19,6 +20,8 @@ const MOST_PLACES: u64 = 1 << 24;
 #[derive(Debug, Clone)]
 pub struct List {
     requests: Arc<[Request]>,
+    /// For each request the template it is a sample of, if it is one; empty when none is.
+    templates: Arc<[Option<Template>]>,
     /// Indexes in the order of one round; empty when everything weighs the same.
     order: Arc<[u32]>,
 }
@@ -40,6 +43,17 @@ impl List {
     /// # Errors
     /// [`BadList`].
     pub fn new(weighted: Vec<(Request, Weight)>) -> Result<Self, BadList> {
+        Self::with_templates(weighted, Vec::new())
+    }
+
+    /// The same, where some are samples of a template in the same place of the second list.
+    ///
+    /// # Errors
+    /// [`BadList`].
+    pub fn with_templates(
+        weighted: Vec<(Request, Weight)>,
+        templates: Vec<Option<Template>>,
+    ) -> Result<Self, BadList> {
         let weights: Vec<u32> = weighted.iter().map(|(_, weight)| weight.0).collect();
         let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         if total == 0 {
@@ -50,7 +64,12 @@ impl List {
         }
         let equal = weights.iter().all(|&weight| weight == weights[0]);
         let order = if equal { Vec::new() } else { interleave(&weights, total) };
-        Ok(Self { requests: weighted.into_iter().map(|(request, _)| request).collect(), order: order.into() })
+        let templates = if templates.iter().any(Option::is_some) { templates } else { Vec::new() };
+        Ok(Self {
+            requests: weighted.into_iter().map(|(request, _)| request).collect(),
+            templates: templates.into(),
+            order: order.into(),
+        })
     }
 
     /// The requests in the order they were given.
@@ -89,7 +108,66 @@ pub enum Source {
     /// Read before the run, used in turn.
     List(List),
     /// Read during the run, each used once; the run ends with the input.
-    Lazy(Reader),
+    Lazy(Intake),
+}
+
+/// Targets on their way from an input to requests.
+#[derive(Debug)]
+pub struct Intake {
+    reader: Reader,
+    style: Style,
+    /// Placeholders mean something.
+    templates: Option<Templates>,
+    /// Targets so far.
+    read: u64,
+}
+
+impl Intake {
+    /// Requests of this style from the targets of this input.
+    #[must_use]
+    pub fn new(reader: Reader, style: Style, templates: Option<Templates>) -> Self {
+        Self { reader, style, templates, read: 0 }
+    }
+
+    /// The whole input as a list.
+    ///
+    /// # Errors
+    /// The first mistake, or an input that makes no list.
+    pub fn list(mut self) -> Result<List, BadInput> {
+        let (mut requests, mut templates) = (Vec::new(), Vec::new());
+        while let Some((request, weight, template)) = self.next_request()? {
+            requests.push((request, weight));
+            templates.push(template);
+        }
+        Ok(List::with_templates(requests, templates)?)
+    }
+
+    /// The next request; of a template, the one that its place in the input fills.
+    fn next_request(&mut self) -> Result<Option<(Request, Weight, Option<Template>)>, Mistake> {
+        let Some((target, line)) = self.reader.next_target()? else { return Ok(None) };
+        let template = match &mut self.templates {
+            Some(templates) => {
+                templates.read(&target).map_err(|bad| self.reader.mistake(line, bad.into()))?
+            }
+            None => None,
+        };
+        let filled = template.as_ref().map(|template| template.fill(self.read));
+        let request = Request::new(filled.as_ref().unwrap_or(&target), &self.style);
+        self.read += 1;
+        let request = request.map_err(|bad| self.reader.mistake(line, bad.into()))?;
+        Ok(Some((request, target.weight, template)))
+    }
+}
+
+/// Why an input makes no list.
+#[derive(Debug, thiserror::Error)]
+pub enum BadInput {
+    /// A bad line.
+    #[error(transparent)]
+    Mistake(#[from] Mistake),
+    /// Lines that make no list.
+    #[error(transparent)]
+    List(#[from] BadList),
 }
 
 /// One thread's view of the source.
@@ -116,6 +194,8 @@ pub(crate) enum Pick {
     NotYet,
     /// The input has ended.
     Over,
+    /// The filled template is no request.
+    Unsendable,
 }
 
 impl Supply {
@@ -127,12 +207,22 @@ impl Supply {
     pub(crate) fn pick(&self, seq: u64) -> Pick {
         let Some(queue) = &self.queue else {
             let index = self.list.index(seq);
-            return Pick::Ready(Which::Listed(index), index);
+            return match self.list.templates.get(index) {
+                Some(Some(template)) => self.filled(template, seq, index),
+                _ => Pick::Ready(Which::Listed(index), index),
+            };
         };
         match queue.requests.try_recv() {
             Ok(request) => Pick::Ready(Which::Own(request), 0),
             Err(TryRecvError::Disconnected) => Pick::Over,
             Err(TryRecvError::Empty) => queue.ask(),
+        }
+    }
+
+    fn filled(&self, template: &Template, seq: u64, index: usize) -> Pick {
+        match Request::new(&template.fill(seq), &self.style) {
+            Ok(request) => Pick::Ready(Which::Own(Arc::new(request)), index),
+            Err(_) => Pick::Unsendable,
         }
     }
 
@@ -183,7 +273,7 @@ impl Feed {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
         let queue = Queue { requests, hungry: Arc::clone(&hungry) };
-        let list = List { requests: Arc::default(), order: Arc::default() };
+        let list = List { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
         (Self { requests: sender, hungry, waker }, Supply { style: style.clone(), list, queue: Some(queue) })
     }
 
@@ -208,10 +298,9 @@ impl Drop for Feed {
 ///
 /// # Errors
 /// The first mistake; the threads then have what stood before it.
-pub(crate) fn feed_all(mut reader: Reader, feeds: &[Feed], style: &Style) -> Result<(), Mistake> {
+pub(crate) fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Result<(), Mistake> {
     for feed in feeds.iter().cycle() {
-        let Some((target, line)) = reader.next_target()? else { return Ok(()) };
-        let request = Request::new(&target, style).map_err(|bad| reader.mistake(line, bad.into()))?;
+        let Some((request, ..)) = intake.next_request()? else { return Ok(()) };
         if !feed.give(Arc::new(request)) {
             return Ok(());
         }

@@ -17,8 +17,9 @@ use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, Format};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard::WhenBusy;
-use seawall_load::supply::{List, Source};
-use seawall_load::target::{Target, Weight};
+use seawall_load::supply::{Intake, List, Source};
+use seawall_load::target::{self, Defaults, Reader, Target, Weight};
+use seawall_load::template::Templates;
 use seawall_load::tls::Tls;
 use seawall_testkit::server::{Peer, Server};
 
@@ -479,4 +480,20 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy)), (good, refused), "{url}");
     }
+}
+
+#[test]
+fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
+    let server = Server::answering(OK).unwrap();
+    let mut rows = tempfile::NamedTempFile::new().unwrap();
+    rows.write_all(b"fine\nnot fine\n").unwrap();
+    let file = format!("GET {}/{{{{row {}}}}}\n", server.url(""), rows.path().display());
+    let reader =
+        Reader::new("t", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
+    let intake = Intake::new(reader, Style::default(), Some(Templates::new(1)));
+    let mut plan = some(&server, 10);
+    plan.source = Source::List(intake.list().unwrap());
+    let (outcome, records) = recorded(plan);
+    assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
+    assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
 }

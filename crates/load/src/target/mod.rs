@@ -120,6 +120,9 @@ pub enum Reason {
     /// A weight that is no positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
     Weight(String),
+    /// A placeholder that is none.
+    #[error(transparent)]
+    Template(#[from] crate::template::BadTemplate),
     /// No request can be made of it.
     #[error(transparent)]
     Request(#[from] crate::request::Unsendable),

@@ -8,7 +8,6 @@ use clap::{ArgAction, ValueEnum};
 use seawall_load::control::ErrorBudget;
 use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
-use seawall_load::schedule::Spacing;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
@@ -43,6 +42,13 @@ pub(crate) struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) lazy: bool,
+    /// Fill {{placeholders}} in paths, header values and bodies, hit by hit; see below
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) template: bool,
+    /// Seed of everything random: the same seed makes the same arrivals and the same requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Time after which no more requests are sent [default: until stopped]
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) duration: Duration,
@@ -64,7 +70,7 @@ pub(crate) struct Args {
     /// Load over time, instead of -rate, such as "ramp 0 to 500/s for 1m, hold 500/s for 5m"
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) profile: Option<String>,
-    /// How hits are spread over the rate: even, poisson, poisson:SEED or burst:N
+    /// How hits are spread over the rate: even, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "even")]
     pub(crate) arrivals: Arrivals,
     /// Requests in all
@@ -172,22 +178,27 @@ pub(crate) enum LiveMode {
 
 /// `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Arrivals(pub(crate) Spacing);
+pub(crate) enum Arrivals {
+    /// Equally far apart.
+    Even,
+    /// As many independent users make them.
+    Poisson,
+    /// So many at once.
+    Burst(u64),
+}
 
 impl FromStr for Arrivals {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed =
-            || format!("{text:?} is not a spacing: expected even, poisson, poisson:SEED or burst:N");
-        let number = |digits: &str| digits.parse().map_err(|_| malformed());
-        Ok(Self(match text.split_once(':') {
-            None if text == "even" => Spacing::Even,
-            None if text == "poisson" => Spacing::Poisson(1),
-            Some(("poisson", seed)) => Spacing::Poisson(number(seed)?),
-            Some(("burst", size)) if number(size)? > 0 => Spacing::Burst(number(size)?),
-            _ => return Err(malformed()),
-        }))
+        let burst = || text.strip_prefix("burst:")?.parse().ok().filter(|&size| size > 0).map(Self::Burst);
+        match text {
+            "even" => Ok(Self::Even),
+            "poisson" => Ok(Self::Poisson),
+            _ => {
+                burst().ok_or_else(|| format!("{text:?} is not a spacing: expected even, poisson or burst:N"))
+            }
+        }
     }
 }
 
@@ -270,6 +281,12 @@ Load over time (--profile), stages separated by commas:
   hold RATE [for TIME]                         ramp RATE to RATE for TIME
   step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
   replay FILE                                  an offset per line: milliseconds, or a duration such as 1.5s
+
+Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target three shares.
+
+Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}}; {{row FILE [COLUMN]}} line
+after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in a request. A request is a function of the
+hit's number and the seed.
 
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results are kept either way.
 

@@ -14,13 +14,14 @@ use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
-use seawall_load::request::{Request, Style};
-use seawall_load::schedule::{Arrivals, Schedule, Until};
+use seawall_load::request::Style;
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard;
-use seawall_load::supply::{List, Source};
+use seawall_load::supply::{BadInput, Intake, Source};
 use seawall_load::target::{Defaults, Reader, header};
+use seawall_load::template::Templates;
 
-use super::args::{Args, WhenBusy};
+use super::args::{self, Args, WhenBusy};
 use super::travel::travel;
 
 /// Descriptors that are not connections: standard streams, pollers, files, lookups.
@@ -85,7 +86,11 @@ fn check(args: &Args) -> anyhow::Result<()> {
 }
 
 fn arrivals(args: &Args) -> anyhow::Result<Arrivals> {
-    let spacing = args.arrivals.0;
+    let spacing = match args.arrivals {
+        args::Arrivals::Even => Spacing::Even,
+        args::Arrivals::Poisson => Spacing::Poisson(args.seed),
+        args::Arrivals::Burst(size) => Spacing::Burst(size),
+    };
     if let Some(text) = &args.profile {
         let stages =
             profile::parse(text, |file| File::open(file).map(BufReader::new)).context("--profile")?;
@@ -154,17 +159,16 @@ fn threads(args: &Args, arrivals: &Arrivals) -> usize {
 }
 
 fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
-    let mut reader = Reader::new(&args.targets, open(&args.targets)?, args.format, defaults(args)?);
+    let reader = Reader::new(&args.targets, open(&args.targets)?, args.format, defaults(args)?);
+    let templates = args.template.then(|| Templates::new(args.seed));
+    let intake = Intake::new(reader, style.clone(), templates);
     if args.lazy {
-        return Ok(Source::Lazy(reader));
+        return Ok(Source::Lazy(intake));
     }
-    let mut requests = Vec::new();
-    while let Some((target, line)) = reader.next_target()? {
-        let request = Request::new(&target, style).map_err(|bad| reader.mistake(line, bad.into()))?;
-        requests.push((request, target.weight));
-    }
-    let list = List::new(requests).with_context(|| args.targets.clone())?;
-    Ok(Source::List(list))
+    intake.list().map(Source::List).map_err(|bad| match bad {
+        BadInput::Mistake(mistake) => mistake.into(),
+        BadInput::List(bad) => anyhow::Error::from(bad).context(args.targets.clone()),
+    })
 }
 
 fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {

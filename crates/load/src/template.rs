@@ -1,0 +1,303 @@
+//! Requests that differ from hit to hit: counters, random values and rows of files in a target's path, header values
+//! and body.
+//!
+//! `{{seq}}` is the number of the hit; `{{random 1 100}}` a number between the two, both included; `{{hex 16}}` so many
+//! random digits; `{{uuid}}` a random UUID (RFC 9562, version 4); `{{row users.txt}}` line after line of a file, hit
+//! after hit, and from the start again; `{{row users.csv 2}}` its second column; `{{pick users.txt}}` a random line, the
+//! same one everywhere in a request. What a hit gets depends on its number and on the seed alone, not on threads.
+//!
+//! A filled target goes through all the checks of any other (a row may break a URL), which costs some microseconds per
+//! request; targets without placeholders cost nothing more.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::target::Target;
+
+/// A target with holes.
+#[derive(Debug, Clone)]
+pub struct Template {
+    method: String,
+    url: Vec<Piece>,
+    headers: Vec<(String, Vec<Piece>)>,
+    body: Body,
+    target: Target,
+    seed: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    Fixed,
+    Filled(Vec<Piece>),
+}
+
+/// A part of a text.
+#[derive(Debug, Clone)]
+enum Piece {
+    Text(String),
+    Seq,
+    Random { from: u64, to: u64 },
+    Hex(usize),
+    Uuid,
+    Row { rows: Arc<[String]>, column: Option<usize> },
+    Pick { rows: Arc<[String]>, column: Option<usize> },
+}
+
+/// Why a placeholder is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadTemplate {
+    /// Not one that is known.
+    #[error(
+        "bad placeholder {0:?}: expected {{{{seq}}}}, {{{{random FROM TO}}}}, {{{{hex DIGITS}}}}, {{{{uuid}}}}, \
+         {{{{row FILE [COLUMN]}}}} or {{{{pick FILE [COLUMN]}}}}"
+    )]
+    Placeholder(String),
+    /// A row file that cannot be read, or has no rows.
+    #[error("bad placeholder: {file}: {reason}")]
+    File {
+        /// Its name.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The host decides about connections and may not change.
+    #[error("bad placeholder in {0:?}: the scheme and the host of a URL are fixed")]
+    Host(String),
+}
+
+/// Most digits of one `{{hex}}`.
+const MOST_DIGITS: usize = 4096;
+
+/// Reads templates; keeps the row files that they name.
+#[derive(Debug, Default)]
+pub struct Templates {
+    seed: u64,
+    files: HashMap<String, Arc<[String]>>,
+}
+
+impl Templates {
+    /// Random values repeat with the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, files: HashMap::new() }
+    }
+
+    /// The target's template; none if it has no placeholder.
+    ///
+    /// # Errors
+    /// [`BadTemplate`].
+    pub fn read(&mut self, target: &Target) -> Result<Option<Template>, BadTemplate> {
+        let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
+        let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
+        if target.url[..path].contains("{{") {
+            return Err(BadTemplate::Host(target.url.clone()));
+        }
+        let mut template = Template {
+            method: target.method.clone(),
+            url: self.pieces(&target.url)?,
+            headers: Vec::with_capacity(target.headers.len()),
+            body: Body::Fixed,
+            target: target.clone(),
+            seed: self.seed,
+        };
+        for (name, value) in &target.headers {
+            template.headers.push((name.clone(), self.pieces(value)?));
+        }
+        // A body that is no text has no placeholders.
+        if let Some(body) = std::str::from_utf8(&target.body).ok().filter(|body| body.contains("{{")) {
+            template.body = Body::Filled(self.pieces(body)?);
+        }
+        Ok(template.has_holes().then_some(template))
+    }
+
+    fn pieces(&mut self, text: &str) -> Result<Vec<Piece>, BadTemplate> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (inside, after) =
+                after.split_once("}}").ok_or_else(|| BadTemplate::Placeholder(format!("{{{{{after}")))?;
+            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(self.placeholder(inside)?);
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        Ok(pieces)
+    }
+
+    fn placeholder(&mut self, inside: &str) -> Result<Piece, BadTemplate> {
+        let bad = || BadTemplate::Placeholder(format!("{{{{{inside}}}}}"));
+        let number = |word: &str| word.parse::<u64>().map_err(|_| bad());
+        let column =
+            |word: &str| word.parse::<usize>().ok().and_then(|column| column.checked_sub(1)).ok_or_else(bad);
+        let words: Vec<&str> = inside.split_whitespace().collect();
+        Ok(match words[..] {
+            ["seq"] => Piece::Seq,
+            ["uuid"] => Piece::Uuid,
+            ["hex", digits] => {
+                let digits = digits.parse().ok().filter(|digits| (1..=MOST_DIGITS).contains(digits));
+                Piece::Hex(digits.ok_or_else(bad)?)
+            }
+            ["random", from, to] => {
+                let (from, to) = (number(from)?, number(to)?);
+                if from > to {
+                    return Err(bad());
+                }
+                Piece::Random { from, to }
+            }
+            ["row", file] => Piece::Row { rows: self.rows(file)?, column: None },
+            ["row", file, at] => Piece::Row { column: Some(column(at)?), rows: self.rows(file)? },
+            ["pick", file] => Piece::Pick { rows: self.rows(file)?, column: None },
+            ["pick", file, at] => Piece::Pick { column: Some(column(at)?), rows: self.rows(file)? },
+            _ => return Err(bad()),
+        })
+    }
+
+    /// The lines of a file that are not empty, read once.
+    fn rows(&mut self, file: &str) -> Result<Arc<[String]>, BadTemplate> {
+        if let Some(rows) = self.files.get(file) {
+            return Ok(Arc::clone(rows));
+        }
+        let bad = |reason: &str| BadTemplate::File { file: file.to_owned(), reason: reason.to_owned() };
+        let text = std::fs::read_to_string(file).map_err(|error| bad(&error.to_string()))?;
+        let rows: Arc<[String]> = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        if rows.is_empty() {
+            return Err(bad("no rows"));
+        }
+        self.files.insert(file.to_owned(), Arc::clone(&rows));
+        Ok(rows)
+    }
+}
+
+impl Template {
+    fn has_holes(&self) -> bool {
+        let texts = self.headers.iter().map(|(_, pieces)| pieces).chain([&self.url]);
+        let mut pieces = texts.flatten().chain(match &self.body {
+            Body::Filled(pieces) => &pieces[..],
+            Body::Fixed => &[],
+        });
+        pieces.any(|piece| !matches!(piece, Piece::Text(_)))
+    }
+
+    /// The target of one hit.
+    #[must_use]
+    pub fn fill(&self, seq: u64) -> Target {
+        // The golden ratio spreads neighbouring numbers over all seeds (as in splitmix64).
+        let mut random = fastrand::Rng::with_seed(self.seed ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let chosen = random.u64(..);
+        let mut text = |pieces: &[Piece]| {
+            let mut out = String::new();
+            pieces.iter().for_each(|piece| piece.append(&mut out, seq, chosen, &mut random));
+            out
+        };
+        Target {
+            method: self.method.clone(),
+            url: text(&self.url),
+            headers: self.headers.iter().map(|(name, pieces)| (name.clone(), text(pieces))).collect(),
+            body: match &self.body {
+                Body::Fixed => Arc::clone(&self.target.body),
+                Body::Filled(pieces) => text(pieces).into_bytes().into(),
+            },
+            weight: self.target.weight,
+        }
+    }
+}
+
+impl Piece {
+    /// `chosen` picks the same row everywhere in a request.
+    fn append(&self, out: &mut String, seq: u64, chosen: u64, random: &mut fastrand::Rng) {
+        match self {
+            Self::Text(text) => out.push_str(text),
+            // Writing to a string cannot fail.
+            Self::Seq => _ = write!(out, "{seq}"),
+            Self::Random { from, to } => _ = write!(out, "{}", random.u64(*from..=*to)),
+            Self::Hex(digits) => (0..*digits).for_each(|_| out.push(random.digit(16))),
+            Self::Uuid => {
+                let bits = random.u128(..) & !(0xf << 76) & !(3 << 62) | 4 << 76 | 2 << 62;
+                let hex = format!("{bits:032x}");
+                let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+                out.push_str(&parts.join("-"));
+            }
+            Self::Row { rows, column } => out.push_str(cell(rows, seq, *column)),
+            Self::Pick { rows, column } => out.push_str(cell(rows, chosen, *column)),
+        }
+    }
+}
+
+/// A row, or one of its columns; a column that is not there is empty.
+fn cell(rows: &[String], number: u64, column: Option<usize>) -> &str {
+    let row = &rows[(number % rows.len() as u64) as usize];
+    column.map_or(row.as_str(), |column| row.split(',').nth(column).unwrap_or("").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn target(url: &str, header: &str, body: &str) -> Target {
+        Target {
+            method: "POST".into(),
+            url: url.into(),
+            headers: vec![("X".into(), header.into())],
+            body: body.as_bytes().into(),
+            ..Target::default()
+        }
+    }
+
+    fn read(url: &str, header: &str, body: &str) -> Result<Option<Template>, BadTemplate> {
+        Templates::new(1).read(&target(url, header, body))
+    }
+
+    #[test]
+    fn counters_and_random_values_fill_every_part() {
+        let template =
+            read("http://a/{{seq}}?n={{random 5 6}}", "{{hex 8}}", "{\"id\":\"{{uuid}}\"}").unwrap().unwrap();
+        let (one, again, two) = (template.fill(1), template.fill(1), template.fill(2));
+        assert_eq!(one, again, "the number of the hit decides");
+        assert!(one.url == "http://a/1?n=5" || one.url == "http://a/1?n=6", "{}", one.url);
+        assert_ne!(one.headers[0].1, two.headers[0].1);
+        assert!(one.headers[0].1.len() == 8 && one.headers[0].1.bytes().all(|b| b.is_ascii_hexdigit()));
+        let body = String::from_utf8(one.body.to_vec()).unwrap();
+        let uuid: Vec<&str> = body[7..43].split('-').collect();
+        assert_eq!(uuid.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert!(uuid[2].starts_with('4') && uuid[3].starts_with(['8', '9', 'a', 'b']), "{body}");
+    }
+
+    #[test]
+    fn rows_come_in_turn_and_picks_agree_within_a_request() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"anna, 1\n\nben, 2\ncarl, 3\n").unwrap();
+        let name = file.path().display();
+        let template = read(
+            &format!("http://a/{{{{row {name} 1}}}}/{{{{row {name} 2}}}}"),
+            &format!("{{{{pick {name}}}}}"),
+            &format!("{{{{pick {name}}}}}"),
+        );
+        let template = template.unwrap().unwrap();
+        let urls: Vec<_> = (0..4).map(|seq| template.fill(seq).url).collect();
+        assert_eq!(urls, ["http://a/anna/1", "http://a/ben/2", "http://a/carl/3", "http://a/anna/1"]);
+        for seq in 0..20 {
+            let filled = template.fill(seq);
+            assert_eq!(filled.headers[0].1.as_bytes(), &*filled.body);
+        }
+    }
+
+    #[test]
+    fn a_target_without_placeholders_is_no_template() {
+        assert!(read("http://a/{x}", "}}", "{ {").unwrap().is_none());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for text in
+            ["{{sec}}", "{{random 2 1}}", "{{random 1}}", "{{hex 0}}", "{{row}}", "{{seq", "{{pick x 0}}"]
+        {
+            let bad = read(&format!("http://a/{text}"), "", "").unwrap_err();
+            assert!(matches!(bad, BadTemplate::Placeholder(_)), "{text}: {bad}");
+        }
+        assert!(matches!(read("http://{{seq}}/", "", ""), Err(BadTemplate::Host(_))));
+        assert!(matches!(read("http://a/{{row /does/not/exist}}", "", ""), Err(BadTemplate::File { .. })));
+    }
+}

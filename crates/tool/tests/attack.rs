@@ -1,0 +1,218 @@
+//! `seawall attack` as it is typed: the field's commands, files, exit codes, signals.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use seawall_testkit::server::Server;
+use serde_json::Value;
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// Runs the tool with words as a shell would split them, and this on standard input.
+fn seawall(words: &str, input: &[u8]) -> Output {
+    let mut child = start(words);
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn start(words: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).env_remove("HTTP_PROXY").env_remove("http_proxy");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn get(server: &Server) -> Vec<u8> {
+    format!("GET {}\n", server.url("/")).into_bytes()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn summary(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A server that answers everything and writes down what it was asked.
+fn witness() -> (Server, Arc<Mutex<Vec<String>>>) {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            let head = peer.request()?;
+            seen.lock().unwrap().push(head);
+            peer.send(OK.as_bytes())?;
+        }
+    });
+    (server.unwrap(), heads)
+}
+
+#[test]
+fn the_fields_command_works_with_the_programs_name_replaced() {
+    let (server, heads) = witness();
+    let mut attack = Command::new(env!("CARGO_BIN_EXE_seawall"))
+        .args(["attack", "-header", "Metadata-Flavor: Google", "-rate", "100", "-duration=500ms"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
+    let results = attack.wait_with_output().unwrap();
+    assert!(results.status.success(), "{}", text(&results.stderr));
+    let report = seawall("report -type=text", &results.stdout);
+    assert!(text(&report.stdout).starts_with("Requests      [total, rate, throughput]         50, "));
+    assert!(text(&report.stdout).contains("\nSuccess       [ratio]                           100.00%\n"));
+    let heads = heads.lock().unwrap();
+    assert!(heads.iter().all(|head| head.contains("\r\nMetadata-Flavor: Google\r\n")), "{heads:?}");
+}
+
+#[test]
+fn a_bad_line_is_named_and_nothing_is_sent() {
+    let (server, heads) = witness();
+    let input = format!("GET {}\n\nGOT\n", server.url("/"));
+    let output = seawall("attack -duration=1s", input.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "seawall: stdin:3: bad target \"GOT\": expected METHOD URL\n");
+    assert_eq!(heads.lock().unwrap().len(), 0);
+}
+
+#[test]
+fn every_mistake_in_the_flags_is_said_at_once() {
+    let output = seawall("attack -rate=0 --requests 0 -header nonsense -key x", b"");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    for part in ["-max-workers", "--requests", "\"nonsense\"", "-cert"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn a_closed_loop_sends_its_requests_and_no_more() {
+    let (server, heads) = witness();
+    let words = "attack --requests 200 --concurrency 8 -output=none --summary=json -live=none";
+    let output = seawall(words, &get(&server));
+    let summary = summary(&output);
+    assert_eq!(
+        (&summary["model"], &summary["sent"], &summary["good"]),
+        (&"closed".into(), &200.into(), &200.into())
+    );
+    assert!(summary["response"]["p99"].as_u64().unwrap() >= summary["response"]["p50"].as_u64().unwrap());
+    for key in ["offered_rate", "achieved_rate", "good_rate", "verdict", "lag", "service"] {
+        assert!(!summary[key].is_null(), "{key}");
+    }
+    assert_eq!(heads.lock().unwrap().len(), 200);
+    let words = "attack -rate=0 -max-workers=3 -requests=50 -output=none -summary=json -live=none";
+    assert_eq!(self::summary(&seawall(words, &get(&server)))["in_flight_peak"], 3);
+}
+
+#[test]
+fn objectives_and_spent_errors_are_exit_codes() {
+    let fine = Server::answering(OK).unwrap();
+    let broken = Server::answering("HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let code = |words: &str, server: &Server| {
+        let words = format!("attack --requests 300 --concurrency 2 -output=none -live=none {words}");
+        seawall(&words, &get(server)).status.code()
+    };
+    // A machine too slow for this test says so with another code.
+    let or_limited =
+        |code: Option<i32>, expected| assert!(code == Some(expected) || code == Some(4), "{code:?}");
+    or_limited(code("-slo errors<1%,p99<20s", &fine), 0);
+    or_limited(code("-slo max<1ns", &fine), 3);
+    or_limited(code("-slo errors<1%", &broken), 3);
+}
+
+#[test]
+fn templates_and_weights_make_the_requests_they_promise() {
+    let (server, heads) = witness();
+    let mut rows = tempfile::NamedTempFile::new().unwrap();
+    rows.write_all(b"anna\nben\n").unwrap();
+    let targets = format!(
+        "# weight=3\nGET {}/{{{{seq}}}}/{{{{row {}}}}}\n\nGET {}\n",
+        server.url(""),
+        rows.path().display(),
+        server.url("/plain")
+    );
+    let words = "attack --template --requests 8 --concurrency 1 -output=none -live=none --threads 1";
+    assert!(seawall(words, targets.as_bytes()).status.code().is_some_and(|code| code != 1));
+    let heads = heads.lock().unwrap();
+    let paths: Vec<_> = heads.iter().map(|head| head.split(' ').nth(1).unwrap()).collect();
+    assert_eq!(paths.iter().filter(|path| **path == "/plain").count(), 2);
+    assert_eq!(paths.iter().filter(|path| path.ends_with("anna") || path.ends_with("ben")).count(), 6);
+    assert_eq!((paths[0], paths[1]), ("/0/anna", "/1/ben"));
+}
+
+#[test]
+fn a_lazy_input_is_read_while_attacking_and_ends_the_attack() {
+    let (server, heads) = witness();
+    let mut attack = start("attack -lazy -rate=1000 -output=none -summary=json -live=none");
+    let mut input = attack.stdin.take().unwrap();
+    for number in 0..20 {
+        writeln!(input, "GET {}/{number}\n", server.url("")).unwrap();
+    }
+    while heads.lock().unwrap().len() < 20 {
+        assert!(attack.try_wait().unwrap().is_none(), "it waits for more");
+        std::thread::yield_now();
+    }
+    drop(input);
+    let output = attack.wait_with_output().unwrap();
+    assert_eq!(summary(&output)["good"], 20, "{}", text(&output.stderr));
+    let mut attack = start("attack -lazy -format=json -rate=1000 -output=none -live=none");
+    let mut input = attack.stdin.take().unwrap();
+    writeln!(input, "{{\"method\":\"GET\",\"url\":\"{}\"}}\n{{}}", server.url("/")).unwrap();
+    drop(input);
+    let output = attack.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("stdin:2: bad target"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_first_signal_drains_and_keeps_every_result() {
+    let (server, heads) = witness();
+    let mut attack = start("attack -rate=200 -duration=60s -to=csv -live=none");
+    attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
+    while heads.lock().unwrap().len() < 20 {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&attack);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = attack.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(text(&output.stdout).lines().count(), heads.lock().unwrap().len());
+}
+
+#[test]
+fn the_second_signal_ends_at_once() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut attack = start("attack -rate=100 -duration=60s -to=csv -live=none");
+    attack.stdin.take().unwrap().write_all(&get(&silent)).unwrap();
+    while silent.connections() < 5 {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&attack);
+    let mut results = BufReader::new(attack.stdout.take().unwrap());
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut errors: BTreeMap<String, usize> = BTreeMap::new();
+    let mut line = String::new();
+    while results.read_line(&mut line).unwrap() > 0 {
+        *errors.entry(line.split(',').nth(5).unwrap().to_owned()).or_default() += 1;
+        line.clear();
+    }
+    assert!(attack.wait().unwrap().code().is_some_and(|code| code == 143 || code == 130));
+    assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run was ended before the answer"]);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_attack() {
+    let server = Server::answering(OK).unwrap();
+    let mut attack = start("attack -rate=2000 -duration=60s -to=csv -live=none");
+    attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
+    let mut results = BufReader::new(attack.stdout.take().unwrap());
+    results.read_line(&mut String::new()).unwrap();
+    drop(results);
+    assert!(attack.wait().unwrap().code().is_some());
+}
