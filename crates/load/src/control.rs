@@ -42,10 +42,16 @@ pub enum ErrorBudget {
 const FEWEST: u64 = 100;
 
 impl ErrorBudget {
+    /// True when a run should end for it.
     fn is_spent(self, done: u64, errors: u64) -> bool {
+        let telling = matches!(self, Self::Count(_)) || done >= FEWEST;
+        telling && self.is_exceeded(done, errors)
+    }
+
+    fn is_exceeded(self, done: u64, errors: u64) -> bool {
         match self {
             Self::Count(most) => errors > most,
-            Self::Share(most) => done >= FEWEST && errors as f64 > most * done as f64,
+            Self::Share(most) => errors as f64 > most * done as f64,
         }
     }
 }
@@ -129,15 +135,24 @@ impl Shared {
 
     /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
     pub(crate) fn check_errors(&self) {
-        let Some(budget) = self.errors else { return };
+        if self.errors.is_some() && self.ended.get().is_none() && self.errors_exceed(ErrorBudget::is_spent) {
+            self.command(Command::Drain, Early::ErrorBudget);
+        }
+    }
+
+    /// Why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last
+    /// look at them, or in fewer outcomes than a share is looked at for, has spent them all the same.
+    pub(crate) fn early(&self) -> Option<Early> {
+        let why = self.ended().map(|(_, why)| why);
+        why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(Early::ErrorBudget))
+    }
+
+    fn errors_exceed(&self, exceeds: fn(ErrorBudget, u64, u64) -> bool) -> bool {
         let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
             self.gauges.iter().map(|gauges| gauge(gauges).load(Ordering::Relaxed)).sum()
         };
-        if self.ended.get().is_none()
-            && budget.is_spent(sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors))
-        {
-            self.command(Command::Drain, Early::ErrorBudget);
-        }
+        self.errors
+            .is_some_and(|budget| exceeds(budget, sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors)))
     }
 
     /// The arrivals, if they are not those of `revision`.

@@ -542,7 +542,7 @@ impl Running {
             elapsed: ended.saturating_sub(self.rules.warm_up),
             written,
             mistake: self.mistake.and_then(|mistake| mistake.try_recv().ok()),
-            early: self.control.0.ended().map(|(_, why)| why),
+            early: self.control.0.early(),
             threads,
             total: self.total,
         }

@@ -156,6 +156,7 @@ impl Shard {
             self.drive_streams();
             self.tick();
         }
+        self.publish();
         self.hand_over(true);
     }
 
@@ -286,6 +287,7 @@ impl Shard {
                 return;
             }
             Pick::Over => return self.end_schedule(),
+            Pick::Unsendable => return self.never_sent(hit, Fault::Template),
         };
         self.count_launch(hit);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
@@ -603,6 +605,14 @@ impl Shard {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
         }
+        self.publish();
+        self.shared.check_errors();
+        if next_tick / SECOND != self.progress.next_tick / SECOND {
+            self.hand_over(false);
+        }
+    }
+
+    fn publish(&self) {
         let Tally { done, errors } = self.progress.tally;
         self.shared.gauges[self.index].publish(
             self.flights.len(),
@@ -610,10 +620,6 @@ impl Shard {
             done,
             errors,
         );
-        self.shared.check_errors();
-        if next_tick / SECOND != self.progress.next_tick / SECOND {
-            self.hand_over(false);
-        }
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.

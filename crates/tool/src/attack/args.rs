@@ -79,7 +79,7 @@ pub(crate) struct Args {
     /// A closed loop of so many clients, whatever -rate says
     #[arg(long, value_name = "N")]
     pub(crate) concurrency: Option<u64>,
-    /// Errors after which the attack ends: a number, or a share such as 5%
+    /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
     /// Objectives; missing one is exit code 3. Such as "p99<100ms,errors<0.1%"
