@@ -6,6 +6,8 @@
 //! Thresholds: send lag as in Treadmill and lancet (a p99 above a millisecond, or above 5 % of the median response
 //! time, colours the tail that one wanted to measure).
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND};
@@ -61,7 +63,8 @@ fn lag(outcome: &Outcome) -> Option<Finding> {
     let own = outcome.total.own_lag.quantile(0.99);
     let bound = LEAST_LAG.max(outcome.total.all().response.quantile(0.5) / 20);
     (own > bound).then(|| {
-        let measured = format!("p99 of the generator's own send lag {own} ns, more than {bound} ns");
+        let [own, bound] = [own, bound].map(Duration::from_nanos);
+        let measured = format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}");
         Finding::new("send-lag", Verdict::Degraded, measured)
     })
 }

@@ -251,44 +251,55 @@ impl FromStr for MaxBody {
 }
 
 const HELP: &str = "\
-Targets (http format): a request line, then headers, '#' comments and '@file' for the body; an empty line ends one.
+Targets (http format): a request line, then headers, '#' comments and '@file' for the body; an
+empty line ends one.
   GET http://127.0.0.1:8080/computeMetadata/v1/instance/service-accounts/default/token
   Metadata-Flavor: Google
 
 Examples:
   echo \"GET http://127.0.0.1:8080/\" | seawall attack -rate 10 -duration=5s | seawall report
-  seawall attack -duration=300s -rate=10000 -timeout=10ms -targets=target | seawall report -type='hist[0,2ms,4ms]'
+  seawall attack -duration=300s -rate=10000 -timeout=10ms -targets=target |
+    seawall report -type='hist[0,2ms,4ms]'
   seawall attack --requests 10000 --concurrency 64 -targets=target
 
 Where this differs from vegeta, on purpose:
-  * a result's timestamp is the instant its request was DUE and its latency counts from there, so that a stalled
-    server or a late generator cannot hide (vegeta dates the request when a worker is free to send it)
-  * -rate=infinity is unlimited, as documented (vegeta runs it at 50/s); fractions such as -rate=0.5 are taken
+  * a result's timestamp is the instant its request was DUE and its latency counts from there, so
+    that a stalled server or a late generator cannot hide (vegeta dates the request when a worker
+    is free to send it)
+  * -rate=infinity is unlimited, as documented (vegeta runs it at 50/s); fractions such as
+    -rate=0.5 are taken
   * no Accept-Encoding: gzip, so bytes in are bytes of the body; no X-Vegeta-Seq header
   * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
-  * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several addresses
-  * proxies of the environment are used, as vegeta does, and named on standard error (--proxy=none: not)
-  * -prometheus-addr: request_seconds counts from the instant a request was due, request_fail_count counts, labels are
-    bounded (URLs beyond the first 63 and of lazy targets are \"other\"), and an address in use is an error
-  * a request that a server lost by closing an idle connection is sent again once, as Go does, and counted
+  * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several
+  * proxies of the environment are used, as vegeta does, and named on standard error
+    (--proxy=none: not)
+  * -prometheus-addr: request_seconds counts from the instant a request was due,
+    request_fail_count counts, labels are bounded (URLs beyond the first 63 and of lazy targets
+    are \"other\"), and an address in use is an error
+  * a request that a server lost by closing an idle connection is sent again once, as Go does, and
+    counted
 
-In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no room waits and its
-latency counts the wait (--when-busy=drop: it is not sent, and recorded with code 0). After the end of -duration nothing
-that still waits is sent. Results: never lost by default; a reader slower than the attack makes the senders wait, the
-wait is in the latency, and its total is reported (--when-full=drop keeps the schedule and counts lost results).
+In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no
+room waits and its latency counts the wait (--when-busy=drop: it is not sent, and recorded with
+code 0). After the end of -duration nothing that still waits is sent. Results: never lost by
+default; a reader slower than the attack makes the senders wait, the wait is in the latency, and
+its total is reported (--when-full=drop keeps the schedule and counts lost results).
 
 Load over time (--profile), stages separated by commas:
   hold RATE [for TIME]                         ramp RATE to RATE for TIME
   step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
-  replay FILE                                  an offset per line: milliseconds, or a duration such as 1.5s
+  replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
 
-Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target three shares.
+Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
+three shares.
 
-Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}}; {{row FILE [COLUMN]}} line
-after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in a request. A request is a function of the
-hit's number and the seed.
+Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
+{{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
+a request. A request is a function of the hit's number and the seed.
 
-The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results are kept either way.
+The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
+are kept either way.
 
-Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 3 an objective was missed or --max-errors reached;
-4 the generator was the limit, so that nothing can be said about the target; 130, 143 ended early by SIGINT, SIGTERM.";
+Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 3 an objective was missed or
+--max-errors reached; 4 the generator was the limit, so that nothing can be said about the target;
+130, 143 ended early by SIGINT, SIGTERM.";
