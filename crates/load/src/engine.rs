@@ -53,7 +53,8 @@ pub struct Plan {
     pub style: Style,
     /// Threads that send; no more are started than there are requests in flight or connections to share.
     pub threads: usize,
-    /// Waits shorter than this are spun away instead of slept. Zero under a CPU quota.
+    /// Waits shorter than this are spun away instead of slept, because a sleep ends late. Zero under a CPU quota, which
+    /// spinning uses up, and where no core is left for the target.
     pub spin: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,

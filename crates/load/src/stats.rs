@@ -144,6 +144,8 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
+    /// CPU time spent waiting on purpose ([`crate::engine::Plan::spin`]), summed over the threads.
+    pub spun: Nanos,
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
@@ -301,6 +303,7 @@ impl Stats {
         self.unrecorded += other.unrecorded;
         self.stalled += other.stalled;
         self.busy += other.busy;
+        self.spun += other.spun;
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);

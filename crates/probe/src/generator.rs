@@ -31,8 +31,8 @@ pub struct Run {
     pub no_socket: u64,
     /// Most requests in flight at once.
     pub in_flight_peak: u64,
-    /// Sending threads spin between requests, so that their CPU time says nothing.
-    pub spins: bool,
+    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake.
+    pub spun: Duration,
 }
 
 /// Watches the generator during a run.

@@ -41,7 +41,6 @@ use crate::exit;
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args)?;
     let endless = is_endless(&plan);
-    let spins = !plan.spin.is_zero();
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
     // Last, because they empty files.
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
     let mut running = engine::start(plan, results)?;
     let signals = Signals::listen(running.control())?;
-    let mut machine = Machine::watch(spins);
+    let mut machine = Machine::watch();
     let live = stage.start(running.control())?;
     watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
     let outcome = running.finish();

@@ -13,14 +13,13 @@ const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
 /// average (M/M/1), and each waits for the others.
 const CPU_LIMITED: f64 = 90.0;
 
-/// CPU time of the busiest sending thread.
+/// CPU time of the busiest sending thread, without what it spun away.
 pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
     let senders = match senders {
-        _ if run.spins => return CPU.untested(&Unread::Absent("sending threads spin between requests")),
         Ok(senders) => senders,
         Err(why) => return CPU.untested(why),
     };
-    let (share, name) = most(senders, |sender| sender.on_cpu);
+    let (share, name) = most(senders, |sender| sender.on_cpu.saturating_sub(run.spun));
     let verdict = match share {
         share if share <= CPU.limit => Verdict::Fine,
         share if share <= CPU_LIMITED || run.kept_pace => Verdict::Degraded,

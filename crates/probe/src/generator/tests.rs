@@ -12,7 +12,7 @@ const RUN: Run = Run {
     connections: 64,
     no_socket: 0,
     in_flight_peak: 64,
-    spins: false,
+    spun: Duration::ZERO,
 };
 
 /// A quiet machine with everything there is to read.
@@ -118,9 +118,11 @@ fn a_thread_at_its_limit_that_kept_the_schedule_did_not_limit_the_run() {
 }
 
 #[test]
-fn a_thread_that_spins_is_not_judged_by_its_cpu_time() {
-    let spinning = Run { spins: true, kept_pace: false, ..RUN };
-    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Verdict::Untested)]);
+fn what_a_thread_spins_away_is_not_held_against_it() {
+    let spinning = Run { spun: Duration::from_secs(6), kept_pace: false, ..RUN };
+    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
+    let spinning = Run { spun: Duration::from_millis(500), ..spinning };
+    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Verdict::Invalid)]);
 }
 
 #[test]

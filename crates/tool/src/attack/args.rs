@@ -103,6 +103,10 @@ pub(crate) struct Args {
     /// Sending threads [default: as many as the rate needs, at most one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
+    /// Waits shorter than this are spun away, which is more punctual than sleep and costs CPU [default: 100µs where a
+    /// core is left over and no CPU quota is set, else 0]
+    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    pub(crate) spin: Option<Duration>,
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,

@@ -18,14 +18,13 @@ const SENDERS: &str = "sender ";
 pub(crate) struct Machine {
     clock: RunClock,
     watch: Watch<System>,
-    spins: bool,
 }
 
 impl Machine {
     /// Begins. The sending threads must be there.
-    pub(crate) fn watch(spins: bool) -> Self {
+    pub(crate) fn watch() -> Self {
         let clock = RunClock::start();
-        Self { clock, watch: Watch::start(System, SENDERS, Duration::ZERO), spins }
+        Self { clock, watch: Watch::start(System, SENDERS, Duration::ZERO) }
     }
 
     /// Looks at the sending threads, unless they only wait for the last answers.
@@ -43,7 +42,7 @@ impl Machine {
             connections: outcome.total.connections,
             no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
-            spins: self.spins,
+            spun: Duration::from_nanos(outcome.total.spun / outcome.threads.max(1) as u64),
         };
         self.watch.finish(now(self.clock), &run)
     }

@@ -20,6 +20,7 @@ use seawall_load::shard;
 use seawall_load::supply::{BadInput, Intake, Source};
 use seawall_load::target::{Defaults, Reader, header};
 use seawall_load::template::Templates;
+use seawall_probe::{Snapshot, System};
 
 use super::args::{self, Args, WhenBusy};
 use super::travel::travel;
@@ -41,17 +42,18 @@ pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
     let travel = travel(args, &style)?;
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &travel)?;
+    let threads = threads(args, &arrivals);
     Ok(Plan {
         name: args.name.clone(),
         source,
-        threads: threads(args, &arrivals),
+        threads,
         arrivals,
         until: until(args),
         errors: args.max_errors.map(|most| most.0),
         in_flight,
         travel,
         style,
-        spin: Duration::ZERO,
+        spin: args.spin.unwrap_or_else(|| spin(threads)),
         warm_up: args.warm_up,
         grace: GRACE,
         by_outcome: !args.prometheus_addr.is_empty(),
@@ -151,11 +153,24 @@ fn raise_open_files() -> anyhow::Result<u64> {
 
 /// Threads beyond what the work needs only take cores from the target and add wake-ups.
 fn threads(args: &Args, arrivals: &Arrivals) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     args.threads.unwrap_or_else(|| match arrivals {
-        Arrivals::Closed => cores,
-        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cores),
+        Arrivals::Closed => cores(),
+        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cores()),
     })
+}
+
+/// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// Spinning is for those who have a core to themselves and to whom nobody counts CPU time.
+fn spin(threads: usize) -> Duration {
+    let quotas = Snapshot::take(&System, Duration::ZERO).quotas;
+    let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < cores();
+    if free { SPIN } else { Duration::ZERO }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
