@@ -151,7 +151,9 @@ impl GoogleExchange {
         let answer = self.http.post(step, &url, "application/json", Some(federated), &body).await?;
         // The life left is the difference of two instants of the upstream's clock, so that it is true on a node whose own is
         // wrong. Without its time there is only ours; then the longest life that was possible bounds the error.
-        let now = answer.date.unwrap_or_else(|| self.clock.wall());
+        // Its time is cut to the second, so the instant is up to one later; read as it stands, it would add a life that the
+        // token does not have.
+        let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
         let token = match want {
             Want::AccessToken { .. } => reply::access_token(&answer.body, now)?,
             Want::IdToken { .. } => reply::id_token(&answer.body, now)?,

@@ -65,9 +65,12 @@ impl<V> Lease<V> {
         self.expires.since(now)
     }
 
-    /// Whether any life is left.
+    /// Whether an answer can still carry it.
+    ///
+    /// Answers state life in whole seconds, rounded down, and clients refuse none: Go's `compute/metadata` and `oauth2/google`
+    /// call an `expires_in` of 0 an incomplete token. So its last second is no life.
     pub fn is_valid(&self, now: Moment) -> bool {
-        now < self.expires
+        self.remaining(now) >= Duration::from_secs(1)
     }
 }
 
@@ -85,6 +88,16 @@ mod tests {
             assert!(left >= Floor::GOOGLE.target, "{left:?}");
             assert!(left <= Duration::from_secs(12 * 60), "{left:?}");
         }
+    }
+
+    #[test]
+    fn the_last_second_is_no_life_because_it_would_be_stated_as_none() {
+        let start = Moment::from_nanos(0);
+        let lease = Lease { value: (), issued: start, expires: start + HOUR, refresh_at: start };
+        let at = |left| start + (HOUR - left);
+        assert!(lease.is_valid(at(Duration::from_secs(1))));
+        assert!(!lease.is_valid(at(Duration::from_millis(999))));
+        assert!(!lease.is_valid(start + 2 * HOUR));
     }
 
     #[test]
