@@ -1,5 +1,6 @@
 /* The bare loop that peers and programs are measured against: one thread, one epoll, one fixed answer to whatever ends in
- * an empty line. It parses nothing and checks nothing; that is the point: it is the practical limit, not a server.
+ * an empty line. It parses nothing and checks nothing; that is the point: it is the practical limit, not a server. Only ab
+ * without -k (HTTP/1.0) has its connections closed.
  *
  *   responder PORT            prints "ready" when it listens; SIGUSR1 makes it stand still for two seconds */
 #define _GNU_SOURCE
@@ -16,13 +17,13 @@
 #include <unistd.h>
 
 #define ANSWER                                                                                                       \
-    "HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nServer: bare\r\nContent-Type: application/json\r\n"                 \
+    "HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"        \
     "Content-Length: 58\r\n\r\n{\"access_token\":\"bare\",\"expires_in\":3599,\"type\":\"Bearer\"}\n"
 
 static volatile sig_atomic_t stall;
 static void on_usr1(int signal) { (void)signal; stall = 1; }
 
-static void answer(int epoll, int fd) {
+static void answer(int fd) {
     static char in[16384], out[sizeof(ANSWER) * 64];
     ssize_t n = recv(fd, in, sizeof in, 0);
     if (n <= 0) {
@@ -34,8 +35,8 @@ static void answer(int epoll, int fd) {
         memcpy(out + length, ANSWER, sizeof ANSWER - 1);
         length += sizeof ANSWER - 1;
     }
-    if (length && send(fd, out, length, MSG_NOSIGNAL) != (ssize_t)length) close(fd);
-    (void)epoll;
+    int sent = send(fd, out, length, MSG_NOSIGNAL) == (ssize_t)length;
+    if (!sent || (memmem(in, (size_t)n, "HTTP/1.0", 8) && !memmem(in, (size_t)n, "Keep-Alive", 10))) close(fd);
 }
 
 int main(int count, char **args) {
@@ -54,7 +55,7 @@ int main(int count, char **args) {
         int ready = epoll_wait(epoll, events, 256, -1);
         if (stall) { stall = 0; struct timespec two = {.tv_sec = 2}; while (nanosleep(&two, &two) && errno == EINTR) {} }
         for (int i = 0; i < ready; i++) {
-            if (events[i].data.fd != listener) { answer(epoll, events[i].data.fd); continue; }
+            if (events[i].data.fd != listener) { answer(events[i].data.fd); continue; }
             for (int fd; (fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0;) {
                 struct epoll_event client = {.events = EPOLLIN, .data.fd = fd};
                 epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &client);
