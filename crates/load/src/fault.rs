@@ -51,8 +51,8 @@ pub enum Fault {
 /// What can be wrong with TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsFault {
-    /// The server's certificate is not trusted, not valid now, or not for this name.
-    Certificate,
+    /// The server's certificate is refused.
+    Certificate(CertificateFault),
     /// The server sent an alert.
     Alert,
     /// The server closed during the handshake.
@@ -61,12 +61,54 @@ pub enum TlsFault {
     Protocol,
 }
 
+/// What can be wrong with a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateFault {
+    /// There is none.
+    Missing,
+    /// Nobody trusted issued it.
+    Untrusted,
+    /// For another name.
+    Name,
+    /// Its time is over.
+    Expired,
+    /// Its time is to come.
+    NotYetValid,
+    /// Anything else.
+    Unusable,
+}
+
+impl From<&rustls::CertificateError> for CertificateFault {
+    fn from(error: &rustls::CertificateError) -> Self {
+        use rustls::CertificateError as Error;
+        match error {
+            Error::UnknownIssuer => Self::Untrusted,
+            Error::NotValidForName | Error::NotValidForNameContext { .. } => Self::Name,
+            Error::Expired | Error::ExpiredContext { .. } => Self::Expired,
+            Error::NotValidYet | Error::NotValidYetContext { .. } => Self::NotYetValid,
+            _ => Self::Unusable,
+        }
+    }
+}
+
+impl fmt::Display for CertificateFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "there is none",
+            Self::Untrusted => "nobody trusted issued it",
+            Self::Name => "it is for another name",
+            Self::Expired => "it has expired",
+            Self::NotYetValid => "it is not valid yet",
+            Self::Unusable => "it cannot be used",
+        })
+    }
+}
+
 impl From<&rustls::Error> for TlsFault {
     fn from(error: &rustls::Error) -> Self {
         match error {
-            rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
-                Self::Certificate
-            }
+            rustls::Error::InvalidCertificate(reason) => Self::Certificate(reason.into()),
+            rustls::Error::NoCertificatesPresented => Self::Certificate(CertificateFault::Missing),
             rustls::Error::AlertReceived(_) => Self::Alert,
             _ => Self::Protocol,
         }
@@ -200,7 +242,9 @@ impl fmt::Display for Fault {
             Self::Resolve => f.write_str("lookup: no such host"),
             Self::Connect(kind) => write!(f, "connect: {kind}"),
             Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
-            Self::Tls(TlsFault::Certificate) => f.write_str("tls: the server's certificate is refused"),
+            Self::Tls(TlsFault::Certificate(why)) => {
+                write!(f, "tls: the server's certificate is refused: {why}")
+            }
             Self::Tls(TlsFault::Alert) => f.write_str("tls: the server sent an alert"),
             Self::Tls(TlsFault::Closed) => f.write_str("tls: EOF during the handshake"),
             Self::Tls(TlsFault::Protocol) => f.write_str("tls: protocol error"),

@@ -126,6 +126,8 @@ pub struct Stats {
     pub statuses: Statuses,
     /// Failures by [`Fault::kind`].
     pub faults: [u64; Fault::KINDS],
+    /// One failure of each kind, for its words.
+    pub examples: [Option<Fault>; Fault::KINDS],
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -228,6 +230,7 @@ impl Stats {
             }
             Err(fault) => {
                 self.faults[fault.kind()] += 1;
+                self.examples[fault.kind()].get_or_insert(fault);
                 if !fault.was_sent() {
                     return;
                 }
@@ -307,6 +310,7 @@ impl Stats {
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
+        self.examples.iter_mut().zip(other.examples).for_each(|(ours, theirs)| *ours = ours.or(theirs));
         self.outcomes.add(&other.outcomes);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));

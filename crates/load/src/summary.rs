@@ -58,6 +58,8 @@ pub struct Summary {
     pub status_codes: BTreeMap<u16, u64>,
     /// Failures by kind.
     pub failures: BTreeMap<&'static str, u64>,
+    /// One failure of each kind, in words.
+    pub failure_examples: BTreeMap<&'static str, String>,
     /// Most requests in flight at once (the sum of each thread's most).
     pub in_flight_peak: u64,
     /// Connections opened.
@@ -178,6 +180,7 @@ impl Summary {
             },
             status_codes: total.statuses.iter().collect(),
             failures: failures(&total.faults),
+            failure_examples: examples(&total.examples),
             in_flight_peak: total.in_flight_peak,
             connections: total.connections,
             retried: total.retried,
@@ -199,4 +202,8 @@ fn by_class(outcome: &Outcome) -> BTreeMap<&'static str, Latencies> {
 fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
     let named = faults.iter().enumerate().map(|(kind, count)| (Fault::name(kind), *count));
     named.filter(|(_, count)| *count > 0).collect()
+}
+
+fn examples(examples: &[Option<Fault>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
+    examples.iter().flatten().map(|fault| (Fault::name(fault.kind()), fault.to_string())).collect()
 }

@@ -6,11 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// How connections are secured.
@@ -65,7 +66,13 @@ impl Tls {
         let builder = if self.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         } else {
-            builder.with_root_certificates(self.trust()?)
+            let trust = self.trust()?;
+            let issued = WebPkiServerVerifier::builder_with_provider(Arc::new(trust.store), provider)
+                .build()
+                .map_err(|error| rustls::Error::General(error.to_string()))?;
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Trusted { named: trust.named, issued }))
         };
         let mut config = match &self.identity {
             Some((chain, key)) => builder.with_client_auth_cert(certificates(chain)?, private_key(key)?)?,
@@ -79,11 +86,12 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    fn trust(&self) -> Result<RootCertStore, BadTls> {
-        let mut store = RootCertStore::empty();
+    fn trust(&self) -> Result<Trust, BadTls> {
+        let (mut store, mut named) = (RootCertStore::empty(), Vec::new());
         for file in &self.roots {
             for certificate in certificates(file)? {
-                store.add(certificate).map_err(|error| bad(file, &error))?;
+                store.add(certificate.clone()).map_err(|error| bad(file, &error))?;
+                named.push(certificate);
             }
         }
         if self.roots.is_empty() {
@@ -96,7 +104,61 @@ impl Tls {
         if store.is_empty() {
             store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
-        Ok(store)
+        Ok(Trust { store, named })
+    }
+}
+
+/// Whom to believe.
+struct Trust {
+    store: RootCertStore,
+    /// Certificates of `-root-certs`.
+    named: Vec<CertificateDer<'static>>,
+}
+
+/// Certificates that someone trusted has issued, and those that the user trusts by name: a self-signed certificate in
+/// `-root-certs` is good for itself, as it is in Go (crypto/x509 `Certificate.Verify`), where webpki wants an issuer.
+#[derive(Debug)]
+struct Trusted {
+    named: Vec<CertificateDer<'static>>,
+    issued: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for Trusted {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.named.iter().any(|named| named == certificate) {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.issued.verify_server_cert(certificate, chain, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.issued.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.issued.supported_verify_schemes()
     }
 }
 

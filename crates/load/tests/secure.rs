@@ -11,7 +11,7 @@ use h2::Reason;
 use h2::server::SendResponse;
 use rustls::ServerConfig;
 use seawall_load::engine::{self, Http2, Outcome, Plan};
-use seawall_load::fault::{Class, Fault, TlsFault};
+use seawall_load::fault::{CertificateFault, Class, Fault, TlsFault};
 use seawall_load::proxy::Proxies;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::Arrivals;
@@ -19,7 +19,7 @@ use seawall_load::supply::{List, Source};
 use seawall_load::target::{Target, Weight};
 use seawall_load::tls::Tls;
 use seawall_testkit::server::Server;
-use seawall_testkit::tls::Authority;
+use seawall_testkit::tls::{Authority, self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -86,10 +86,27 @@ fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     let mut plan = some("GET", &https(&server), "", 2);
     plan.travel.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!(outcome.total.fault(Fault::Tls(TlsFault::Certificate)), 2);
+    assert_eq!(outcome.total.fault(Fault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
     let mut plan = some("GET", &https(&server), "", 2);
     plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
     assert_eq!(run(plan).total.good(), 2);
+}
+
+#[test]
+fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
+    let (config, certificate) = self_signed("localhost").unwrap();
+    let server = answering(config);
+    let roots = file(&certificate);
+    let tls = Tls { roots: vec![roots.path().to_owned()], ..Tls::default() };
+    let good = |url: &str| {
+        let mut plan = some("GET", url, "", 1);
+        plan.travel.tls = Some(tls.config().unwrap());
+        let outcome = run(plan);
+        (outcome.total.good(), outcome.total.examples.into_iter().flatten().next())
+    };
+    assert_eq!(good(&https(&server)), (1, None));
+    let elsewhere = format!("https://{}/", server.address());
+    assert_eq!(good(&elsewhere), (0, Some(Fault::Tls(TlsFault::Certificate(CertificateFault::Name)))));
 }
 
 #[test]

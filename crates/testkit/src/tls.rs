@@ -24,6 +24,23 @@ pub struct Identity {
 /// What went wrong while making certificates.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
+/// A server whose certificate for this name signed itself, as `openssl req -x509` makes them, and that certificate in PEM.
+///
+/// # Errors
+/// A name that cannot be in a certificate.
+pub fn self_signed(name: &str) -> Result<(Arc<ServerConfig>, String), Error> {
+    let mut params = CertificateParams::new(vec![name.to_owned()])?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    let private = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?;
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)?;
+    Ok((Arc::new(config), certificate.pem()))
+}
+
 impl Authority {
     /// A new one.
     ///

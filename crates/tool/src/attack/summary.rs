@@ -39,6 +39,10 @@ pub(crate) fn text(summary: &Summary) -> String {
     row(&mut out, "Status codes", "code:count", &pairs(summary.status_codes.iter()));
     if !summary.failures.is_empty() {
         row(&mut out, "Failures", "reason:count", &pairs(summary.failures.iter()));
+        for example in summary.failure_examples.values() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "  such as {example}");
+        }
     }
     notes(&mut out, summary);
     out
