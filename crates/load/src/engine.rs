@@ -31,6 +31,7 @@ use crate::socket::Address;
 use crate::stats::Stats;
 use crate::supply::{Feed, Source, Supply, feed_all};
 use crate::target::Mistake;
+use crate::tls;
 
 /// Everything a run is.
 #[derive(Debug)]
@@ -263,6 +264,9 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     let threads = plan.threads.min(plan.in_flight.most).min(plan.travel.connections).max(1);
     let dial = Arc::new(plan.travel.dial.clone());
     let known = known_addresses(&plan.source, &dial);
+    if let Some(config) = &plan.travel.tls {
+        tls::seed(config);
+    }
     let clock = RunClock::starting_in(MUSTER * threads as u32);
     let pollers =
         (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;

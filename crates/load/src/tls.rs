@@ -115,6 +115,13 @@ struct Trust {
     named: Vec<CertificateDer<'static>>,
 }
 
+/// Seeds the provider's random numbers on this thread: gathering entropy for the first of them takes tens of milliseconds,
+/// which must not fall into the run.
+pub(crate) fn seed(config: &ClientConfig) {
+    // A provider without entropy says so at the first handshake.
+    let _ = config.crypto_provider().secure_random.fill(&mut [0; 1]);
+}
+
 /// Certificates that someone trusted has issued, and those that the user trusts by name: a self-signed certificate in
 /// `-root-certs` is good for itself, as it is in Go (crypto/x509 `Certificate.Verify`), where webpki wants an issuer.
 #[derive(Debug)]
