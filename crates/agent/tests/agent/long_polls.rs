@@ -71,10 +71,10 @@ fn on_a_cold_token_it_returns_with_the_next_one_too() {
 #[test]
 fn at_its_timeout_it_does_not_return_a_token_that_has_expired_meanwhile() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_token_lifetime(Duration::from_secs(2));
+    world.cloud.set_token_lifetime(Duration::from_secs(4));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
-    let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=4"));
+    let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=6"));
     assert_eq!(answer.refusal(), (503, "upstream_down"), "{answer:?}");
 }
 

@@ -147,15 +147,15 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
         let answer = world.ask(&CART, TOKEN);
         if answer.status == 200 {
             assert_eq!(answer.token(), first);
-            // Google tells its time and the token's end in whole seconds, so the end is known to one.
-            assert!(before <= expires + 1, "served {} s after its end", before - expires);
+            assert!(before <= expires, "served {} s after its end", before - expires);
             let says = answer.json()["expires_in"].as_u64().unwrap();
-            assert!(says <= expires + 1 - before, "says {says} s, has {} s", expires - before);
+            assert!((1..=expires - before).contains(&says), "says {says} s, has {} s", expires - before);
         }
         answer.status != 200
     });
     assert_eq!(world.ask(&CART, TOKEN).refusal(), (503, "upstream_down"));
-    assert!(seconds() >= expires, "given up {} s early", expires - seconds());
+    // Google tells its time in whole seconds, which hides up to one, and the last one is nothing to a client.
+    assert!(seconds() + 2 >= expires, "given up {} s early", expires - seconds());
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || world.ask(&CART, TOKEN).status == 200);
 }
