@@ -11,20 +11,19 @@ use crate::config::Federate;
 /// The node's facts and the trees made of them.
 #[derive(Debug)]
 pub(crate) struct Federation {
-    node: gce::Node,
     /// The name that stands where an e-mail would, for pods that act as no Google service account, as on GKE.
     pool: Arc<str>,
+    /// Without an account; those with one share the node's facts with it.
     bare: Arc<gce::Tree>,
-    /// By e-mail. A lock, because trees are made while the agent runs, by one thread; a tree is some KiB, and a hundred
+    /// By e-mail. A lock, because trees are made while the agent runs, by one thread; a tree is a KiB, and a hundred
     /// pods often act as a handful of accounts.
     trees: Mutex<HashMap<Arc<str>, Weak<gce::Tree>>>,
 }
 
 impl Federation {
     pub(crate) fn new(federate: &Federate) -> Self {
-        let node = node(federate);
-        let bare = Arc::new(gce::Tree::new(&node, None));
-        Self { node, pool: federate.workload_pool.as_str().into(), bare, trees: Mutex::default() }
+        let bare = Arc::new(gce::Tree::new(&node(federate), None));
+        Self { pool: federate.workload_pool.as_str().into(), bare, trees: Mutex::default() }
     }
 
     /// The node's facts without an account.
@@ -45,7 +44,7 @@ impl Federation {
             impersonated: account.is_some(),
             scopes: DEFAULT_SCOPES.map(str::to_owned).to_vec(),
         };
-        let tree = Arc::new(gce::Tree::new(&self.node, Some(&account)));
+        let tree = Arc::new(self.bare.beside(&account));
         trees.insert(email.clone(), Arc::downgrade(&tree));
         tree
     }

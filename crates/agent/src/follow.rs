@@ -13,7 +13,7 @@ use seawall_broker::{Broker, Holder, HolderSpec};
 use seawall_cloud::{Refusal, gce};
 use seawall_cluster::{Account, Cluster, Complaint, PodRecord, Snapshot};
 use seawall_core::{ServiceAccount, WantRef};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::callers::{Federated, PodCaller, Roster, Standing};
 use crate::complain::Complainer;
@@ -49,7 +49,7 @@ pub(crate) struct Follower {
     roster: Arc<Roster>,
     terms: Terms,
     known: HashMap<Arc<str>, Entry>,
-    ahead: Arc<Semaphore>,
+    ahead: mpsc::UnboundedSender<Ahead>,
 }
 
 /// A pod as it was last seen.
@@ -60,8 +60,15 @@ struct Entry {
 }
 
 impl Follower {
-    pub(crate) fn new(cluster: Arc<Cluster>, roster: Arc<Roster>, terms: Terms) -> Self {
-        Self { cluster, roster, terms, known: HashMap::new(), ahead: Arc::new(Semaphore::new(AHEAD)) }
+    /// The follower, and what it lets fetch ahead; both are to run on the control thread.
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        roster: Arc<Roster>,
+        terms: Terms,
+    ) -> (Self, impl Future<Output = ()>) {
+        // As long as there are pods that wait for their turn.
+        let (ahead, waiting) = mpsc::unbounded_channel();
+        (Self { cluster, roster, terms, known: HashMap::new(), ahead }, fetch_all(waiting))
     }
 
     /// Runs for ever.
@@ -143,23 +150,43 @@ impl Follower {
             subject: self.cluster.tokens_for(record),
         };
         let (tree, holder) = (federation.tree(account.as_ref()), broker.holder(spec));
-        self.fetch_ahead(&tree, &holder, &complainer);
+        let ahead =
+            Ahead { tree: tree.clone(), holder: Arc::downgrade(&holder), complainer: complainer.clone() };
+        // Nobody fetches any more only where the runtime ends.
+        let _ = self.ahead.send(ahead);
         Standing::Federated(Federated { tree, holder, account, complainer })
     }
+}
 
+/// A first credential to be fetched.
+#[derive(Debug)]
+struct Ahead {
+    tree: Arc<gce::Tree>,
+    /// Weak: a pod that is gone before its turn is let go.
+    holder: Weak<Holder>,
+    complainer: Complainer,
+}
+
+impl Ahead {
     /// Fetches the credential that every library asks for first. Once: if it fails the pod's own request is the next try.
-    fn fetch_ahead(&self, tree: &Arc<gce::Tree>, holder: &Arc<Holder>, complainer: &Complainer) {
-        let (tree, complainer, ahead) = (tree.clone(), complainer.clone(), self.ahead.clone());
-        // Weak: a pod that is gone before its turn is let go.
-        let holder: Weak<Holder> = Arc::downgrade(holder);
+    async fn fetch(self) {
+        let Some(holder) = self.holder.upgrade() else { return };
+        let want = WantRef::AccessToken { scopes: self.tree.default_scopes() };
+        if let Err(unavailable) = holder.lease(want).await {
+            self.complainer.unavailable(&unavailable, &later::refusal(&unavailable));
+        }
+    }
+}
+
+/// Fetches for one pod after another, [`AHEAD`] at once. A task for each pod that waits would be the largest thing that a pod
+/// costs when many start together. Ends with the follower.
+async fn fetch_all(mut waiting: mpsc::UnboundedReceiver<Ahead>) {
+    let turns = Arc::new(Semaphore::new(AHEAD));
+    while let Some(ahead) = waiting.recv().await {
+        let Ok(turn) = turns.clone().acquire_owned().await else { return };
         tokio::spawn(async move {
-            let Ok(_turn) = ahead.acquire().await else { return };
-            let Some(holder) = holder.upgrade() else { return };
-            if let Err(unavailable) =
-                holder.lease(WantRef::AccessToken { scopes: tree.default_scopes() }).await
-            {
-                complainer.unavailable(&unavailable, &later::refusal(&unavailable));
-            }
+            ahead.fetch().await;
+            drop(turn);
         });
     }
 }

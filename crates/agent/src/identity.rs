@@ -132,8 +132,9 @@ impl Who {
             }
             None => Terms::Conceal,
         };
-        let follower = Follower::new(cluster.clone(), roster.clone(), terms);
+        let (follower, fetching_ahead) = Follower::new(cluster.clone(), roster.clone(), terms);
         control.spawn(follower.run());
+        control.spawn(fetching_ahead);
         let callers = Arc::new(Callers::of_cluster(cluster.pods(), roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime };
         who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));

@@ -15,5 +15,6 @@ mod churn;
 mod crowd;
 mod everyday;
 mod libraries;
+mod memory;
 mod outage;
 mod upstream;

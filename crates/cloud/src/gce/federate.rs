@@ -86,10 +86,11 @@ pub struct Account {
     pub scopes: Vec<String>,
 }
 
-/// Everything one workload can read; a few KiB. Pods of one ServiceAccount can share it.
+/// Everything one workload can read; about a KiB beside what is the node's. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
 pub struct Tree {
     root: Directory,
+    facts: Arc<Facts>,
     default_scopes: Arc<str>,
     has_account: bool,
 }
@@ -171,8 +172,18 @@ type Asked<'t, 'b> = (What<'t, 'b>, Option<Hold<'b>>);
 impl Tree {
     /// The tree of a workload on this node; without an account, every path below `service-accounts/` is a 404.
     pub fn new(node: &Node, account: Option<&Account>) -> Self {
+        Self::with(Arc::new(Facts::of(node)), account)
+    }
+
+    /// The tree of another workload on the same node, which shares with this one what is the node's.
+    pub fn beside(&self, account: &Account) -> Self {
+        Self::with(self.facts.clone(), Some(account))
+    }
+
+    fn with(facts: Arc<Facts>, account: Option<&Account>) -> Self {
         Self {
-            root: root(node, account),
+            root: facts.root(account),
+            facts,
             default_scopes: account.map(|account| canonical(&account.scopes)).unwrap_or_default().into(),
             has_account: account.is_some(),
         }
@@ -296,29 +307,42 @@ fn canonical(scopes: &[String]) -> String {
 
 type Children = Vec<(Cow<'static, str>, Entry)>;
 
-fn root(node: &Node, account: Option<&Account>) -> Directory {
-    let directory = |name: &'static str, keys, children: Children| {
-        (Cow::Borrowed(name), Entry::Directory(Directory::new(keys, children)))
-    };
-    let project = vec![
-        directory("attributes", Keys::Verbatim, Vec::new()),
-        ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
-        ("project-id".into(), Leaf::text(&node.project_id)),
-    ];
-    let mut instance = instance(node);
-    instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
-    instance.push(directory("service-accounts", Keys::Verbatim, accounts(account)));
-    let v1 = vec![
-        directory("instance", Keys::Camel, instance),
-        directory("project", Keys::Camel, project),
-        directory(
-            "universe",
-            Keys::Camel,
-            vec![("universe-domain".into(), Leaf::text(&node.universe_domain))],
-        ),
-    ];
-    let versions = vec![directory("v1", Keys::Camel, v1)];
-    Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
+/// What is the node's, and so the same in the tree of each of its accounts.
+#[derive(Debug)]
+struct Facts {
+    /// Children of `instance/`, but for its accounts.
+    instance: Children,
+    /// The other directories of `computeMetadata/v1/`.
+    beside: Children,
+}
+
+impl Facts {
+    fn of(node: &Node) -> Self {
+        let project = vec![
+            directory("attributes", Keys::Verbatim, Vec::new()),
+            ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
+            ("project-id".into(), Leaf::text(&node.project_id)),
+        ];
+        let universe = vec![("universe-domain".into(), Leaf::text(&node.universe_domain))];
+        let mut instance = instance(node);
+        instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
+        let beside =
+            vec![directory("project", Keys::Camel, project), directory("universe", Keys::Camel, universe)];
+        Self { instance, beside }
+    }
+
+    fn root(&self, account: Option<&Account>) -> Directory {
+        let mut instance = self.instance.clone();
+        instance.push(directory("service-accounts", Keys::Verbatim, accounts(account)));
+        let mut v1 = self.beside.clone();
+        v1.push(directory("instance", Keys::Camel, instance));
+        let versions = vec![directory("v1", Keys::Camel, v1)];
+        Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
+    }
+}
+
+fn directory(name: &'static str, keys: Keys, children: Children) -> (Cow<'static, str>, Entry) {
+    (Cow::Borrowed(name), Entry::Directory(Directory::new(keys, children).into()))
 }
 
 fn instance(node: &Node) -> Children {
@@ -344,9 +368,9 @@ fn attributes(node: &Node) -> Children {
 
 /// The account under its e-mail and under `default`, as everywhere at Google.
 fn accounts(account: Option<&Account>) -> Children {
-    let names =
-        account.iter().flat_map(|account| [(account, account.email.clone()), (account, "default".into())]);
-    names.map(|(account, name)| (name.into(), Entry::Directory(account_directory(account)))).collect()
+    let Some(account) = account else { return Vec::new() };
+    let entry = Entry::Directory(account_directory(account).into());
+    vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
 }
 
 fn account_directory(account: &Account) -> Directory {

@@ -5,15 +5,16 @@
 //! dumps of real servers; SDK study, section 5.6.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::etag::ETag;
 use super::path::Path;
 
-/// A thing with a path.
-#[derive(Debug)]
+/// A thing with a path. Cheap to clone: what is the node's is in the tree of each of its accounts.
+#[derive(Clone, Debug)]
 pub(super) enum Entry {
-    Directory(Directory),
-    Leaf(Leaf),
+    Directory(Arc<Directory>),
+    Leaf(Arc<Leaf>),
     /// The access token: listed, never part of recursion.
     Token,
     /// The identity token: as [`Entry::Token`].
@@ -72,7 +73,7 @@ impl Leaf {
 
     fn entry(form: Form, text: String) -> Entry {
         let etag = ETag::of(text.as_bytes());
-        Entry::Leaf(Self { form, text, etag })
+        Entry::Leaf(Arc::new(Self { form, text, etag }))
     }
 
     pub(super) fn as_text(&self) -> &str {
@@ -113,6 +114,8 @@ impl Directory {
     pub(super) fn new(keys: Keys, children: impl IntoIterator<Item = (Cow<'static, str>, Entry)>) -> Self {
         let mut children: Vec<_> = children.into_iter().collect();
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Kept as long as some pod acts as the account, one tree for each.
+        children.shrink_to_fit();
         let mut directory = Self { children, keys, etag: ETag::of(b"") };
         directory.etag = ETag::of(directory.to_json().as_bytes());
         directory
@@ -280,11 +283,11 @@ mod tests {
                 ("scopes".into(), Leaf::list(["s1", "s2"])),
             ],
         );
-        let accounts = Directory::new(Keys::Verbatim, [("a-b@c-d".into(), Entry::Directory(account))]);
+        let accounts = Directory::new(Keys::Verbatim, [("a-b@c-d".into(), Entry::Directory(account.into()))]);
         Directory::new(
             Keys::Camel,
             [
-                ("service-accounts".into(), Entry::Directory(accounts)),
+                ("service-accounts".into(), Entry::Directory(accounts.into())),
                 ("numeric-project-id".into(), Leaf::number(42)),
                 ("image".into(), Leaf::text("")),
             ],
@@ -329,7 +332,7 @@ mod tests {
     fn a_tag_follows_the_content_of_its_subtree() {
         let with = |name: &str| {
             let inner = Directory::new(Keys::Verbatim, [("name".into(), Leaf::text(name))]);
-            Directory::new(Keys::Camel, [("attributes".into(), Entry::Directory(inner))])
+            Directory::new(Keys::Camel, [("attributes".into(), Entry::Directory(inner.into()))])
         };
         assert_eq!(with("a").etag(), with("a").etag());
         assert_ne!(with("a").etag(), with("b").etag());

@@ -110,9 +110,14 @@ impl Agent {
 
     /// Resident memory, in KiB.
     pub(crate) fn resident(&self) -> u64 {
+        self.status("VmRSS")
+    }
+
+    /// A figure of `/proc/PID/status`, in KiB.
+    pub(crate) fn status(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(self.proc("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// The name and the `status` of each of its threads.
