@@ -19,7 +19,8 @@ use seawall_broker::Holder;
 use seawall_cloud::{Refusal, gce};
 use seawall_cluster::{NoPod, Pods};
 use seawall_core::Pod;
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 
 use crate::complain::Complainer;
 use crate::connections::Cap;
@@ -31,8 +32,8 @@ pub(crate) struct PodCaller {
     pub(crate) pod: Pod,
     pub(crate) addresses: Box<[IpAddr]>,
     standing: ArcSwap<Standing>,
-    /// Tells long polls that the standing was replaced.
-    replaced: watch::Sender<()>,
+    /// Tells long polls that the standing was replaced. No channel: one of those is larger than all else here.
+    replaced: Notify,
     /// Closed when the pod no longer has one of its addresses for itself.
     pub(crate) connections: Arc<Cap>,
     pub(crate) long_polls: Arc<Cap>,
@@ -68,7 +69,7 @@ impl PodCaller {
             pod,
             addresses,
             standing: ArcSwap::from_pointee(standing),
-            replaced: watch::Sender::default(),
+            replaced: Notify::new(),
             connections: Arc::default(),
             long_polls: Arc::default(),
         }
@@ -82,12 +83,12 @@ impl PodCaller {
     /// Gives it another standing and wakes whoever waits for a change.
     pub(crate) fn replace(&self, standing: Standing) {
         self.standing.store(Arc::new(standing));
-        self.replaced.send_replace(());
+        self.replaced.notify_waiters();
     }
 
-    /// Changes of the standing from now on.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.replaced.subscribe()
+    /// The next change of the standing after this call, whether or not it is being waited for by then.
+    pub(crate) fn change(&self) -> Notified<'_> {
+        self.replaced.notified()
     }
 }
 
@@ -171,6 +172,12 @@ const NOT_LISTED: Refusal = Refusal::new(
     "The API server has not yet been heard, so no pod of this node is known; try again shortly.",
 );
 
+const LAGGING: Refusal = Refusal::new(
+    503,
+    "lagging",
+    "The agent has not yet applied what the API server told it, so nobody is answered; try again shortly.",
+);
+
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
@@ -227,10 +234,19 @@ impl Callers {
             {
                 Caller::Nobody(HOST_NETWORK)
             }
+            // A view that lags may name the last pod at an address that is another's by now.
+            Known::Cluster { pods, .. } if !pods.is_current() => Caller::Unsettled,
             Known::Cluster { pods, roster } => {
                 in_cluster(pods, roster, ip).map_or(Caller::Unsettled, Caller::Pod)
             }
         }
+    }
+
+    /// Who is at an address by a view that is current. Never ends but in `source-ip`.
+    pub(crate) async fn currently_at(&self, peer: SocketAddr) -> Option<Arc<PodCaller>> {
+        let Known::Cluster { pods, roster } = &self.known else { return std::future::pending().await };
+        pods.current().await;
+        in_cluster(pods, roster, peer.ip().to_canonical()).ok()
     }
 
     /// Who is at an address that was nobody's: as soon as it is somebody's. Never ends otherwise.
@@ -240,6 +256,7 @@ impl Callers {
         let mut versions = roster.versions.subscribe();
         loop {
             versions.borrow_and_update();
+            pods.current().await;
             if let Ok(pod) = in_cluster(pods, roster, ip) {
                 return pod;
             }
@@ -254,7 +271,7 @@ impl Callers {
     pub(crate) fn why_nobody(&self, peer: SocketAddr) -> Refusal {
         match &self.known {
             Known::Cluster { pods, roster } => {
-                in_cluster(pods, roster, peer.ip().to_canonical()).err().unwrap_or(UNKNOWN_POD)
+                in_cluster(pods, roster, peer.ip().to_canonical()).err().unwrap_or(LAGGING)
             }
             Known::File(_) | Known::Anyone => UNKNOWN_CALLER,
         }

@@ -153,16 +153,14 @@ impl LongPolls {
         let (timeout, mut stop) = (hold.timeout, self.stop.clone());
         let outcome = async move {
             let _place = place;
-            let mut changes = pod.changes();
             let other = async {
                 loop {
+                    let change = pod.change();
                     match look_again(&pod, &target) {
                         Ok(now) if now.etag == known.etag => {}
                         other => return other.map_or_else(Outcome::Refused, Outcome::Known),
                     }
-                    if changes.changed().await.is_err() {
-                        std::future::pending::<()>().await;
-                    }
+                    change.await;
                 }
             };
             // The timeout and the drain answer with the content that the client has.
@@ -206,7 +204,7 @@ async fn next_lease(
     timeout: Duration,
     stop: &mut Stop,
 ) -> Result<Arc<Lease<Credential>>, Refusal> {
-    let mut replaced = pod.changes();
+    let replaced = pod.change();
     let own = federated(pod)?;
     let first = own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
     let mut changes = own.holder.changes(want);
@@ -214,7 +212,7 @@ async fn next_lease(
         let over = async {
             tokio::select! {
                 () = changes.changed() => {}
-                _ = replaced.changed() => {}
+                () = replaced => {}
                 () = stop.begun() => {}
             }
         };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -9,6 +10,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
 const BACKLOG: i32 = 4096;
+
+/// How long an answer may stay without acknowledgement, or its reader without room for it, before the kernel gives it up.
+/// The same as `connections::WRITE_TIMEOUT`, which counts a client's progress.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Descriptors that are no client's connection: listeners, upstream and admin connections, runtimes, log.
 const OTHER_DESCRIPTORS: u64 = 256;
@@ -78,6 +83,9 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     }
     // Accepted sockets inherit it: an answer is one write and must not wait for the last one's acknowledgement.
     socket.set_tcp_nodelay(true)?;
+    // This, too, for sockets that are closed already: an answer to a pod that died before it acknowledged it must not be sent
+    // to its address until the next pod is there. A pod on this node acknowledges within microseconds.
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

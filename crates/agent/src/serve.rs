@@ -295,15 +295,35 @@ struct Pending {
     request: u64,
 }
 
+/// A socket and who is at its other end.
+struct Line {
+    stream: TcpStream,
+    caller: Caller,
+}
+
+impl Drop for Line {
+    /// A pod that is gone is not answered any more, by the kernel neither: what was written and not acknowledged it would
+    /// send to the pod's address again and again, where the next pod may be by then, and that one could read it from
+    /// the wire (container runtimes grant CAP_NET_RAW by default). A reset throws it away.
+    fn drop(&mut self) {
+        if matches!(&self.caller, Caller::Pod(pod) if pod.connections.is_closed()) {
+            // A socket that is broken already has nothing left to send.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
 /// One connection from accept to end.
-async fn connection(place: Place, mut stream: TcpStream, peer: SocketAddr, mut caller: Caller) {
+async fn connection(place: Place, stream: TcpStream, peer: SocketAddr, caller: Caller) {
+    let mut line = Line { stream, caller };
     // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
     let mut kept = place.thread.held.nothing();
     let mut read = true;
     loop {
-        let turn = poll_fn(|context| place.poll_turn(context, &mut stream, &caller, &mut kept, read));
+        let turn =
+            poll_fn(|context| place.poll_turn(context, &mut line.stream, &line.caller, &mut kept, read));
         let Some((unsent, after)) = turn.await else { return };
-        if !unsent.is_empty() && !place.flush(&stream, &unsent).await {
+        if !unsent.is_empty() && !place.flush(&line.stream, &unsent).await {
             return;
         }
         drop(unsent);
@@ -311,17 +331,17 @@ async fn connection(place: Place, mut stream: TcpStream, peer: SocketAddr, mut c
             After::Read => read = true,
             After::Look => read = false,
             After::Later(pending) => {
-                if !place.answer_later(&stream, *pending).await {
+                if !place.answer_later(&line.stream, *pending).await {
                     return;
                 }
                 read = kept.is_empty();
             }
             After::Settle(patience) => {
-                caller = place.settle(peer, patience).await;
+                line.caller = place.settle(peer, patience).await;
                 read = false;
             }
             After::Close => return,
-            After::Linger => return place.linger(&mut stream).await,
+            After::Linger => return place.linger(&mut line.stream).await,
         }
     }
 }
@@ -427,14 +447,23 @@ impl Place {
         let thread = &*self.thread;
         self.note(State::Busy, thread.shared.clock.now());
         let callers = &thread.shared.callers;
-        let settled = tokio::time::timeout(patience, callers.settled(peer)).await;
+        let settled = tokio::time::timeout(patience, async {
+            match callers.currently_at(peer).await {
+                Some(pod) => pod,
+                None => {
+                    let pod = callers.settled(peer).await;
+                    thread.metrics.held_and_settled();
+                    pod
+                }
+            }
+        })
+        .await;
         let permit = settled.as_ref().ok().and_then(|pod| {
             let most = thread.shared.limits.connections_per_caller;
             thread.permit(&pod.connections, most, Some(&pod.connections))
         });
         match (settled, permit) {
             (Ok(pod), Some(permit)) => {
-                thread.metrics.held_and_settled();
                 thread.connections.borrow_mut().settle(self.key, permit);
                 Caller::Pod(pod)
             }

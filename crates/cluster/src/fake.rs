@@ -1,6 +1,12 @@
 //! For tests: an API server that is the test itself. Each call arrives as a value and waits for the test's answer.
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use kube::client::Body;
 use seawall_core::Clock;
 use serde_json::Value;
@@ -10,12 +16,15 @@ use tower::BoxError;
 use crate::client::{Client, Link};
 use crate::config::Patience;
 
+/// A body, whole or still to come.
+type Answer = UnsyncBoxBody<Bytes, Infallible>;
+
 /// A call that waits. Dropping it breaks the connection.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) what: String,
     pub(crate) body: Value,
-    answer: oneshot::Sender<Response<Body>>,
+    answer: oneshot::Sender<Response<Answer>>,
 }
 
 impl Asked {
@@ -27,8 +36,31 @@ impl Asked {
     /// Answers with a stream of events that ends.
     pub(crate) fn answer_lines(self, status: u16, lines: &[Value]) {
         let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-        let response = Response::builder().status(status).body(Body::from(text.join("\n").into_bytes()));
+        let response = Response::builder().status(status).body(Full::from(text.join("\n")).boxed_unsync());
         let _ = self.answer.send(response.unwrap());
+    }
+
+    /// Answers with a stream of events that stays open.
+    pub(crate) fn answer_stream(self) -> Feed {
+        let (feed, lines) = mpsc::unbounded_channel::<Value>();
+        let frames = futures_util::stream::unfold(lines, |mut lines| async {
+            let line = lines.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n")))), lines))
+        });
+        let response = Response::builder().body(StreamBody::new(frames).boxed_unsync());
+        let _ = self.answer.send(response.unwrap());
+        Feed(feed)
+    }
+}
+
+/// The test's end of an open watch; dropping it ends the stream in order.
+#[derive(Debug)]
+pub(crate) struct Feed(mpsc::UnboundedSender<Value>);
+
+impl Feed {
+    /// Says one thing. It has then arrived at this machine; nobody has read it.
+    pub(crate) fn say(&self, event: Value) {
+        self.0.send(event).unwrap();
     }
 }
 

@@ -17,6 +17,7 @@ mod account;
 mod announce;
 mod client;
 mod config;
+mod current;
 mod events;
 mod failure;
 #[cfg(test)]
@@ -78,7 +79,7 @@ pub struct Cluster {
     pods: Pods,
     announcer: Announcer,
     reporter: Reporter,
-    link: Link,
+    link: Arc<Link>,
     node: NodeName,
     taint: Option<String>,
     token_lifetime: Duration,
@@ -102,13 +103,14 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         tasks.spawn(writer.run());
         tasks.spawn(poster);
+        tasks.spawn(current::prove(shared.pods.clone(), link.clock.clone()));
         tasks.spawn(watch_pods(&config.node, &link, &shared, updates.clone()).run());
         tasks.spawn(watch_accounts(&link, &shared, updates).run());
         Ok(Self {
             pods: Pods { shared, clock: link.clock.clone() },
             announcer,
             reporter,
-            link,
+            link: Arc::new(link),
             node: config.node,
             taint: config.taint,
             token_lifetime: config.token_lifetime,
@@ -166,6 +168,17 @@ impl Pods {
     /// The present view: one atomic read.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.snapshot.load_full()
+    }
+
+    /// Whether the view holds everything that had reached this machine shortly before. Decide who is at an address only if
+    /// so. One atomic read; if not, the control thread is asked to catch up.
+    pub fn is_current(&self) -> bool {
+        self.shared.pods.current.is_proven(self.clock.now())
+    }
+
+    /// Waits until [`Self::is_current`]. Put a limit around it: a machine may be short of CPU for long.
+    pub async fn current(&self) {
+        self.shared.pods.current.proven(&self.clock).await;
     }
 
     /// Waits for a view that is newer than `version`. Put a limit around it: there may be nothing new for hours.

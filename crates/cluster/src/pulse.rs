@@ -10,6 +10,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use seawall_core::Moment;
 
+use crate::current::Current;
+
 /// The life signs of one watch.
 #[derive(Debug)]
 pub(crate) struct Pulse {
@@ -19,6 +21,7 @@ pub(crate) struct Pulse {
     lists: AtomicU64,
     failures: AtomicU64,
     trouble: ArcSwapOption<String>,
+    pub(crate) current: Current,
 }
 
 /// How one watch is doing.
@@ -44,6 +47,7 @@ impl Pulse {
             lists: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             trouble: ArcSwapOption::empty(),
+            current: Current::default(),
         }
     }
 

@@ -109,7 +109,8 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
-    pub(crate) link: Link,
+    /// Shared: a client is some hundred bytes, and each pod has its own tokens.
+    pub(crate) link: Arc<Link>,
     pub(crate) lifetime: Duration,
 }
 

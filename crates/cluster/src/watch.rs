@@ -12,7 +12,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use http::Request;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
@@ -163,6 +163,18 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
         let request = self.source.watch(version).map_err(|error| Failure::Unreadable(error.to_string()))?;
         let opening = client.kube().request_events::<T>(request);
         let stream = client.within(patience.answer, opening).await?.map_err(Failure::from)?;
+        self.pulse.current.opened();
+        let round = self.hear(stream).await;
+        self.pulse.current.ended(self.link.clock.now());
+        round
+    }
+
+    /// Takes what a stream tells until it ends.
+    async fn hear(
+        &mut self,
+        stream: impl Stream<Item = Result<WatchEvent<T>, kube::Error>>,
+    ) -> Result<(), Stop> {
+        let Link { client, patience, .. } = self.link.clone();
         let mut events = pin!(stream);
         let mut told = false;
         while let Some(event) = client.within(patience.silence, events.next()).await? {
@@ -192,6 +204,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     }
 
     async fn tell(&self, change: Change<T>) -> Result<(), Stop> {
+        self.pulse.current.told();
         self.updates.send((self.wrap)(change)).await.map_err(|_| Stop::Closed)
     }
 
@@ -250,6 +263,7 @@ mod tests {
     use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 
     use super::*;
+    use crate::config::Patience;
     use crate::fake::{Asked, link};
     use crate::object::PodObject;
 
@@ -257,18 +271,19 @@ mod tests {
         asked: UnboundedReceiver<Asked>,
         told: Receiver<Change<PodObject>>,
         pulse: Arc<Pulse>,
+        clock: Clock,
         hand: ManualClock,
     }
 
     fn watching() -> World {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = link(clock);
+        let (link, asked) = link(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(Pulse::new("pods"));
         let source = Source { path: "/api/v1/pods", fields: None, metadata_only: false, start: Start::List };
         let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
         tokio::spawn(watch.run());
-        World { asked, told, pulse, hand }
+        World { asked, told, pulse, clock, hand }
     }
 
     impl World {
@@ -394,5 +409,70 @@ mod tests {
         assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
         assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap(), heard);
         drop(silent);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_fails_at_the_start_is_tried_again_after_growing_pauses() {
+        let mut world = watching();
+        let mut asked_at = Vec::new();
+        let clock = world.clock.clone();
+        for _ in 0..8 {
+            let asked = world.call().await;
+            asked_at.push(clock.now());
+            asked.answer(500, &json!({"kind": "Status", "status": "Failure", "code": 500}));
+        }
+        let pauses: Vec<Duration> = asked_at.windows(2).map(|two| two[1].since(two[0])).collect();
+        assert!(pauses[0] < Duration::from_millis(700), "{pauses:?}");
+        assert!(pauses[6] > Duration::from_secs(15) && pauses[6] < Duration::from_secs(35), "{pauses:?}");
+        assert!(world.told.try_recv().is_err(), "nothing is told of pods that nobody listed");
+        assert!(world.pulse.health(clock.now()).trouble.is_some());
+        world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
+        assert_eq!(world.names().await, ["a"]);
+        assert!(world.pulse.health(clock.now()).trouble.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_pages_expire_on_the_way_begins_anew_and_tells_no_half() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "more", &[pod("a", 5)]));
+        world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
+        let anew = world.call().await;
+        assert!(!anew.what.contains("continue="), "{}", anew.what);
+        anew.answer(200, &list(9, "", &[pod("b", 8)]));
+        assert_eq!(world.names().await, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_falls_silent_is_given_up_and_resumed_from_what_it_said_last() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let feed = world.call().await.answer_stream();
+        feed.say(event("ADDED", &pod("a", 9)));
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(_))));
+        // The connection stays as it is; a machine in between may have forgotten it.
+        let clock = world.clock.clone();
+        let spoke = clock.now();
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+        assert!(clock.now().since(spoke) >= Patience::default().silence);
+        drop(feed);
+    }
+
+    #[tokio::test]
+    async fn events_on_a_live_stream_put_its_end_off() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let feed = world.call().await.answer_stream();
+        for version in 10..20 {
+            feed.say(bookmark(version));
+            // Most of what may pass in silence.
+            for _ in 0..80 {
+                tokio::task::yield_now().await;
+                world.hand.advance(Duration::from_secs(1));
+            }
+            assert!(world.asked.try_recv().is_err(), "given up at {version}");
+        }
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Writer {
     answers: mpsc::Sender<Update>,
     readers: JoinSet<()>,
     permits: Arc<Semaphore>,
+    /// Changes of pods that are applied and not published.
+    unpublished: u64,
 }
 
 impl Writer {
@@ -61,6 +63,7 @@ impl Writer {
             answers: sender.clone(),
             readers: JoinSet::new(),
             permits: Arc::new(Semaphore::new(READING)),
+            unpublished: 0,
         };
         (writer, sender)
     }
@@ -87,6 +90,7 @@ impl Writer {
     }
 
     fn apply(&mut self, update: Update) {
+        self.unpublished += u64::from(matches!(update, Update::Pods(_)));
         match update {
             Update::Pods(Change::Started(pods)) => self.index.listed(pods),
             Update::Pods(Change::Applied(pod)) => self.index.applied(&pod),
@@ -105,6 +109,7 @@ impl Writer {
         // The pointer first, so that whoever is woken by the version or an announcement sees at least this.
         let old = self.shared.snapshot.swap(new.clone());
         self.shared.versions.send_replace(new.version());
+        self.shared.pods.current.published(std::mem::take(&mut self.unpublished));
         self.announcer.announce(&old, &new);
     }
 

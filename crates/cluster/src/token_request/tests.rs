@@ -17,7 +17,8 @@ fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<Asked>, ManualClock) {
     let (link, asked) = link(clock);
     let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
     let pod = Pod { uid: PodUid("u1".into()), name: "web-0".into(), service_account };
-    let tokens = PodTokens { pod, cache: Arc::default(), link, lifetime: Duration::from_secs(3600) };
+    let tokens =
+        PodTokens { pod, cache: Arc::default(), link: link.into(), lifetime: Duration::from_secs(3600) };
     (Arc::new(tokens), asked, hand)
 }
 

@@ -1,0 +1,269 @@
+//! Is the view as new as what has reached this machine?
+//!
+//! Who is at an address is decided once for each connection, by the latest snapshot. The API server tells of a pod's end
+//! before the next pod at its address can run; but a machine that is short of CPU may let that word lie in the socket while
+//! a traffic thread accepts the next pod's first connection, and would hand it the last pod's credentials. So a connection is
+//! decided only by a view that is *current*: everything that had reached this machine shortly before has been applied.
+//! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the control
+//! thread for another, and the connection waits for it as for a pod that is not known yet.
+//!
+//! The proof rests on how a current-thread runtime of tokio works, and the agent's control thread has one: a task that
+//! yields runs again only after the runtime has asked the kernel for input. So after a few rounds of yielding in which the
+//! watch told nothing and the writer owed nothing, nothing that had arrived before the first of them is left unread.
+//!
+//! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
+//! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
+//! hears nothing either.
+//!
+//! What no local proof can tell is what the API server has not sent yet; THREAT-MODEL.md, "A limit of `source-ip`".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+use tokio::sync::Notify;
+
+use crate::pulse::Pulse;
+
+/// How old a proof may be. Far shorter than the time from a pod's end to another's first process at its address (network
+/// namespace, network plugin, container: hundreds of milliseconds); far longer than a proof takes, so that a storm of new
+/// connections costs fifty proofs a second and not one each.
+pub(crate) const AGE: Duration = Duration::from_millis(20);
+
+/// How long a watch that ended may take to run again before that is an outage. The first tries come within 0.1 s and
+/// 0.3 s; and it is shorter than any client's request is held, so that an outage refuses no known pod.
+const RESUMING: Duration = Duration::from_millis(300);
+
+/// Rounds of yielding: one asks the kernel, one carries what came through connection, watch and writer, one to spare.
+const ROUNDS: usize = 3;
+
+/// The last proof, and the way to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Current {
+    /// When the last proof began, in nanoseconds; 0 is never.
+    proven: AtomicU64,
+    wanted: Notify,
+    renewed: Notify,
+    /// Since when no stream of the watch is open, in nanoseconds; 0 while one is.
+    broken: AtomicU64,
+    /// Changes that the watch has told and that the writer has published.
+    told: AtomicU64,
+    published: AtomicU64,
+}
+
+impl Current {
+    /// Whether the last proof is recent. Asks for another if not.
+    pub(crate) fn is_proven(&self, now: Moment) -> bool {
+        let proven = Moment::from_nanos(self.proven.load(Ordering::Acquire));
+        let is_proven = now.since(proven) <= AGE;
+        if !is_proven {
+            self.wanted.notify_one();
+        }
+        is_proven
+    }
+
+    /// Waits until [`Self::is_proven`].
+    pub(crate) async fn proven(&self, clock: &Clock) {
+        loop {
+            let renewed = self.renewed.notified();
+            if self.is_proven(clock.now()) {
+                return;
+            }
+            renewed.await;
+        }
+    }
+
+    /// A stream of the watch is open.
+    pub(crate) fn opened(&self) {
+        self.broken.store(0, Ordering::Release);
+    }
+
+    /// None is.
+    pub(crate) fn ended(&self, now: Moment) {
+        // Since the first of several failures.
+        let since = now.as_nanos().max(1);
+        let _ = self.broken.compare_exchange(0, since, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The watch is about to hand a change to the writer.
+    pub(crate) fn told(&self) {
+        self.told.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The writer has published so many changes.
+    pub(crate) fn published(&self, changes: u64) {
+        self.published.fetch_add(changes, Ordering::AcqRel);
+    }
+
+    fn is_resuming(&self, now: Moment) -> bool {
+        match self.broken.load(Ordering::Acquire) {
+            0 => false,
+            since => now.since(Moment::from_nanos(since)) < RESUMING,
+        }
+    }
+
+    /// Returns once nothing that had arrived at the call is left unread or unpublished.
+    async fn drain(&self) {
+        loop {
+            let before = self.told.load(Ordering::Acquire);
+            for _ in 0..ROUNDS {
+                tokio::task::yield_now().await;
+            }
+            if self.told.load(Ordering::Acquire) == before && self.published.load(Ordering::Acquire) == before
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Gives proofs to those who ask, for ever. To run where the watch and the writer run, and nowhere else.
+pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
+    let current = &pods.current;
+    loop {
+        current.wanted.notified().await;
+        while current.is_resuming(clock.now()) {
+            clock.sleep(AGE).await;
+        }
+        let began = clock.now();
+        current.drain().await;
+        current.proven.store(began.as_nanos(), Ordering::Release);
+        current.renewed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::ManualClock;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc::UnboundedReceiver;
+
+    use super::*;
+    use crate::announce::Announcer;
+    use crate::fake::{Asked, Feed, link};
+    use crate::writer::Writer;
+    use crate::{NodeName, Pods, Shared, watch_pods};
+
+    /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
+    struct World {
+        pods: Pods,
+        asked: UnboundedReceiver<Asked>,
+        hand: ManualClock,
+    }
+
+    const ADDRESS: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 244, 0, 7));
+
+    fn world() -> World {
+        let (clock, hand) = Clock::manual();
+        let (link, asked) = link(clock.clone());
+        let shared = Arc::new(Shared::new());
+        let (writer, updates) = Writer::new(link.clone(), shared.clone(), Announcer::new());
+        tokio::spawn(writer.run());
+        let node = NodeName::parse("node1").unwrap();
+        tokio::spawn(watch_pods(&node, &link, &shared, updates).run());
+        tokio::spawn(prove(shared.pods.clone(), clock.clone()));
+        World { pods: Pods { shared, clock }, asked, hand }
+    }
+
+    impl World {
+        /// Lists one pod, opens the watch, and waits until that is the view.
+        async fn with_one_pod(&mut self) -> Feed {
+            let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
+            self.asked.recv().await.unwrap().answer(200, &list);
+            let feed = self.asked.recv().await.unwrap().answer_stream();
+            self.pods.newer_than(0).await;
+            feed
+        }
+
+        fn name(&self) -> Option<String> {
+            let snapshot = self.pods.snapshot();
+            snapshot.pod_at(ADDRESS).ok().map(|record| record.pod.name.to_string())
+        }
+    }
+
+    fn pod(name: &str, address: std::net::IpAddr) -> Value {
+        json!({"metadata": {"name": name, "namespace": "reef", "uid": name, "resourceVersion": "8"},
+               "spec": {"serviceAccountName": name}, "status": {"phase": "Running", "podIP": address}})
+    }
+
+    fn event(kind: &str, object: &Value) -> Value {
+        json!({"type": kind, "object": object})
+    }
+
+    /// An agent without CPU: what the API server has told lies unread while the next pod at the address asks.
+    #[tokio::test]
+    async fn a_reused_address_is_not_the_last_pods_though_the_word_of_its_end_lies_unread() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        assert_eq!(world.name().unwrap(), "old");
+
+        world.hand.advance(AGE + Duration::from_millis(1));
+        feed.say(event("DELETED", &pod("old", ADDRESS)));
+        feed.say(event("ADDED", &pod("new", ADDRESS)));
+        // The thread that accepts the new pod's connection runs before the one that reads the watch.
+        assert_eq!(world.name().unwrap(), "old", "the view lags, as it was meant to");
+        assert!(!world.pods.is_current(), "and says so");
+        world.pods.current().await;
+        assert_eq!(world.name().unwrap(), "new");
+        assert!(world.pods.is_current());
+    }
+
+    #[tokio::test]
+    async fn a_storm_that_lies_unread_is_read_to_its_end() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        for n in 0..2000u16 {
+            let [high, low] = n.to_be_bytes();
+            let address = std::net::Ipv4Addr::new(10, 245, high, low).into();
+            feed.say(event("ADDED", &pod(&format!("pod-{n}"), address)));
+        }
+        feed.say(event("DELETED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        assert_eq!(world.name(), None);
+        assert_eq!(world.pods.snapshot().pods().len(), 2000);
+    }
+
+    #[tokio::test]
+    async fn between_two_watches_nothing_is_current_and_in_an_outage_what_is_known_is_served() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        drop(feed);
+        // Ended in order, as watches are: the next one tells what happened in between.
+        let next = world.asked.recv().await.unwrap();
+        world.hand.advance(AGE + Duration::from_millis(1));
+        assert!(!world.pods.is_current());
+        let feed = next.answer_stream();
+        feed.say(event("DELETED", &pod("old", ADDRESS)));
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name(), None);
+
+        // Gone for longer than it takes to come back.
+        feed.say(event("ADDED", &pod("old", ADDRESS)));
+        tokio::select! { () = current_and_named(&world) => {}, () = advancing(&world.hand) => {} }
+        drop(feed);
+        while let Ok(asked) = world.asked.try_recv() {
+            drop(asked);
+        }
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    async fn current_and_named(world: &World) {
+        while world.name().is_none() {
+            world.pods.newer_than(world.pods.snapshot().version()).await;
+        }
+    }
+
+    /// However the prover waits for the watch, it waits on the clock.
+    async fn advancing(hand: &ManualClock) {
+        loop {
+            hand.advance(Duration::from_millis(5));
+            tokio::task::yield_now().await;
+        }
+    }
+}
