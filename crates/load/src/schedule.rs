@@ -390,6 +390,8 @@ impl Gaps {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn rate(text: &str) -> Rate {
@@ -529,5 +531,42 @@ mod tests {
         assert_eq!(cursor.next(6), Next::Over, "hits 0 and 2 are the other thread's");
         let mut other = Cursor::new(Arc::new(Arrivals::Closed), until, 0, 2);
         assert_eq!(other.next(SECOND), Next::Over);
+    }
+
+    fn any_stage() -> impl Strategy<Value = Stage> {
+        let shape =
+            prop_oneof![
+                (1..500u64, 1..60 * SECOND)
+                    .prop_map(|(hits, period)| Shape::Hold(Rate::new(hits, period).unwrap())),
+                (0.0..90.0, 0.0..90.0).prop_map(|(from, to)| Shape::Ramp { from, to }),
+                (1.0..40.0, 0.0..1.0, SECOND / 10..60 * SECOND)
+                    .prop_map(|(mean, share, period)| Shape::Sine { mean, amplitude: mean * share, period }),
+            ];
+        (shape, 1..60u64).prop_map(|(shape, seconds)| stage(shape, seconds))
+    }
+
+    proptest! {
+        #[test]
+        fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq in 0..1u64 << 40) {
+            let schedule = Schedule::constant(Rate::new(hits, period).unwrap(), Spacing::Even);
+            let exact = u128::from(seq) * u128::from(period) / u128::from(hits);
+            prop_assert_eq!(schedule.instant(seq << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
+        }
+
+        #[test]
+        fn a_profile_never_drifts(stages in prop::collection::vec(any_stage(), 1..5), threads in 1..5u64) {
+            let arrivals = open(stages.clone(), Spacing::Even);
+            let schedule = Schedule::new(stages, Spacing::Even);
+            let hits = all(&arrivals, Until::default(), threads);
+            prop_assert!(hits.len().abs_diff(schedule.hits_before(schedule.end().unwrap()) as usize) <= 1);
+            let mut before = 0;
+            for (seq, hit) in hits.iter().enumerate() {
+                prop_assert_eq!(hit.seq, seq as u64);
+                prop_assert!(hit.due >= before, "{} before {}", hit.due, before);
+                before = hit.due;
+                let area = schedule.hits_before(hit.due);
+                prop_assert!(area.abs_diff(hit.seq) <= 1, "hit {} is due where the area is {area}", hit.seq);
+            }
+        }
     }
 }
