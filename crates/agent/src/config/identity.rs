@@ -33,6 +33,11 @@ pub(crate) struct SourceIp {
 }
 
 impl Identity {
+    /// Whether some pods are to see the real metadata server.
+    pub(crate) fn passes_through(&self) -> bool {
+        matches!(self, Self::SourceIp(source) if !source.passthrough.is_empty())
+    }
+
     /// `node` is the node's name where the section leaves it out.
     pub(super) fn read(table: &Table<'_>, mode: &Mode, base: &Path, node: Option<&str>) -> Self {
         const STRATEGIES: [&str; 3] = ["static", "source-ip", "anyone"];

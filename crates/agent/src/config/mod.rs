@@ -137,12 +137,18 @@ impl Config {
     fn read(root: &Table<'_>, base: &Path, node: Option<&str>) -> Self {
         let mode = Mode::read(root, base);
         let identity = Identity::read(&root.key("identity").table(), &mode, base, node);
+        let listen = listen(root);
+        let conceal = Conceal::read(&root.key("conceal").table());
+        if (mode == Mode::Conceal || identity.passes_through()) && conceal.is_one_of(&listen) {
+            let own = "the real metadata server; the agent itself listens at this address";
+            root.key("conceal").table().key("upstream").mistake(own);
+        }
         Self {
-            listen: listen(root),
+            listen,
             admin: root.key("admin").text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(8989)),
             identity,
             mode,
-            conceal: Conceal::read(&root.key("conceal").table()),
+            conceal,
             limits: Limits::read(&root.key("limits").table()),
             threads: Threads::read(root),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
@@ -355,6 +361,17 @@ impl Conceal {
             .unwrap_or("http://169.254.169.254".into());
         Self { upstream }
     }
+
+    /// Whether the upstream is one of these listeners. It would ask itself for each answer, until no place is left.
+    fn is_one_of(&self, listeners: &[SocketAddr]) -> bool {
+        let Ok(url) = self.upstream.parse::<http::Uri>() else { return false };
+        let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
+        let is_own = |own: &SocketAddr| {
+            let is_same = host.trim_matches(['[', ']']).parse() == Ok(own.ip());
+            own.port() == port && (is_same || is_loopback(host) && own.ip().is_unspecified())
+        };
+        listeners.iter().any(is_own)
+    }
 }
 
 impl Limits {
@@ -433,6 +450,28 @@ federate:
   cluster: { name: my-cluster, location: europe-west1 }
   provider: "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/my-pool/providers/my-cluster"
 "#;
+
+    #[test]
+    fn an_upstream_that_is_the_agent_itself_is_named_where_it_would_be_asked() {
+        let with = |mode: &str, listen: &str, upstream: &str| {
+            parse(&format!(
+                "{LEAST}mode: {mode}\nlisten: [\"{listen}\"]\nidentity: {{ strategy: static, file: x }}\n\
+                 conceal: {{ upstream: \"{upstream}\" }}\n"
+            ))
+        };
+        for (listen, upstream) in [
+            ("169.254.169.254:80", "http://169.254.169.254"),
+            ("127.0.0.1:8988", "http://127.0.0.1:8988/"),
+            ("0.0.0.0:8988", "http://localhost:8988"),
+            ("[fd00:ec2::254]:80", "http://[fd00:ec2::254]"),
+        ] {
+            let mistakes = with("conceal", listen, upstream).unwrap_err().to_string();
+            assert!(mistakes.contains("conceal.upstream"), "{mistakes}");
+            assert!(with("federate", listen, upstream).is_ok(), "nothing asks it");
+        }
+        assert!(with("conceal", "127.0.0.1:8988", "http://127.0.0.1:8989").is_ok());
+        assert!(with("conceal", "0.0.0.0:80", "http://169.254.169.254").is_ok());
+    }
 
     #[test]
     fn the_documented_default_is_the_default() {
