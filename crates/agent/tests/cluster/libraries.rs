@@ -55,13 +55,19 @@ fn google_auth_for_python_gets_the_pods_own_tokens() {
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-fn gos_metadata_package_gets_the_pods_own_tokens() {
+fn gos_metadata_and_oauth2_packages_get_the_pods_own_tokens() {
     let mut world = World::start(&["cart", "pay"], "");
     for (name, account) in [("cart-0", "cart"), ("pay-0", "pay")] {
         let pod = world.pod(name, account);
         let mut client = pod.sandbox.command(part("bin/go-metadata-client"));
         let said = said(client.arg("https://shop.example"), &world);
         check(&world, &pod, &said);
+        // golang.org/x/oauth2/google, which every Google client library for Go begins with.
+        world.check(said["oauth2_token"].as_str().unwrap(), account);
+        assert_eq!(
+            (&said["oauth2_valid"], &said["oauth2_project"]),
+            (&true.into(), &"seawall-emulator".into())
+        );
     }
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"cloud.google.com/go/compute/metadata"
+	"golang.org/x/oauth2/google"
 )
 
 func must(name string, value string, err error) string {
@@ -51,6 +52,13 @@ func main() {
 	}
 	answers["token"] = token["access_token"]
 	answers["expires_in"] = token["expires_in"]
+	// What every Google client library for Go does when it is given no credentials.
+	found, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/cloud-platform")
+	must("default credentials", "", err)
+	fetched, err := found.TokenSource.Token()
+	must("default token", "", err)
+	answers["oauth2_token"], answers["oauth2_project"] = fetched.AccessToken, found.ProjectID
+	answers["oauth2_valid"] = fetched.Valid()
 	answers["identity"] = get("instance/service-accounts/default/identity?format=full&audience=" + url.QueryEscape(audience))
 	must("output", "", json.NewEncoder(os.Stdout).Encode(answers))
 }
