@@ -10,6 +10,8 @@ use seawall_broker::google::{Config, GoogleExchange, Shape};
 use seawall_broker::{Exchange, ExchangeError, Fault, Issued};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Cloud, ManualClock, Principal, Secret, ServiceAccount, Want};
+use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::tls::Authority;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -481,4 +483,33 @@ async fn nothing_that_is_printed_holds_a_token() {
     let error =
         sts(answer("400 Bad Request", "Content-Type: application/json\r\n", &echo)).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains(SUBJECT), "{error}");
+}
+
+/// An installation's own token service behind TLS, trusted because `caFile` says so, and by its own authority only.
+#[tokio::test]
+async fn an_upstream_with_an_authority_of_its_own_is_trusted_by_the_ca_file_and_by_nothing_else() {
+    let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
+    let answer = ok(FEDERATED);
+    let play = move |mut peer: Peer, _: usize| {
+        let head = peer.request()?;
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+        });
+        peer.body(length.unwrap_or(0))?;
+        peer.send(answer.as_bytes())
+    };
+    let server = Server::start_tls(own.server(&[], false).unwrap(), play).unwrap();
+    let url = format!("https://localhost:{}", server.address().port());
+    let ask = async |roots: Option<String>| {
+        let (clock, _hand) = Clock::manual();
+        let google = GoogleExchange::new(Config { more_roots: roots, ..config(&url) }, clock).unwrap();
+        google.exchange(&principal(None, access()), &Subject(SUBJECT)).await
+    };
+    assert_eq!(ask(Some(own.certificate())).await.unwrap().credential.text(), "federated");
+    for roots in [None, Some(other.certificate())] {
+        let error = ask(roots).await.unwrap_err();
+        assert_eq!(error.fault, Fault::Upstream);
+        assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+    }
 }

@@ -1,8 +1,12 @@
 //! Whatever is wrong with an account or a token has a name: in the refusal that the pod reads, and in one event on the pod.
 //! None of it is a storm of calls.
 
+use std::time::Duration;
+
+use seawall_core::Clock;
 use serde_json::json;
 
+use crate::support::cloud::Cloud;
 use crate::support::*;
 
 /// Asks many times; every answer is this refusal.
@@ -98,6 +102,27 @@ fn a_token_of_the_wrong_audience_is_refused_by_the_cloud_by_name() {
     let text = std::fs::read_to_string(&path).unwrap();
     let text = text.replace("tokenAudience: seawall-emulator.svc.id.goog", "tokenAudience: somebody-else");
     std::fs::write(&path, text).unwrap();
+    world.restart_agent();
+    let pod = world.pod("cart-0", "cart");
+    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));
+    refused(&pod, (403, "denied"));
+    one_event(&world, &pod, "CredentialsRefusedByCloud");
+    let [exchanges, impersonations, _] = world.cloud.calls();
+    assert!((1..=10).contains(&exchanges) && impersonations == 0, "{exchanges} {impersonations}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_token_that_has_expired_is_refused_by_the_cloud_by_name() {
+    let mut world = World::start(&["cart"], "");
+    // The same cloud, where it is years later: whatever the API server issues has expired there.
+    let (clock, hand) = Clock::manual();
+    hand.advance(Duration::from_secs(10 * 365 * 24 * 3600));
+    let before = world.cloud.address().to_string();
+    world.cloud = Cloud::start_by(clock, &world.api, &[("cart".into(), Some(cloud::email("cart")))]);
+    let path = world.folder.path().join("agent.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace(&before, &world.cloud.address().to_string())).unwrap();
     world.restart_agent();
     let pod = world.pod("cart-0", "cart");
     until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "denied"));

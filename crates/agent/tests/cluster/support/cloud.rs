@@ -23,6 +23,11 @@ pub(crate) struct Cloud {
 impl Cloud {
     /// One in which each of these ServiceAccounts may become its Google service account and nobody else's.
     pub(crate) fn start(api: &Api, accounts: &[(String, Option<String>)]) -> Self {
+        Self::start_by(Clock::system(), api, accounts)
+    }
+
+    /// The same, in which it is what time this clock says.
+    pub(crate) fn start_by(clock: Clock, api: &Api, accounts: &[(String, Option<String>)]) -> Self {
         let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
         let provider = Provider {
             name: PROVIDER.into(),
@@ -40,7 +45,7 @@ impl Cloud {
         };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let running = runtime.block_on(google::start(options, Clock::system())).unwrap();
+        let running = runtime.block_on(google::start(options, clock)).unwrap();
         Self { running: Some(running), runtime }
     }
 
