@@ -168,7 +168,9 @@ impl Thread {
         self.connections.borrow_mut().started(key, task.abort_handle());
     }
 
-    /// Room in both caps, made by closing the oldest idle connection where that helps.
+    /// Room in both caps, made by closing the oldest idle connection where that helps: of those that this thread accepted.
+    /// The other's table is not this one's to touch. The kernel deals connections out by a hash of the addresses, so each
+    /// has about half of any caller's; who is refused while only the other has idle ones tries again and is dealt anew.
     fn permits(&self, caller: &Caller, ip: IpAddr) -> Option<Permits> {
         let limits = &self.shared.limits;
         let own = match caller {

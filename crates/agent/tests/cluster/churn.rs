@@ -83,7 +83,10 @@ fn live(world: &World, sandbox: &Sandbox, n: usize, account: &str, tally: &Tally
     });
     let mut kept = Client::connect(sandbox.address, here);
     for _ in 0..2 {
-        judge(world, account, &kept.ask(&get(TOKEN)), tally);
+        // A refusal ends its connection.
+        if !judge(world, account, &kept.ask(&get(TOKEN)), tally) {
+            kept = Client::connect(sandbox.address, here);
+        }
     }
     judge(world, account, &client::ask(sandbox.address, here, TOKEN), tally);
     drop(kept);
