@@ -49,7 +49,7 @@ pub(crate) struct TravelArgs {
     /// Connect elsewhere, host:port:host:port; may repeat, destinations of the same source take turns
     #[arg(long, value_name = "FROM:TO")]
     connect_to: Vec<ConnectTo>,
-    /// DNS servers, ip[:port], instead of the system's resolver; a comma list
+    /// DNS servers, IP or IP:PORT, instead of the system's resolver; a comma list
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     resolvers: Vec<Resolver>,
     /// How long addresses are used: 0 for ever, -1 for one connection
