@@ -53,21 +53,23 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Whether the last proof is recent. Asks for another if not.
-    pub(crate) fn is_proven(&self, now: Moment) -> bool {
+    /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
+    pub(crate) fn is_proven(&self, then: Moment) -> bool {
         let proven = Moment::from_nanos(self.proven.load(Ordering::Acquire));
-        let is_proven = now.since(proven) <= AGE;
+        let is_proven = then.since(proven) <= AGE;
         if !is_proven {
             self.wanted.notify_one();
         }
         is_proven
     }
 
-    /// Waits until [`Self::is_proven`].
+    /// Waits until [`Self::is_proven`] as of the call. Not as of its end: where threads wait long for their turn, every proof
+    /// would be old by the time that it is looked at, and nobody would be answered.
     pub(crate) async fn proven(&self, clock: &Clock) {
+        let since = clock.now();
         loop {
             let renewed = self.renewed.notified();
-            if self.is_proven(clock.now()) {
+            if self.is_proven(since) {
                 return;
             }
             renewed.await;
@@ -210,6 +212,21 @@ mod tests {
         assert!(world.pods.is_current());
     }
 
+    /// Proofs used to be asked for again and again on a busy machine, until the request was given up.
+    #[tokio::test]
+    async fn a_proof_that_is_looked_at_late_is_still_one() {
+        let mut world = world();
+        let _feed = world.with_one_pod().await;
+        world.hand.advance(AGE * 10);
+        let mut current = std::pin::pin!(world.pods.current());
+        assert!(is_pending(current.as_mut()).await);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        world.hand.advance(AGE * 10);
+        assert!(!is_pending(current.as_mut()).await);
+    }
+
     #[tokio::test]
     async fn a_storm_that_lies_unread_is_read_to_its_end() {
         let mut world = world();
@@ -251,6 +268,12 @@ mod tests {
         }
         tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
+    }
+
+    /// Looks once.
+    async fn is_pending(mut future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+        std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending()))
+            .await
     }
 
     async fn current_and_named(world: &World) {
