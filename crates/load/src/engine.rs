@@ -539,7 +539,7 @@ impl Running {
         let written = self.writer.take().map_or(Ok(0), |writer| {
             writer.join().unwrap_or_else(|_| Err(io::Error::other("the results thread panicked").into()))
         });
-        let end = self.control.0.ended().map_or(ended, |(at, _)| at).min(self.rules.end).min(ended);
+        let end = self.end(ended);
         Outcome {
             scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
@@ -551,6 +551,20 @@ impl Running {
             threads,
             total: self.total,
         }
+    }
+
+    /// When the schedule was over: where it was planned to be if all of it was handed out, although its last hit was due,
+    /// and may have been answered, some time before.
+    fn end(&self, ended: Nanos) -> Nanos {
+        if let Some((at, _)) = self.control.0.ended() {
+            return at.min(self.rules.end).min(ended);
+        }
+        let arrivals = self.control.0.arrivals();
+        let Arrivals::Open(schedule) = &*arrivals else { return ended.min(self.rules.end) };
+        let planned = self.rules.end.min(schedule.time_for(self.until.hits).unwrap_or(Nanos::MAX));
+        let whole =
+            planned != Nanos::MAX && self.scheduled(planned).is_some_and(|hits| self.total.done >= hits);
+        if whole { planned } else { planned.min(ended) }
     }
 
     fn scheduled(&self, end: Nanos) -> Option<u64> {

@@ -169,10 +169,31 @@ impl Schedule {
         self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
     }
 
-    /// How many hits are due before `at`, whatever their spacing would round it to.
+    /// How many hits are due before `at`. Poisson arrivals are drawn again for it, some nanoseconds for each.
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
-        self.position_at(at).div_ceil(1 << HIT)
+        let position = self.position_at(at);
+        let even = position.div_ceil(1 << HIT);
+        match self.spacing {
+            Spacing::Even => even,
+            Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
+            Spacing::Poisson(seed) => {
+                let mut gaps = Gaps::new(seed);
+                let due = std::iter::from_fn(|| {
+                    gaps.skip(1);
+                    (gaps.position < position).then_some(())
+                });
+                due.count() as u64
+            }
+        }
+    }
+
+    /// How long the schedule takes for this many hits: until the next one would be due. None where that is without end, and
+    /// of Poisson arrivals, which take the time they take.
+    #[must_use]
+    pub fn time_for(&self, hits: u64) -> Option<Nanos> {
+        let planned = !matches!(self.spacing, Spacing::Poisson(_));
+        self.instant(hits.checked_mul(1 << HIT).filter(|_| planned)?, &mut 0)
     }
 
     fn position_at(&self, at: Nanos) -> Position {
@@ -510,6 +531,18 @@ mod tests {
         let above_mean = gaps.iter().filter(|&&gap| gap > 1.0).count() as f64 / gaps.len() as f64;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!((above_mean - (-1.0f64).exp()).abs() < 0.01, "{above_mean}");
+    }
+
+    #[test]
+    fn what_was_due_is_counted_as_it_was_spread() {
+        for spacing in [Spacing::Even, Spacing::Burst(50), Spacing::Poisson(3)] {
+            let schedule = Schedule::constant(rate("200"), spacing);
+            let arrivals = Arc::new(Arrivals::Open(schedule.clone()));
+            for after in [SECOND / 4, SECOND / 4 + 10_000, SECOND, 90 * SECOND] {
+                let due = all(&arrivals, Until { after, ..Until::default() }, 2).len() as u64;
+                assert_eq!(schedule.hits_before(after), due, "{spacing:?} before {after}");
+            }
+        }
     }
 
     #[test]

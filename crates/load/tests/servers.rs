@@ -122,6 +122,25 @@ fn an_exact_rate_makes_exactly_its_hits() {
 }
 
 #[test]
+fn the_offered_rate_is_the_one_that_was_asked_for() {
+    let server = Server::answering(OK).unwrap();
+    for (spacing, hits) in [(Spacing::Even, 5), (Spacing::Burst(3), 6)] {
+        let mut plan = open(&server, "50", Duration::from_millis(100));
+        let Arrivals::Open(schedule) = &mut plan.arrivals else { unreachable!("an open loop") };
+        *schedule = Schedule::constant("50".parse().unwrap(), spacing);
+        let outcome = run(plan);
+        assert_eq!(
+            (outcome.scheduled, outcome.scheduled_for, outcome.unsent()),
+            (Some(hits), SECOND / 10, 0)
+        );
+    }
+    let mut plan = open(&server, "50", Duration::from_secs(1));
+    plan.until = Until { hits: 4, ..Until::default() };
+    let outcome = run(plan);
+    assert_eq!((outcome.scheduled, outcome.scheduled_for), (Some(4), 4 * SECOND / 50));
+}
+
+#[test]
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
         loop {
