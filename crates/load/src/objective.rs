@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::clock::{Nanos, nanos};
 use crate::rate::duration;
@@ -121,13 +122,12 @@ impl Objective {
         let (met, measured) = match *self {
             Self::Quantile { quantile, below } => {
                 let value = quantile.of(summary);
-                (value < below, format!("{} ns", value))
+                (value < below, time(value))
             }
-            Self::Mean { below } => (summary.response.mean < below, format!("{} ns", summary.response.mean)),
-            Self::Errors { below } => (
-                summary.error_ratio < below || summary.error_ratio == 0.0,
-                format!("{}", summary.error_ratio),
-            ),
+            Self::Mean { below } => (summary.response.mean < below, time(summary.response.mean)),
+            Self::Errors { below } => {
+                (summary.error_ratio < below || summary.error_ratio == 0.0, percent(summary.error_ratio))
+            }
         };
         // A run without an answer meets nothing.
         let answered = summary.response.count > 0;
@@ -138,11 +138,20 @@ impl Objective {
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Quantile { quantile, below } => write!(f, "{} < {below} ns", quantile.name()),
-            Self::Mean { below } => write!(f, "mean < {below} ns"),
-            Self::Errors { below } => write!(f, "errors < {below}"),
+            Self::Quantile { quantile, below } => write!(f, "{} < {}", quantile.name(), time(*below)),
+            Self::Mean { below } => write!(f, "mean < {}", time(*below)),
+            Self::Errors { below } => write!(f, "errors < {}", percent(*below)),
         }
     }
+}
+
+fn time(ns: Nanos) -> String {
+    format!("{:?}", Duration::from_nanos(ns))
+}
+
+fn percent(of_one: f64) -> String {
+    // Ten digits hide that 0.1 % is no round number in binary.
+    format!("{} %", (of_one * 1e12).round() / 1e10)
 }
 
 impl Objectives {

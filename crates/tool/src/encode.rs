@@ -16,7 +16,7 @@ use crate::report::output::Output;
 
 /// Flags of `seawall encode`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct Args {
     /// gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "json")]

@@ -12,7 +12,7 @@ use crate::report::{complain, html, logs, svg};
 
 /// Flags of `seawall plot`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct Args {
     /// Title of the page
     #[arg(long, default_value = "Load report")]

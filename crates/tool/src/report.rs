@@ -35,7 +35,7 @@ use crate::go::Duration;
 
 /// Flags of `seawall report`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct Args {
     /// summary, text, json, `hist[0,1ms,10ms]`, hdrplot or html
     /// [default: summary on a terminal, else text]

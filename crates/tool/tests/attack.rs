@@ -91,6 +91,16 @@ fn every_mistake_in_the_flags_is_said_at_once() {
 }
 
 #[test]
+fn of_a_flag_given_twice_the_last_counts_and_headers_add_up() {
+    let (server, heads) = witness();
+    let words = "attack -rate=7 -rate=50 -duration=9s -duration=100ms -header=A:1 -header=B:2 -output=none -live=none";
+    assert!(seawall(words, &get(&server)).status.success());
+    let heads = heads.lock().unwrap();
+    assert_eq!(heads.len(), 5);
+    assert!(heads[0].contains("A: 1") && heads[0].contains("B: 2"), "{}", heads[0]);
+}
+
+#[test]
 fn a_closed_loop_sends_its_requests_and_no_more() {
     let (server, heads) = witness();
     let words = "attack --requests 200 --concurrency 8 -output=none --summary=json -live=none";

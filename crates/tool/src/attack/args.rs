@@ -14,7 +14,7 @@ use super::travel::TravelArgs;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct Args {
     /// Name of the attack: noted in each result, sent as X-Vegeta-Attack
     #[arg(long, default_value = "", hide_default_value = true)]
