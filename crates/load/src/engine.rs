@@ -319,8 +319,8 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     })
 }
 
-/// Time given to each thread to be there before the first hit is due.
-const MUSTER: Duration = Duration::from_millis(2);
+/// Time given to each thread to be there, its batches made, before the first hit is due.
+const MUSTER: Duration = Duration::from_millis(5);
 
 /// What every thread of a run gets its share of.
 struct Crew {

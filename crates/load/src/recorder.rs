@@ -1,7 +1,8 @@
 //! Records on their way from the senders to the results: batches that are used again, and one thread that writes.
 //!
-//! A sender fills a [`Record`] in place and never touches the output. As many batches exist as [`BATCHES`] allows, so
-//! memory is bounded; what happens when the writer holds them all is the run's [`WhenFull`].
+//! A sender fills a [`Record`] in place and never touches the output. All batches are made before the run and go round in
+//! turn, so that memory does not grow with the first stall of the output, and no sender makes one while hits are due. What
+//! happens when the writer holds them all is the run's [`WhenFull`].
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -46,8 +47,6 @@ pub(crate) struct Recorder {
     current: Option<Batch>,
     full: Sender<Batch>,
     empty: Receiver<Batch>,
-    home: Sender<Batch>,
-    made: usize,
     when_full: WhenFull,
     clock: RunClock,
     /// Time spent waiting for the writer, and records lost to it.
@@ -58,7 +57,12 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn new(full: Sender<Batch>, when_full: WhenFull, clock: RunClock) -> Self {
         let (home, empty) = channel();
-        Self { current: None, full, empty, home, made: 0, when_full, clock, stalled: 0, lost: 0 }
+        for _ in 0..BATCHES {
+            let records = std::iter::repeat_with(Record::default).take(BATCH).collect();
+            // The other end is in this function.
+            let _ = home.send(Batch { records, used: 0, bodies: 0, home: home.clone() });
+        }
+        Self { current: None, full, empty, when_full, clock, stalled: 0, lost: 0 }
     }
 
     /// Has the next record filled.
@@ -83,26 +87,16 @@ impl Recorder {
     /// Hands over what there is, so that a reader of the results need not wait for a batch to fill.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = self.current.take_if(|batch| batch.used > 0) {
-            // The writer outlives the senders; if it is gone, so is the batch, and there may be another in its place.
-            if self.full.send(batch).is_err() {
-                self.made -= 1;
-            }
+            // The writer outlives the senders; if it is gone, so are the batches, and records are counted as lost.
+            let _ = self.full.send(batch);
         }
     }
 
     fn batch(&mut self) -> Option<Batch> {
         match self.empty.try_recv() {
             Ok(batch) => return Some(batch),
-            Err(TryRecvError::Empty) => {}
-            Err(TryRecvError::Disconnected) => return None,
-        }
-        if self.made < BATCHES {
-            self.made += 1;
-            let records = std::iter::repeat_with(Record::default).take(BATCH).collect();
-            return Some(Batch { records, used: 0, bodies: 0, home: self.home.clone() });
-        }
-        if self.when_full == WhenFull::Drop {
-            return None;
+            Err(TryRecvError::Empty) if self.when_full == WhenFull::Wait => {}
+            Err(_) => return None,
         }
         let since = self.clock.now();
         let batch = self.empty.recv().ok();
