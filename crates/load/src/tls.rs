@@ -63,17 +63,9 @@ impl Tls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
-        let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
-        } else {
-            let trust = self.trust()?;
-            let issued = WebPkiServerVerifier::builder_with_provider(Arc::new(trust.store), provider)
-                .build()
-                .map_err(|error| rustls::Error::General(error.to_string()))?;
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Trusted { named: trust.named, issued }))
-        };
+        let trust = if self.insecure { Trust::Anyone } else { self.trust(&provider)? };
+        let builder =
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, trust }));
         let mut config = match &self.identity {
             Some((chain, key)) => builder.with_client_auth_cert(certificates(chain)?, private_key(key)?)?,
             None => builder.with_no_client_auth(),
@@ -86,7 +78,7 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    fn trust(&self) -> Result<Trust, BadTls> {
+    fn trust(&self, provider: &Arc<CryptoProvider>) -> Result<Trust, BadTls> {
         let (mut store, mut named) = (RootCertStore::empty(), Vec::new());
         for file in &self.roots {
             for certificate in certificates(file)? {
@@ -104,15 +96,9 @@ impl Tls {
         if store.is_empty() {
             store.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
-        Ok(Trust { store, named })
+        let by = WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider)).build();
+        Ok(Trust::Issued { named, by: by.map_err(|error| rustls::Error::General(error.to_string()))? })
     }
-}
-
-/// Whom to believe.
-struct Trust {
-    store: RootCertStore,
-    /// Certificates of `-root-certs`.
-    named: Vec<CertificateDer<'static>>,
 }
 
 /// Seeds the provider's random numbers on this thread: gathering entropy for the first of them takes tens of milliseconds,
@@ -120,53 +106,6 @@ struct Trust {
 pub(crate) fn seed(config: &ClientConfig) {
     // A provider without entropy says so at the first handshake.
     let _ = config.crypto_provider().secure_random.fill(&mut [0; 1]);
-}
-
-/// Certificates that someone trusted has issued, and those that the user trusts by name: a self-signed certificate in
-/// `-root-certs` is good for itself, as it is in Go (crypto/x509 `Certificate.Verify`), where webpki wants an issuer.
-#[derive(Debug)]
-struct Trusted {
-    named: Vec<CertificateDer<'static>>,
-    issued: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for Trusted {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        chain: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.named.iter().any(|named| named == certificate) {
-            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-            return Ok(ServerCertVerified::assertion());
-        }
-        self.issued.verify_server_cert(certificate, chain, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.issued.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.issued.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.issued.supported_verify_schemes()
-    }
 }
 
 fn bad(file: &Path, reason: &dyn std::fmt::Display) -> BadTls {
@@ -183,21 +122,40 @@ fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, BadTls> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| bad(file, &error))
 }
 
-/// `-insecure`: accepts every certificate. Signatures are still checked, which costs what it costs in earnest: a
-/// measurement must not be faster than the real thing.
+/// Who may be at the other end. Signatures are checked in any case, which costs what it costs in earnest: a measurement must
+/// not be faster than the real thing.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    trust: Trust,
+}
 
-impl ServerCertVerifier for Anyone {
+#[derive(Debug)]
+enum Trust {
+    /// `-insecure`.
+    Anyone,
+    /// Certificates that someone trusted has issued, and those that the user trusts by name: a self-signed certificate in
+    /// `-root-certs` is good for itself, as it is in Go (crypto/x509 `Certificate.Verify`), where webpki wants an issuer.
+    Issued { named: Vec<CertificateDer<'static>>, by: Arc<WebPkiServerVerifier> },
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        match &self.trust {
+            Trust::Anyone => Ok(ServerCertVerified::assertion()),
+            Trust::Issued { named, .. } if named.iter().any(|named| named == certificate) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            Trust::Issued { by, .. } => by.verify_server_cert(certificate, chain, name, ocsp, now),
+        }
     }
 
     fn verify_tls12_signature(
@@ -206,7 +164,8 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -215,11 +174,12 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
