@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use seawall_emulator::keys::{Algorithm, SigningKey};
 
@@ -143,8 +144,16 @@ fn programs() -> PathBuf {
     programs.into()
 }
 
+/// A port that nobody else gets: below those that the kernel gives to outgoing connections (32768 and above), one of which
+/// may take a port between the look at it and its use.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn local(scheme: &str, port: u16) -> String {
