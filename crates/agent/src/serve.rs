@@ -607,7 +607,9 @@ impl Thread {
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
         // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
-        let keep_alive = head.keep_alive && bodiless && !self.draining.get() && !caller.is_passing();
+        // Whoever sends another method speaks another protocol, and every dialect refuses it.
+        let reads = matches!(head.method, "GET" | "HEAD");
+        let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
         match self.service.answer(caller, Asked { head, frame: &frame, request, now }, out) {
