@@ -18,18 +18,12 @@ use crate::target::Target;
 /// A target with holes.
 #[derive(Debug, Clone)]
 pub struct Template {
-    method: String,
     url: Vec<Piece>,
     headers: Vec<(String, Vec<Piece>)>,
-    body: Body,
+    /// None for a body without holes, such as one that is no text.
+    body: Option<Vec<Piece>>,
     target: Target,
     seed: u64,
-}
-
-#[derive(Debug, Clone)]
-enum Body {
-    Fixed,
-    Filled(Vec<Piece>),
 }
 
 /// A part of a text.
@@ -94,10 +88,9 @@ impl Templates {
             return Err(BadTemplate::Host(target.url.clone()));
         }
         let mut template = Template {
-            method: target.method.clone(),
             url: self.pieces(&target.url)?,
             headers: Vec::with_capacity(target.headers.len()),
-            body: Body::Fixed,
+            body: None,
             target: target.clone(),
             seed: self.seed,
         };
@@ -106,7 +99,7 @@ impl Templates {
         }
         // A body that is no text has no placeholders.
         if let Some(body) = std::str::from_utf8(&target.body).ok().filter(|body| body.contains("{{")) {
-            template.body = Body::Filled(self.pieces(body)?);
+            template.body = Some(self.pieces(body)?);
         }
         Ok(template.has_holes().then_some(template))
     }
@@ -171,11 +164,8 @@ impl Templates {
 
 impl Template {
     fn has_holes(&self) -> bool {
-        let texts = self.headers.iter().map(|(_, pieces)| pieces).chain([&self.url]);
-        let mut pieces = texts.flatten().chain(match &self.body {
-            Body::Filled(pieces) => &pieces[..],
-            Body::Fixed => &[],
-        });
+        let texts = self.headers.iter().map(|(_, pieces)| pieces).chain([&self.url]).chain(&self.body);
+        let mut pieces = texts.flatten();
         pieces.any(|piece| !matches!(piece, Piece::Text(_)))
     }
 
@@ -191,12 +181,12 @@ impl Template {
             out
         };
         Target {
-            method: self.method.clone(),
+            method: self.target.method.clone(),
             url: text(&self.url),
             headers: self.headers.iter().map(|(name, pieces)| (name.clone(), text(pieces))).collect(),
             body: match &self.body {
-                Body::Fixed => Arc::clone(&self.target.body),
-                Body::Filled(pieces) => text(pieces).into_bytes().into(),
+                None => Arc::clone(&self.target.body),
+                Some(pieces) => text(pieces).into_bytes().into(),
             },
             weight: self.target.weight,
         }
