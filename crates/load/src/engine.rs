@@ -213,11 +213,11 @@ pub enum StartError {
 
 /// The figures of one second, or of as long as the threads took to hand them over.
 #[derive(Debug)]
-pub struct Tick {
+pub struct Tick<'r> {
     /// Time since the run began.
     pub at: Nanos,
     /// What was measured since the last tick.
-    pub stats: Stats,
+    pub stats: &'r Stats,
 }
 
 /// What a run came to.
@@ -312,7 +312,6 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         threads: crew.threads,
         total: Stats::default(),
         since_tick: Stats::default(),
-        handed_over: 0,
         peaks: vec![0; threads],
         writer: writer.map(|writer| writer.thread),
         mistake,
@@ -475,7 +474,6 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     total: Stats,
     since_tick: Stats,
-    handed_over: usize,
     /// Most requests in flight, by thread.
     peaks: Vec<u64>,
     writer: Option<JoinHandle<Result<u64, EncodeError>>>,
@@ -489,41 +487,48 @@ impl Running {
         self.control.clone()
     }
 
-    /// Everything measured so far.
-    #[must_use]
-    pub fn total(&self) -> &Stats {
-        &self.total
+    /// Waits for the figures of the next second, or at most `patience`; `None` when the run has ended.
+    pub fn tick(&mut self, patience: Duration) -> Option<Tick<'_>> {
+        self.since_tick.clear();
+        self.gather(patience).then(|| {
+            self.total.add(&self.since_tick);
+            self.total.in_flight_peak = self.peaks.iter().sum();
+            Tick { at: self.clock.now(), stats: &self.since_tick }
+        })
     }
 
-    /// Waits for the figures of the next second, or at most `patience`; `None` when the run has ended.
-    pub fn tick(&mut self, patience: Duration) -> Option<Tick> {
+    /// Waits until every thread has handed over, or for `patience`; false when none is left that could.
+    fn gather(&mut self, patience: Duration) -> bool {
+        let mut handed_over = 0;
         while self.alive > 0 {
             match self.harvest.recv_timeout(patience) {
-                Ok(harvest) => self.take(harvest),
-                Err(RecvTimeoutError::Timeout) => return Some(self.cut()),
-                Err(RecvTimeoutError::Disconnected) => self.alive = 0,
+                Ok(harvest) => self.take(harvest, handed_over == 0),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.alive = 0;
+                    return handed_over > 0;
+                }
             }
-            if self.handed_over >= self.alive.max(1) {
-                return Some(self.cut());
+            handed_over += 1;
+            if handed_over >= self.alive.max(1) {
+                return true;
             }
         }
-        None
+        false
     }
 
-    fn cut(&mut self) -> Tick {
-        self.handed_over = 0;
-        Tick { at: self.clock.now(), stats: std::mem::take(&mut self.since_tick) }
-    }
-
-    fn take(&mut self, harvest: Harvest) {
+    /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
+    /// need: the first to come is taken as it is, for the cleared figures of the last tick.
+    fn take(&mut self, harvest: Harvest, first: bool) {
         let Harvest { shard, mut stats, last } = harvest;
-        self.since_tick.add(&stats);
-        self.total.add(&stats);
         self.peaks[shard] = self.peaks[shard].max(stats.in_flight_peak);
-        self.total.in_flight_peak = self.peaks.iter().sum();
-        self.handed_over += 1;
         self.alive -= usize::from(last);
-        stats.clear();
+        if first {
+            std::mem::swap(&mut self.since_tick, &mut *stats);
+        } else {
+            self.since_tick.add(&stats);
+            stats.clear();
+        }
         // A thread that has ended needs no empty box.
         let _ = self.spares[shard].send(stats);
     }

@@ -73,7 +73,7 @@ fn watch(
     machine: &mut Machine,
     mut log: Option<Log>,
     metrics: Option<&Exporter>,
-    mut live: Live,
+    mut live: Option<Live>,
 ) -> anyhow::Result<()> {
     while let Some(tick) = running.tick(Duration::from_secs(2)) {
         machine.sample(&tick);
@@ -83,7 +83,9 @@ fn watch(
         if let Some(metrics) = metrics {
             metrics.add(&tick);
         }
-        live.add(&tick);
+        if let Some(live) = &mut live {
+            live.add(&tick);
+        }
     }
     Ok(())
 }

@@ -35,13 +35,12 @@ const ROWS: usize = 8;
 /// Where the run is shown, decided and checked before it begins.
 pub(crate) struct Stage {
     facts: Facts,
-    show: Show,
+    show: Option<Show>,
 }
 
 enum Show {
     View(Screen),
     Lines,
-    Nothing,
 }
 
 impl Stage {
@@ -51,49 +50,48 @@ impl Stage {
     /// `--live view` without a terminal.
     pub(crate) fn of(args: &Args, plan: &Plan) -> anyhow::Result<Self> {
         let show = match args.live {
-            LiveMode::None => Show::Nothing,
-            LiveMode::Lines => Show::Lines,
-            LiveMode::View => Show::View(Screen::open().context("--live view")?),
+            LiveMode::None => None,
+            LiveMode::Lines => Some(Show::Lines),
+            LiveMode::View => Some(Show::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => unasked(args),
         };
         Ok(Self { facts: Facts::of(args, plan), show })
     }
 
-    /// Starts the thread that shows the run.
-    pub(crate) fn start(self, control: Control) -> anyhow::Result<Live> {
+    /// Starts the thread that shows the run, if it is shown.
+    pub(crate) fn start(self, control: Control) -> anyhow::Result<Option<Live>> {
+        let Self { facts, show: Some(show) } = self else { return Ok(None) };
         let (sender, rows) = sync_channel(ROWS);
-        let Self { facts, show } = self;
         let end = facts.end;
         let steering = control.clone();
         let show = move || match show {
             Show::View(screen) => watch(screen, &facts, &steering, &rows),
             Show::Lines => print(&facts, &rows),
-            Show::Nothing => {}
         };
         let thread = std::thread::Builder::new().name("live".into()).spawn(show);
-        Ok(Live {
+        Ok(Some(Live {
             rows: Some(sender),
             meter: Meter::default(),
             end,
             control,
             thread: Some(thread.context("cannot show the run")?),
-        })
+        }))
     }
 }
 
 /// Without a word from the user: the view where nobody else writes to the terminal, lines elsewhere, nothing where a
 /// program reads standard error.
-fn unasked(args: &Args) -> Show {
+fn unasked(args: &Args) -> Option<Show> {
     if args.summary == Some(SummaryFormat::Json) && results_on_stdout(args) {
-        return Show::Nothing;
+        return None;
     }
     // What reads a pipe may write to the terminal; what types targets there needs its keys.
     let shares_terminal = is_pipe(&stdout()) || (args.lazy && stdin().is_terminal());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     if !stderr().is_terminal() || shares_terminal || dumb {
-        return Show::Lines;
+        return Some(Show::Lines);
     }
-    Screen::open().map_or(Show::Lines, Show::View)
+    Some(Screen::open().map_or(Show::Lines, Show::View))
 }
 
 fn is_pipe(file: &impl std::os::fd::AsFd) -> bool {
@@ -111,7 +109,7 @@ pub(crate) struct Live {
 
 impl Live {
     /// Shows what was measured since the last time, if there is time to.
-    pub(crate) fn add(&mut self, tick: &Tick) {
+    pub(crate) fn add(&mut self, tick: &Tick<'_>) {
         let row = self.meter.row(tick, Now::of(&self.control, self.end));
         // What the last moments of a run leave is no second to show.
         if let Some(rows) = self.rows.as_ref().filter(|_| row.length > SECOND / 2) {

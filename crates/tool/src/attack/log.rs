@@ -32,7 +32,7 @@ impl Log {
     }
 
     /// Writes down what was measured since the last time.
-    pub(crate) fn add(&mut self, tick: &Tick) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, tick: &Tick<'_>) -> anyhow::Result<()> {
         let seconds = |nanos: Nanos| nanos as f64 / SECOND as f64;
         let (since, length) = (seconds(self.written_to), seconds(tick.at.saturating_sub(self.written_to)));
         self.written_to = tick.at;

@@ -28,7 +28,7 @@ impl Machine {
     }
 
     /// Looks at the sending threads, unless they only wait for the last answers.
-    pub(crate) fn sample(&mut self, tick: &Tick) {
+    pub(crate) fn sample(&mut self, tick: &Tick<'_>) {
         if tick.stats.sent > 0 {
             self.watch.sample(now(self.clock));
         }

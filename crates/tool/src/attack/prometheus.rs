@@ -44,7 +44,7 @@ impl Exporter {
     }
 
     /// Adds what was measured since the last time.
-    pub(crate) fn add(&self, tick: &Tick) {
+    pub(crate) fn add(&self, tick: &Tick<'_>) {
         self.figures.lock().add(&tick.stats.outcomes);
     }
 }

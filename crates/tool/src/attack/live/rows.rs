@@ -195,8 +195,8 @@ const GRID: Nanos = SECOND / 10;
 
 impl Meter {
     /// The next second.
-    pub(super) fn row(&mut self, tick: &Tick, now: Now) -> Row {
-        self.add(tick.at, &tick.stats, now)
+    pub(super) fn row(&mut self, tick: &Tick<'_>, now: Now) -> Row {
+        self.add(tick.at, tick.stats, now)
     }
 
     fn add(&mut self, at: Nanos, stats: &Stats, now: Now) -> Row {
