@@ -310,8 +310,8 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         spares: crew.spares,
         alive: crew.threads.len(),
         threads: crew.threads,
-        total: Stats::default(),
-        since_tick: Stats::default(),
+        total: *stats(),
+        since_tick: *stats(),
         peaks: vec![0; threads],
         writer: writer.map(|writer| writer.thread),
         mistake,
@@ -349,7 +349,7 @@ impl Crew {
         pool.list(supply.listed());
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
-        let _ = spare_sender.send(Box::default());
+        let _ = spare_sender.send(stats());
         self.spares.push(spare_sender);
         let shard = Shard {
             index,
@@ -360,7 +360,7 @@ impl Crew {
             supply,
             pool,
             flights: Flights::new(),
-            stats: Box::default(),
+            stats: stats(),
             lengths: Lengths::default(),
             recorder: self
                 .batches
@@ -392,6 +392,13 @@ impl Crew {
         let (reply, replies) = channel();
         Resolver { questions: self.questions.clone(), reply, replies, asked: 0 }
     }
+}
+
+/// Figures that the first requests find in memory.
+fn stats() -> Box<Stats> {
+    let mut stats = Box::<Stats>::default();
+    stats.reserve();
+    stats
 }
 
 /// The part of a whole number that falls to one of several; no limit stays no limit.

@@ -16,6 +16,9 @@ use crate::timeline::{Precision, Spread};
 /// Places for targets.
 pub const TARGETS: usize = 64;
 
+/// Latencies up to this, in nanoseconds, are usual. A histogram for them takes 114 KiB.
+const USUAL: Nanos = 16_000_000;
+
 /// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
 #[derive(Debug, Clone)]
 pub struct Histogram(Spread);
@@ -318,6 +321,15 @@ impl Stats {
             let classes = &mut self.target(index).classes;
             classes.iter_mut().zip(&target.classes).for_each(|(ours, theirs)| ours.add(theirs));
         }
+    }
+
+    /// Makes room for what every request and every connection records, so that the first ones do not pay for it.
+    pub(crate) fn reserve(&mut self) {
+        let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
+        let usual = |histogram: &mut Histogram| histogram.0.reserve(USUAL);
+        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(usual);
+        let Times { service, response } = &mut self.target(0).classes[Class::Good as usize];
+        [service, response].into_iter().for_each(usual);
     }
 
     /// Forgets everything and keeps the memory.

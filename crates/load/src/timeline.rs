@@ -261,6 +261,15 @@ impl Spread {
         *self = Self { precision: self.precision, buckets, ..Self::default() };
     }
 
+    /// Makes room for values up to `most`, so that they take no memory any more when they come.
+    pub(crate) fn reserve(&mut self, most: u64) {
+        let precision = self.precision;
+        let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
+        let grown = buckets.record(most);
+        debug_assert!(grown.is_ok(), "a histogram that resizes itself takes every value");
+        self.clear();
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -346,6 +355,17 @@ mod tests {
             code,
             ..Record::default()
         }
+    }
+
+    #[test]
+    fn room_made_beforehand_is_no_value_and_is_used() {
+        let mut spread = Spread::new(Precision::Three);
+        spread.reserve(1_000_000);
+        assert_eq!((spread.count(), spread.min(), spread.max(), spread.buckets().count()), (0, 0, 0, 0));
+        let room = spread.buckets.as_ref().map(Histogram::distinct_values);
+        spread.record(1_000_000);
+        assert_eq!(spread.buckets.as_ref().map(Histogram::distinct_values), room);
+        assert_eq!((spread.count(), spread.max()), (1, 1_000_000));
     }
 
     #[test]
