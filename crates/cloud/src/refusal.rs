@@ -40,6 +40,7 @@ impl From<RequestError> for Refusal {
             RequestError::TargetTooLong => {
                 ("target_too_long", "The request target is longer than this server accepts.")
             }
+            RequestError::NoVersion => ("no_version", "The request line names no version of HTTP."),
             RequestError::Version => ("http_version", "Only HTTP/1.0 and HTTP/1.1 are spoken here."),
             RequestError::Framing => ("framing", "The length of the request body is ambiguous."),
         };

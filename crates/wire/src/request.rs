@@ -55,7 +55,11 @@ pub enum RequestError {
     /// The target exceeds [`Limits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// HTTP/2 prior knowledge, HTTP/3, HTTP/0.9.
+    /// A method and a target and nothing else, as in HTTP/0.9. Not [`Self::Version`]: no version was named that
+    /// could be refused, so this is an invalid request line (RFC 9112 section 3).
+    #[error("the request line names no version of HTTP")]
+    NoVersion,
+    /// HTTP/2 prior knowledge, HTTP/3.
     #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
     Version,
     /// Two lengths, a length and a transfer coding, or a coding other than chunked.
@@ -67,7 +71,7 @@ impl RequestError {
     /// The status to answer with (RFC 9110 section 15, RFC 6585 section 5).
     pub fn status(self) -> u16 {
         match self {
-            Self::Malformed(_) | Self::Framing => 400,
+            Self::Malformed(_) | Self::NoVersion | Self::Framing => 400,
             Self::TooLarge => 431,
             Self::TargetTooLong => 414,
             Self::Version => 505,
@@ -245,13 +249,15 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestErr
     }
 }
 
-/// Tells a version that is not spoken here from a broken line: HTTP/0.9 has two words, and the third word of
-/// HTTP/2's preface and of other versions begins with `HTTP/`.
+/// Tells what broke a request line: HTTP/0.9 has two words, and the third word of HTTP/2's preface and of other
+/// versions begins with `HTTP/`.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
     match (words.next(), words.next(), words.next()) {
-        (Some(target @ [_, ..]), None, _) if target.iter().all(u8::is_ascii_graphic) => RequestError::Version,
+        (Some(target @ [_, ..]), None, _) if target.iter().all(u8::is_ascii_graphic) => {
+            RequestError::NoVersion
+        }
         (Some(_), Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..]), None) => RequestError::Version,
         _ => RequestError::Malformed("a broken request line"),
     }
@@ -343,11 +349,19 @@ mod tests {
 
     #[test]
     fn other_versions_of_http_get_a_version_refusal() {
-        assert_eq!(parse(b"GET /\r\n"), Err(RequestError::Version), "HTTP/0.9");
-        assert_eq!(parse(b"GET /\n"), Err(RequestError::Version), "HTTP/0.9 with LF");
         assert_eq!(parse(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(RequestError::Version), "HTTP/2 preface");
         assert_eq!(parse(b"GET / HTTP/1.2\r\n"), Err(RequestError::Version));
         assert_eq!(parse(b"GET / HTTP/3\r\n"), Err(RequestError::Version));
+        assert_eq!(RequestError::Version.status(), 505);
+    }
+
+    /// It used to be answered 505, as if the client had named a version.
+    #[test]
+    fn a_request_line_without_a_version_is_the_clients_mistake() {
+        for line in ["GET /\r\n", "GET /\n", "GET /a?b\r\nHost: a\r\n\r\n", "GET HTTP/1.1\r\n", "get *\r\n"] {
+            assert_eq!(parse(line.as_bytes()), Err(RequestError::NoVersion), "{line:?}");
+        }
+        assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
     #[test]
@@ -555,7 +569,7 @@ mod tests {
         let whole = b"GET /abcd HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(parse_with(whole, &limits), Err(RequestError::TargetTooLong));
         assert_eq!(parse_with(b"GET /abcd\r\n", &limits), Err(RequestError::TargetTooLong));
-        assert_eq!(parse_with(b"GET /abc\r\n", &limits), Err(RequestError::Version));
+        assert_eq!(parse_with(b"GET /abc\r\n", &limits), Err(RequestError::NoVersion));
     }
 
     #[test]

@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn every_refusal_has_a_reason_phrase() {
-        use crate::RequestError::{Framing, Malformed, TargetTooLong, TooLarge, Version};
-        for error in [Malformed(""), TooLarge, TargetTooLong, Version, Framing] {
+        use crate::RequestError::{Framing, Malformed, NoVersion, TargetTooLong, TooLarge, Version};
+        for error in [Malformed(""), TooLarge, TargetTooLong, NoVersion, Version, Framing] {
             assert_ne!(reason(error.status()), "", "{error:?}");
         }
     }

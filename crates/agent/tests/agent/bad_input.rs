@@ -37,7 +37,7 @@ fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
         ("a fragment", fragment.as_bytes(), 400, "malformed"),
         ("a bare line feed", b"GET / HTTP/1.1\nHost: a\n\n", 400, "malformed"),
         ("no host", b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
-        ("HTTP/0.9", b"GET /\r\n", 505, "http_version"),
+        ("HTTP/0.9", b"GET /\r\n", 400, "no_version"),
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version"),
         ("TLS", CLIENT_HELLO, 400, "malformed"),
         ("an authority", b"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata\r\n\r\n", 400, "malformed"),
