@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use socket2::{Domain, Protocol, SockAddr, Socket as Raw, Type};
 
 /// Where a connection goes.
@@ -65,8 +65,8 @@ impl Socket {
     #[inline]
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
         loop {
-            match rustix::io::read(&self.0, &mut *buffer) {
-                Ok(count) => return Ok(Moved::Bytes(count)),
+            match recv(&self.0, &mut *buffer, RecvFlags::empty()) {
+                Ok((count, _)) => return Ok(Moved::Bytes(count)),
                 Err(Errno::AGAIN) => return Ok(Moved::Later),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
