@@ -1,13 +1,21 @@
 //! Names to addresses by DNS servers that the user names (`-resolvers`), past the system's own.
 //!
-//! A stub resolver of the smallest kind (RFC 1035, RFC 3596): A and AAAA, UDP first and TCP when an answer was cut,
-//! each server in turn, two rounds. Search domains are those of the system (resolv.conf(5)), because names like
-//! `my-service` mean nothing without them. Runs on the resolver's thread and may block.
+//! A stub resolver of the smallest kind: A and AAAA, UDP first and TCP when an answer was cut, each server in turn, two
+//! rounds. Search domains are those of the system (resolv.conf(5)), because names like `my-service` mean nothing
+//! without them. Messages are written and read by `domain`, which knows DNS and no sockets: its own resolver needs an
+//! async runtime, and this one runs on the resolver's thread and may block.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use domain::base::iana::Rcode;
+use domain::base::message_builder::StreamTarget;
+use domain::base::rdata::ParseRecordData;
+use domain::base::wire::ParseError;
+use domain::base::{Message, MessageBuilder, Name, Rtype};
+use domain::rdata::{A, Aaaa};
 
 /// How long one server gets for one answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,11 +39,6 @@ struct Search {
     dots: usize,
 }
 
-/// Record types (RFC 1035 section 3.2.2, RFC 3596 section 2.1).
-const A: u16 = 1;
-const AAAA: u16 = 28;
-const INTERNET: u16 = 1;
-
 impl Servers {
     /// These servers, and the search domains of the text of a resolv.conf.
     #[must_use]
@@ -53,14 +56,14 @@ impl Servers {
     #[must_use]
     pub fn lookup(&self, name: &str) -> Vec<IpAddr> {
         let known = self.search.candidates(name).into_iter().map(|name| {
-            let mut addresses = self.ask(&name, A);
-            addresses.extend(self.ask(&name, AAAA));
+            let mut addresses = self.ask(&name, Rtype::A);
+            addresses.extend(self.ask(&name, Rtype::AAAA));
             addresses
         });
         known.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default()
     }
 
-    fn ask(&self, name: &str, kind: u16) -> Vec<IpAddr> {
+    fn ask(&self, name: &str, kind: Rtype) -> Vec<IpAddr> {
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turns = (0..ROUNDS * self.addresses.len())
             .map(|turn| self.addresses[(first + turn) % self.addresses.len()]);
@@ -100,14 +103,16 @@ impl Search {
     }
 }
 
+/// A question, with the length in front that TCP needs.
+type Query = StreamTarget<Vec<u8>>;
+
 /// Asks one server, over TCP if its answer over UDP was cut.
-fn exchange(server: SocketAddr, name: &str, kind: u16) -> io::Result<Vec<IpAddr>> {
-    let id = fastrand::u16(..);
-    let query = query(id, name, kind).ok_or(io::ErrorKind::InvalidInput)?;
-    let answer = over_udp(server, &query)?;
-    match read(&answer, id, kind).ok_or(io::ErrorKind::InvalidData)? {
+fn exchange(server: SocketAddr, name: &str, kind: Rtype) -> io::Result<Vec<IpAddr>> {
+    let query = query(fastrand::u16(..), name, kind).ok_or(io::ErrorKind::InvalidInput)?;
+    let answer = over_udp(server, query.as_dgram_slice())?;
+    match read(&answer, &query, kind).ok_or(io::ErrorKind::InvalidData)? {
         Answer::Addresses(addresses) => Ok(addresses),
-        Answer::Cut => match read(&over_tcp(server, &query)?, id, kind) {
+        Answer::Cut => match read(&over_tcp(server, query.as_stream_slice())?, &query, kind) {
             Some(Answer::Addresses(addresses)) => Ok(addresses),
             _ => Err(io::ErrorKind::InvalidData.into()),
         },
@@ -132,8 +137,7 @@ fn over_udp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
 fn over_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let length = u16::try_from(query.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), query].concat())?;
+    stream.write_all(query)?;
     let mut length = [0; 2];
     stream.read_exact(&mut length)?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -142,19 +146,13 @@ fn over_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// A question with recursion desired; `None` if the name fits no question.
-fn query(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
-    let mut message = Vec::with_capacity(name.len() + 18);
-    message.extend_from_slice(&id.to_be_bytes());
-    message.extend_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    for label in name.split('.') {
-        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length))?;
-        message.push(length);
-        message.extend_from_slice(label.as_bytes());
-    }
-    message.push(0);
-    message.extend_from_slice(&kind.to_be_bytes());
-    message.extend_from_slice(&INTERNET.to_be_bytes());
-    (name.len() <= 253).then_some(message)
+fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
+    let name: Name<Vec<u8>> = name.parse().ok()?;
+    let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();
+    question.header_mut().set_id(id);
+    question.header_mut().set_rd(true);
+    question.push((name, kind)).ok()?;
+    Some(question.finish())
 }
 
 /// What a server says.
@@ -166,96 +164,96 @@ enum Answer {
     Cut,
 }
 
-/// Reads an answer; `None` if it is none, is another question's, or says that the server failed. Aliases need not be
-/// followed: a recursive server sends the addresses along.
-fn read(message: &[u8], id: u16, kind: u16) -> Option<Answer> {
-    let word = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
-    let flags = word(2)?;
-    if word(0)? != id || flags & 0x8000 == 0 {
+/// Reads an answer; `None` if it is none, is another question's, or says that the server failed.
+fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<Answer> {
+    let message = Message::from_slice(message).ok()?;
+    if !message.is_answer(Message::from_slice(query.as_dgram_slice()).ok()?) {
         return None;
     }
-    if flags & 0x0200 != 0 {
+    if message.header().tc() {
         return Some(Answer::Cut);
     }
-    // NOERROR and NXDOMAIN are answers; anything else is a server that could not say.
-    if !matches!(flags & 0xf, 0 | 3) {
+    // Anything else is a server that could not say.
+    if !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN) {
         return None;
     }
-    let mut at = 12;
-    for _ in 0..word(4)? {
-        at = after_name(message, at)? + 4;
-    }
-    let mut addresses = Vec::new();
-    for _ in 0..word(6)? {
-        at = after_name(message, at)?;
-        let length = usize::from(word(at + 8)?);
-        let data = message.get(at + 10..at + 10 + length)?;
-        if word(at)? == kind && word(at + 2)? == INTERNET {
-            addresses.push(address(kind, data)?);
-        }
-        at += 10 + length;
-    }
-    Some(Answer::Addresses(addresses))
+    let addresses = match kind {
+        Rtype::A => records(message, |a: A| a.addr().into()),
+        _ => records(message, |aaaa: Aaaa| aaaa.addr().into()),
+    };
+    addresses.ok().map(Answer::Addresses)
 }
 
-/// Where a name ends. A pointer ends it (RFC 1035 section 4.1.4) and is not followed: nobody here reads the name.
-fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        match *message.get(at)? {
-            0 => return Some(at + 1),
-            0xc0.. => return Some(at + 2),
-            length @ 1..64 => at += 1 + usize::from(length),
-            _ => return None,
-        }
-    }
-}
-
-fn address(kind: u16, data: &[u8]) -> Option<IpAddr> {
-    if kind == A {
-        <[u8; 4]>::try_from(data).ok().map(IpAddr::from)
-    } else {
-        <[u8; 16]>::try_from(data).ok().map(IpAddr::from)
-    }
+/// The addresses in an answer. Aliases need not be followed: a recursive server sends the addresses along.
+fn records<'a, Data: ParseRecordData<'a, [u8]>>(
+    message: &'a Message<[u8]>,
+    address: impl Fn(Data) -> IpAddr,
+) -> Result<Vec<IpAddr>, ParseError> {
+    let records = message.answer()?.limit_to_in::<Data>();
+    records.map(|record| record.map(|record| address(record.into_data()))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::thread::JoinHandle;
+
+    use proptest::prelude::*;
+
     use super::*;
 
-    /// Answers two queries, the first over UDP with a cut, then everything over TCP; or all over UDP.
-    fn server(cut: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    /// What a server makes of a question.
+    type Reply = fn(&[u8]) -> Vec<u8>;
+
+    /// Answers so many questions over UDP, and each whose answer is marked as cut again over TCP.
+    fn server(questions: usize, udp: Reply, tcp: Reply) -> (SocketAddr, JoinHandle<()>) {
+        let (socket, listener) = both_at_one_port();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let address = socket.local_addr().unwrap();
-        let listener = std::net::TcpListener::bind(address).unwrap();
         let thread = std::thread::spawn(move || {
-            for _ in 0..2 {
+            for _ in 0..questions {
                 let mut buffer = [0; 512];
                 let (length, peer) = socket.recv_from(&mut buffer).unwrap();
-                let reply = reply(&buffer[..length]);
-                if !cut {
-                    socket.send_to(&reply, peer).unwrap();
-                    continue;
+                let answer = udp(&buffer[..length]);
+                socket.send_to(&answer, peer).unwrap();
+                if answer.get(2).is_some_and(|flags| flags & 2 != 0) {
+                    over_stream(&listener, &buffer[..length], tcp);
                 }
-                let mut short = buffer[..length].to_vec();
-                (short[2], short[3]) = (0x82, 0);
-                socket.send_to(&short, peer).unwrap();
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.read_exact(&mut buffer[..length + 2]).unwrap();
-                stream.write_all(&(reply.len() as u16).to_be_bytes()).unwrap();
-                stream.write_all(&reply).unwrap();
             }
         });
         (address, thread)
     }
 
-    /// An alias, then an address of the kind that was asked for.
+    /// A port that is free for UDP may be taken for TCP, so another is tried.
+    fn both_at_one_port() -> (UdpSocket, TcpListener) {
+        let mut tries = (0..100).map(|_| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let listener = TcpListener::bind(socket.local_addr().unwrap()).ok()?;
+            Some((socket, listener))
+        });
+        tries.find_map(|both| both).unwrap()
+    }
+
+    fn over_stream(listener: &TcpListener, question: &[u8], tcp: Reply) {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).unwrap();
+        let mut again = vec![0; usize::from(u16::from_be_bytes(length))];
+        stream.read_exact(&mut again).unwrap();
+        assert_eq!(again, question, "asked over TCP what was asked over UDP");
+        let answer = tcp(question);
+        stream.write_all(&(answer.len() as u16).to_be_bytes()).unwrap();
+        stream.write_all(&answer).unwrap();
+    }
+
+    /// An alias, then an address of the kind that was asked for, under the alias's name.
     fn reply(query: &[u8]) -> Vec<u8> {
         let kind = query[query.len() - 3];
         let mut reply = query.to_vec();
         (reply[2], reply[3], reply[7]) = (0x81, 0x80, 2);
+        let alias = reply.len() as u8 + 12;
         reply.extend_from_slice(b"\xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x01\x00\x03\x01x\x00");
-        reply.extend_from_slice(&[0xc0, 0x0c, 0, kind, 0, 1, 0, 0, 0, 1, 0]);
+        reply.extend_from_slice(&[0xc0, alias, 0, kind, 0, 1, 0, 0, 0, 1, 0]);
         let address: Vec<u8> =
             if kind == 1 { vec![192, 0, 2, 1] } else { Ipv6Addr::LOCALHOST.octets().to_vec() };
         reply.push(address.len() as u8);
@@ -263,14 +261,54 @@ mod tests {
         reply
     }
 
+    /// The right answer with some bytes written over.
+    fn spoilt(query: &[u8], spoil: &[(usize, u8)]) -> Vec<u8> {
+        let mut reply = reply(query);
+        spoil.iter().for_each(|&(at, byte)| reply[at] = byte);
+        reply
+    }
+
+    fn cut(query: &[u8]) -> Vec<u8> {
+        let mut short = query.to_vec();
+        (short[2], short[3]) = (0x83, 0x80);
+        short
+    }
+
+    fn expected() -> [IpAddr; 2] {
+        [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::LOCALHOST.into()]
+    }
+
     #[test]
     fn both_kinds_of_address_come_back_over_udp_and_over_tcp() {
-        for cut in [false, true] {
-            let (address, thread) = server(cut);
+        for udp in [reply, cut] {
+            let (address, thread) = server(2, udp, reply);
             let servers = Servers::new(vec![address], "");
-            let expected: [IpAddr; 2] = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::LOCALHOST.into()];
-            assert_eq!(servers.lookup("a.example."), expected);
+            assert_eq!(servers.lookup("a.example."), expected());
             thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn after_a_wrong_answer_the_next_server_is_asked() {
+        let wrong: [(&str, Reply, Reply); 9] = [
+            ("another id", |query| spoilt(query, &[(0, !query[0])]), reply),
+            ("another name", |query| spoilt(query, &[(13, b'b')]), reply),
+            ("another kind", |query| spoilt(query, &[(query.len() - 3, 28)]), reply),
+            ("no answer at all", |query| query.to_vec(), reply),
+            ("the server failed", |query| spoilt(query, &[(3, 0x82)]), reply),
+            ("empty", |_| Vec::new(), reply),
+            ("not whole", |query| reply(query)[..query.len() + 20].to_vec(), reply),
+            ("cut over TCP too", cut, cut),
+            ("not whole over TCP", cut, |query| reply(query)[..query.len() + 20].to_vec()),
+        ];
+        for (what, udp, tcp) in wrong {
+            // The first server gets the question for A, the second that for AAAA and what the first could not say.
+            let (first, first_thread) = server(1, udp, tcp);
+            let (second, second_thread) = server(2, reply, reply);
+            let servers = Servers::new(vec![first, second], "");
+            assert_eq!(servers.lookup("a.example."), expected(), "{what}");
+            first_thread.join().unwrap();
+            second_thread.join().unwrap();
         }
     }
 
@@ -285,19 +323,109 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_must_be_whole_and_to_our_question() {
-        let query = query(7, "a.b", A).unwrap();
-        let reply = reply(&query);
-        assert!(read(&reply, 7, A).is_some());
-        assert_eq!(read(&reply, 8, A), None);
-        assert_eq!(read(&query, 7, A), None, "a question is no answer");
-        for end in 0..reply.len() {
-            assert_eq!(read(&reply[..end], 7, A), None, "{end}");
+    fn search_domains_that_end_in_a_dot_were_never_asked_for() {
+        // Knows no other names.
+        let knows: Reply =
+            |query| if query[12..].starts_with(b"\x01a\x03svc\0") { reply(query) } else { Vec::new() };
+        let (address, thread) = server(2, knows, reply);
+        let servers = Servers::new(vec![address], "search svc.");
+        assert_eq!(servers.lookup("a"), expected());
+        thread.join().unwrap();
+    }
+
+    fn asked() -> Query {
+        query(7, "a.b", Rtype::A).unwrap()
+    }
+
+    fn read_a(message: &[u8]) -> Option<Answer> {
+        read(message, &asked(), Rtype::A)
+    }
+
+    #[test]
+    fn a_question_is_what_the_protocol_says() {
+        let bytes = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01a\x01b\0\0\x01\0\x01";
+        assert_eq!(asked().as_dgram_slice(), bytes);
+        assert_eq!(asked().as_stream_slice(), [b"\0\x15".as_slice(), bytes].concat());
+    }
+
+    #[test]
+    fn names_that_fit_no_question_are_not_asked_for() {
+        let long = ["a".repeat(63).as_str(); 4].join(".");
+        for name in ["", "a..b", ".a", &"a".repeat(64), &long] {
+            assert!(query(1, name, Rtype::A).is_none(), "{name}");
         }
-        let mut failed = reply.clone();
-        failed[3] = 0x82;
-        assert_eq!(read(&failed, 7, A), None);
-        assert_eq!(super::query(1, &"a".repeat(64), A), None);
-        assert_eq!(super::query(1, "a..b", A), None);
+        assert!(query(1, &long[2..], Rtype::A).is_some(), "253 bytes are allowed");
+        assert!(query(1, "_a-b.c_d", Rtype::A).is_some());
+    }
+
+    #[test]
+    fn an_answer_must_be_whole_and_to_our_question() {
+        let reply = reply(asked().as_dgram_slice());
+        let addresses = Some(Answer::Addresses(expected()[..1].to_vec()));
+        assert_eq!(read_a(&reply), addresses);
+        for end in 0..reply.len() {
+            assert_eq!(read_a(&reply[..end]), None, "{end}");
+        }
+        assert_eq!(read_a(asked().as_dgram_slice()), None, "a question is no answer");
+        let read_spoilt = |spoil: &[(usize, u8)]| read_a(&spoilt(asked().as_dgram_slice(), spoil));
+        assert_eq!(read_spoilt(&[(13, b'A')]), addresses, "the case of names means nothing");
+        assert_eq!(read_spoilt(&[(1, 8)]), None, "another id");
+        assert_eq!(read_spoilt(&[(13, b'c')]), None, "another name");
+        assert_eq!(read_spoilt(&[(18, 28)]), None, "another kind");
+        assert_eq!(read_spoilt(&[(20, 3)]), None, "another class");
+        assert_eq!(read_spoilt(&[(5, 0)]), None, "no question");
+        assert_eq!(read_spoilt(&[(3, 0x82)]), None, "the server failed");
+        assert_eq!(read_spoilt(&[(reply.len() - 5, 3)]), None, "an address of three bytes");
+        let none = Some(Answer::Addresses(Vec::new()));
+        assert_eq!(read_spoilt(&[(3, 0x83), (7, 0)]), none, "no such name");
+        assert_eq!(read_spoilt(&[(reply.len() - 11, 3)]), none, "an address of another class");
+        assert_eq!(read_a(&cut(asked().as_dgram_slice())), Some(Answer::Cut));
+    }
+
+    #[test]
+    fn names_that_lead_to_themselves_end() {
+        let owner = asked().as_dgram_slice().len() as u8;
+        let (first, second) = (owner as usize, owner as usize + 15);
+        let loops: [&[(usize, u8)]; 5] = [
+            &[(12, 0xc0), (13, 12)],
+            &[(12, 0xc0), (13, 14), (14, 0xc0), (15, 12)],
+            &[(first + 1, owner)],
+            &[(first + 1, second as u8), (second + 1, owner)],
+            &[(first, 0xff), (first + 1, 0xff)],
+        ];
+        for spoil in loops {
+            assert_eq!(read_a(&spoilt(asked().as_dgram_slice(), spoil)), None, "{spoil:?}");
+        }
+    }
+
+    proptest! {
+        /// Behind a header and a question that are right, because those guard everything else.
+        #[test]
+        fn no_answer_is_too_strange(counts: [u8; 6], rest in prop::collection::vec(any::<u8>(), 0..600)) {
+            let mut message = asked().as_dgram_slice().to_vec();
+            (message[2], message[3]) = (0x81, 0x80);
+            message[6..12].copy_from_slice(&counts);
+            message.extend_from_slice(&rest);
+            if let Some(Answer::Addresses(addresses)) = read_a(&message) {
+                // Each takes at least a name of one byte, ten bytes of header and four of address.
+                prop_assert!(addresses.len() * 15 <= rest.len());
+            }
+            let _ = read_a(&rest);
+        }
+
+        #[test]
+        fn a_right_answer_spoilt_is_an_answer_or_an_error(spoil in prop::collection::vec((0..52_usize, any::<u8>()), 1..6)) {
+            let message = spoilt(asked().as_dgram_slice(), &spoil);
+                if let Some(Answer::Addresses(addresses)) = read_a(&message) {
+                prop_assert!(addresses.len() <= 2);
+            }
+        }
+
+        #[test]
+        fn no_name_is_too_strange(name in any::<String>()) {
+            if let Some(query) = query(1, &name, Rtype::AAAA) {
+                prop_assert!(query.as_dgram_slice().len() <= 12 + 255 + 4);
+            }
+        }
     }
 }
