@@ -17,6 +17,8 @@ use domain::base::wire::ParseError;
 use domain::base::{Message, MessageBuilder, Name, Rtype};
 use domain::rdata::{A, Aaaa};
 
+use crate::clock::RunClock;
+
 /// How long one server gets for one answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -112,7 +114,7 @@ fn exchange(server: SocketAddr, name: &str, kind: Rtype) -> io::Result<Vec<IpAdd
     let answer = over_udp(server, query.as_dgram_slice())?;
     match read(&answer, &query, kind).ok_or(io::ErrorKind::InvalidData)? {
         Answer::Addresses(addresses) => Ok(addresses),
-        Answer::Cut => match read(&over_tcp(server, query.as_stream_slice())?, &query, kind) {
+        Answer::Cut => match read(&over_tcp(server, query.as_stream_slice(), PATIENCE)?, &query, kind) {
             Some(Answer::Addresses(addresses)) => Ok(addresses),
             _ => Err(io::ErrorKind::InvalidData.into()),
         },
@@ -133,15 +135,29 @@ fn over_udp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// With a length in front of each message (RFC 1035 section 4.2.2).
-fn over_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// With a length in front of each message (RFC 1035 section 4.2.2). The patience is for the whole answer, not for each of
+/// the pieces in which it comes.
+fn over_tcp(server: SocketAddr, query: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
+    let clock = RunClock::start();
+    let mut stream = TcpStream::connect_timeout(&server, patience)?;
     stream.write_all(query)?;
+    let mut fill = |mut buffer: &mut [u8]| {
+        while !buffer.is_empty() {
+            let left = patience.checked_sub(Duration::from_nanos(clock.now())).filter(|left| !left.is_zero());
+            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+            match stream.read(buffer) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Ok(count) => buffer = &mut buffer[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
     let mut length = [0; 2];
-    stream.read_exact(&mut length)?;
+    fill(&mut length)?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut answer)?;
+    fill(&mut answer)?;
     Ok(answer)
 }
 
@@ -310,6 +326,26 @@ mod tests {
             first_thread.join().unwrap();
             second_thread.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_server_that_sent_an_answer_byte_by_byte_held_the_resolver() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The longest answer there is, announced, and its bytes one by one, until nobody wants any more.
+            stream.write_all(&[0xff, 0xff]).unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+            let mut pause = [0; 64];
+            while stream.write_all(&[0]).is_ok() {
+                let _ = stream.read(&mut pause);
+            }
+        });
+        let error = over_tcp(address, b"a question", Duration::from_millis(50)).unwrap_err();
+        // The system calls the last of the waits by its own name.
+        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        server.join().unwrap();
     }
 
     #[test]
