@@ -8,7 +8,7 @@
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
 //! it was given up. One that was never sent has neither time and is only counted.
 
-use crate::clock::Nanos;
+use crate::clock::{Nanos, SECOND};
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
 use crate::timeline::{Precision, Spread};
@@ -16,8 +16,10 @@ use crate::timeline::{Precision, Spread};
 /// Places for targets.
 pub const TARGETS: usize = 64;
 
-/// Latencies up to this, in nanoseconds, are usual. A histogram for them takes 114 KiB.
-const USUAL: Nanos = 16_000_000;
+/// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
+/// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
+/// slower each second.
+const USUAL: Nanos = SECOND;
 
 /// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
 #[derive(Debug, Clone)]
