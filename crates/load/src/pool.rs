@@ -81,7 +81,7 @@ pub(crate) struct Pool {
     next_source: usize,
     /// Flights in all queues.
     waiting: usize,
-    /// The time of this turn of the loop.
+    /// The time as the loop told it last.
     now: Nanos,
     /// HTTP/2 connections that have something to send.
     dirty: Vec<usize>,
@@ -221,17 +221,33 @@ impl Pool {
 
     /// Puts a flight on a free connection, on a new one, or into the queue.
     #[inline]
-    pub(crate) fn place(&mut self, want: &mut Want<'_>, stats: &mut Stats) -> Result<(), Fault> {
+    pub(crate) fn place(&mut self, want: &mut Want<'_>, now: Nanos, stats: &mut Stats) -> Result<(), Fault> {
+        self.now = now;
         let index = self.route_of(want);
-        match self.routes[index].choose(&self.limits, &self.connections) {
-            Choice::Use(connection) => self.begin(connection, want),
-            Choice::Open => self.open(index, None, want, stats),
-            Choice::Nowhere => Err(Fault::Resolve),
-            Choice::Wait => self.queue(index, want.key),
-            Choice::Ask => {
-                self.ask(index, &want.request.origin);
-                self.queue(index, want.key)
+        loop {
+            match self.routes[index].choose(&self.limits, &self.connections) {
+                // It came of age while nothing ended on it.
+                Choice::Use(old) if !self.limits.allow(&self.connections[old], now) => self.retire(old),
+                Choice::Use(connection) => return self.begin(connection, want),
+                Choice::Open => return self.open(index, None, want, stats),
+                Choice::Nowhere => return Err(Fault::Resolve),
+                Choice::Wait => return self.queue(index, want.key),
+                Choice::Ask => {
+                    self.ask(index, &want.request.origin);
+                    return self.queue(index, want.key);
+                }
             }
+        }
+    }
+
+    /// Lets a connection end that may serve no more: at once, or with the last of its streams.
+    #[cold]
+    fn retire(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        let unused = connection.http2().is_none_or(|session| session.load() == 0);
+        self.routes[connection.route].shared.retain(|&shared| shared != index);
+        if unused {
+            self.close(index);
         }
     }
 
@@ -469,13 +485,13 @@ impl Pool {
     /// handed back; one that is old or has served enough gets no more.
     pub(crate) fn settle(&mut self, token: u64, alive: bool, now: Nanos) -> Vec<FlightKey> {
         let Some(index) = self.find(token) else { return Vec::new() };
-        let connection = &self.connections[index];
-        let allowed = alive && self.limits.allow(connection, now);
-        let unused = connection.http2().is_some_and(|session| session.load() == 0);
-        if !allowed {
-            self.routes[connection.route].shared.retain(|&shared| shared != index);
+        if !alive {
+            return self.close(index);
         }
-        if !alive || (!allowed && unused) { self.close(index) } else { Vec::new() }
+        if !self.limits.allow(&self.connections[index], now) {
+            self.retire(index);
+        }
+        Vec::new()
     }
 
     /// Whether several flights are on a connection at once.

@@ -321,7 +321,7 @@ impl Shard {
             *sent = self.progress.now;
         }
         let mut want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.place(&mut want, &mut self.stats);
+        let placed = self.pool.place(&mut want, self.progress.now, &mut self.stats);
         self.placed(key, placed);
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use h2::Reason;
 use h2::server::SendResponse;
 use rustls::ServerConfig;
+use seawall_load::clock::{RunClock, nanos};
 use seawall_load::engine::{self, Http2, Outcome, Plan};
 use seawall_load::fault::{CertificateFault, Class, Fault, TlsFault};
 use seawall_load::proxy::Proxies;
@@ -315,6 +316,37 @@ fn a_server_that_says_goodbye_gets_its_requests_on_a_new_connection() {
     let outcome = run(h2c(&server, "/", 50, 1));
     assert_eq!(outcome.total.good(), 50, "{:?}", outcome.total.faults);
     assert!(server.connections() >= 4, "{}", server.connections());
+}
+
+/// As over HTTP/1.1 in `servers.rs`.
+#[test]
+fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
+    const AGE: Duration = Duration::from_millis(20);
+    let slowly = |number: usize, request, respond, kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        let clock = RunClock::start();
+        while clock.now() <= nanos(AGE) {
+            std::thread::yield_now();
+        }
+        answer(number, request, respond, kept);
+    };
+    let quick = Http2Server::start(None, 100, usize::MAX, answer);
+    let slow = Http2Server::start(None, 100, usize::MAX, slowly);
+    for (age, connections) in [(Some(AGE), 3), (Some(Duration::from_secs(3600)), 1), (None, 1)] {
+        let before = (quick.connections(), slow.connections());
+        let mut plan = h2c(&quick, "/", 6, 1);
+        let style = plan.style.clone();
+        let urls = [&quick, &slow].map(|server| format!("http://{}/", server.address));
+        let requests = urls.map(|url| {
+            let target = Target { method: "GET".into(), url, ..Target::default() };
+            (Request::new(&target, &style).unwrap(), Weight::default())
+        });
+        plan.source = Source::List(List::new(requests.into()).unwrap());
+        plan.travel.connection_age = age;
+        let outcome = run(plan);
+        assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
+        let opened = (quick.connections() - before.0, slow.connections() - before.1);
+        assert_eq!(opened, (connections, connections), "{age:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_load::clock::SECOND;
+use seawall_load::clock::{RunClock, SECOND, nanos};
 use seawall_load::control::{Early, ErrorBudget};
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault};
@@ -46,7 +46,7 @@ fn open(server: &Server, rate: &str, length: Duration) -> Plan {
     // No test here may depend on how fast this machine is.
     plan.in_flight.most = 10_000;
     plan.grace = Duration::from_secs(10);
-    plan.until = Until { after: seawall_load::clock::nanos(length), ..Until::default() };
+    plan.until = Until { after: nanos(length), ..Until::default() };
     plan
 }
 
@@ -452,6 +452,81 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     plan.travel.requests_per_connection = 1;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
+}
+
+/// Whatever began before this call is older than this after it.
+fn let_pass(span: Duration) {
+    let clock = RunClock::start();
+    while clock.now() <= nanos(span) {
+        std::thread::yield_now();
+    }
+}
+
+/// A closed loop of one client over several URLs in turn.
+fn around(urls: &[String], requests: u64) -> Plan {
+    let request = |url: &String| {
+        let target = Target { method: "GET".into(), url: url.clone(), ..Target::default() };
+        (Request::new(&target, &Style::default()).unwrap(), Weight::default())
+    };
+    let list = List::new(urls.iter().map(request).collect()).unwrap();
+    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+    plan.until.hits = requests;
+    plan.in_flight.most = 1;
+    plan
+}
+
+#[test]
+fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
+    for (age, connections) in [
+        (Some(Duration::ZERO), 20),
+        (Some(Duration::from_nanos(1)), 20),
+        (Some(Duration::from_secs(3600)), 1),
+        (None, 1),
+    ] {
+        let server = Server::answering(OK).unwrap();
+        let mut plan = some(&server, 20);
+        plan.travel.connection_age = age;
+        let outcome = run(plan);
+        assert_eq!(
+            (statuses(&outcome), outcome.total.connections, outcome.total.retried),
+            (vec![(200, 20)], connections, 0),
+            "{age:?}"
+        );
+        assert_eq!(server.connections() as u64, connections, "{age:?}");
+    }
+}
+
+const AGE: Duration = Duration::from_millis(20);
+
+/// A connection on which the age passes before each answer.
+fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
+    loop {
+        peer.request()?;
+        let_pass(AGE);
+        peer.send(OK.as_bytes())?;
+    }
+}
+
+#[test]
+fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
+    let server = Server::start(slow).unwrap();
+    let mut plan = some(&server, 3);
+    plan.travel.connection_age = Some(AGE);
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
+    let outcome = run(some(&server, 3));
+    assert_eq!((outcome.total.good(), outcome.total.connections), (3, 1), "without an age");
+}
+
+/// It used to carry one more request: only the end of a request looked at the age.
+#[test]
+fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
+    let (quick, slow) = (Server::answering(OK).unwrap(), Server::start(slow).unwrap());
+    let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
+    plan.travel.connection_age = Some(AGE);
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
+    assert_eq!((quick.connections(), slow.connections()), (3, 3));
 }
 
 #[test]

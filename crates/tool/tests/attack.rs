@@ -120,6 +120,20 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
 }
 
 #[test]
+fn connections_are_replaced_at_the_age_that_was_asked_for() {
+    for (flag, connections) in
+        [("--connection-age=1ns", 5), ("--connection-age 0", 5), ("-connection-age=1h", 1), ("", 1)]
+    {
+        let server = Server::answering(OK).unwrap();
+        let words =
+            format!("attack --requests 5 --concurrency 1 -output=none -summary=json -live=none {flag}");
+        let output = seawall(&words, &get(&server));
+        assert_eq!(summary(&output)["good"], 5, "{flag}: {}", text(&output.stderr));
+        assert_eq!(server.connections(), connections, "{flag}");
+    }
+}
+
+#[test]
 fn objectives_and_spent_errors_are_exit_codes() {
     let fine = Server::answering(OK).unwrap();
     let broken = Server::answering("HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n").unwrap();
