@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 
 use seawall_wire::{ResponseError, body::BodyError};
 
@@ -14,6 +15,9 @@ pub enum Fault {
     Connect(io::ErrorKind),
     /// This side could not make a socket: out of files or ports.
     Local(io::ErrorKind),
+    /// The same from the source address that the user named: not this machine's, or out of ports, or (unsupported)
+    /// of the other family.
+    Source(IpAddr, io::ErrorKind),
     /// The TLS handshake or a record failed.
     Tls(TlsFault),
     /// A proxy refused the tunnel.
@@ -175,7 +179,7 @@ impl Fault {
         match self {
             Self::Resolve => 0,
             Self::Connect(_) => 1,
-            Self::Local(_) => 2,
+            Self::Local(_) | Self::Source(..) => 2,
             Self::Tls(_) => 3,
             Self::Proxy => 4,
             Self::Broken(_) => 5,
@@ -242,6 +246,7 @@ impl fmt::Display for Fault {
             Self::Resolve => f.write_str("lookup: no such host"),
             Self::Connect(kind) => write!(f, "connect: {kind}"),
             Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
+            Self::Source(source, kind) => write!(f, "no socket to be had from {source}: {kind}"),
             Self::Tls(TlsFault::Certificate(why)) => {
                 write!(f, "tls: the server's certificate is refused: {why}")
             }

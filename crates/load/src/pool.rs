@@ -205,7 +205,8 @@ impl Pool {
         for (origin, addresses) in known {
             let literal = pool.making.dial.known(origin).is_some();
             let permits = if one && !literal { 1 } else { usize::MAX };
-            pool.add_route(origin, Addresses { literal, permits, ..Addresses::found(addresses.clone()) });
+            let list = pool.limits.reachable(addresses.clone());
+            pool.add_route(origin, Addresses { literal, permits, ..Addresses::found(list) });
         }
         pool
     }
@@ -298,12 +299,11 @@ impl Pool {
         let address = addresses.get(route.next % addresses.len().max(1)).ok_or(Fault::Resolve)?;
         route.addresses.permits = route.addresses.permits.saturating_sub(1);
         route.next = route.next.wrapping_add(1);
-        let sources = &self.limits.sources;
-        let source = (!sources.is_empty()).then(|| sources[self.next_source % sources.len()]);
-        self.next_source = self.next_source.wrapping_add(1);
-        let made = Socket::connect(address, source).map_err(|error| match error {
-            ConnectError::Local(error) => Fault::Local(error.kind()),
-            ConnectError::Peer(error) => Fault::Connect(error.kind()),
+        let source = self.limits.source(address, &mut self.next_source)?;
+        let made = Socket::connect(address, source).map_err(|error| match (error, source) {
+            (ConnectError::Local(error), None) => Fault::Local(error.kind()),
+            (ConnectError::Local(error), Some(source)) => Fault::Source(source, error.kind()),
+            (ConnectError::Peer(error), _) => Fault::Connect(error.kind()),
         });
         made.map(|(socket, connected)| (socket, connected, addresses.len()))
     }
@@ -550,6 +550,7 @@ impl Pool {
         {
             self.resolver.asked -= 1;
             let index = self.route_to(&origin);
+            let addresses = self.limits.reachable(addresses);
             let route = &mut self.routes[index];
             let asked = route.addresses.adopt(addresses, now, route.queue.len(), self.making.dial.lifetime);
             stats.lookup.record(now.saturating_sub(asked));
@@ -574,7 +575,7 @@ impl Pool {
             return index;
         }
         let addresses = match self.making.dial.known(origin) {
-            Some(addresses) => Addresses { literal: true, ..Addresses::found(addresses) },
+            Some(list) => Addresses { literal: true, ..Addresses::found(self.limits.reachable(list)) },
             None => Addresses::found(Vec::new()),
         };
         let index = self.add_route(origin, addresses);
@@ -624,6 +625,32 @@ impl Limits {
     fn allow(&self, connection: &Connection, now: Nanos) -> bool {
         connection.served < self.requests && now.saturating_sub(connection.opened) < self.age
     }
+
+    /// The source address whose turn it is among those of the destination's family. `None` leaves it to the system, but
+    /// never if the user named some: traffic from an address that nobody asked for misleads.
+    fn source(&self, to: &Address, turn: &mut usize) -> Result<Option<IpAddr>, Fault> {
+        let (Some(&first), Address::Tcp(_)) = (self.sources.first(), to) else { return Ok(None) };
+        for _ in &self.sources {
+            let source = self.sources[*turn % self.sources.len()];
+            *turn = turn.wrapping_add(1);
+            if fits(source, to) {
+                return Ok(Some(source));
+            }
+        }
+        Err(Fault::Source(first, io::ErrorKind::Unsupported))
+    }
+
+    /// Those of a host's addresses that the source addresses can reach. If there are none it keeps all, so that the
+    /// attempt tells why.
+    fn reachable(&self, list: Vec<Address>) -> Vec<Address> {
+        let can = |to: &Address| self.sources.iter().any(|&source| fits(source, to));
+        if list.iter().any(can) { list.into_iter().filter(can).collect() } else { list }
+    }
+}
+
+/// Whether a connection to there can come from this address.
+fn fits(source: IpAddr, to: &Address) -> bool {
+    matches!(to, Address::Tcp(to) if source.is_ipv4() == to.is_ipv4())
 }
 
 impl Making {

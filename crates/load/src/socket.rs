@@ -103,7 +103,7 @@ pub(crate) enum ConnectError {
 fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<Raw> {
     let raw = Raw::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     raw.set_tcp_nodelay(true)?;
-    if let Some(source) = source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
+    if let Some(source) = source {
         raw.bind(&SocketAddr::new(source, 0).into())?;
     }
     Ok(raw)

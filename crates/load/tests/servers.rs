@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -530,6 +531,88 @@ fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
     assert_eq!((quick.connections(), slow.connections()), (3, 3));
+}
+
+/// A server that writes down where its connections come from.
+fn witness() -> (Server, Arc<Mutex<Vec<IpAddr>>>) {
+    let callers = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&callers);
+    let server = Server::start(move |mut peer, _| {
+        seen.lock().unwrap().push(peer.address()?.ip());
+        loop {
+            peer.request()?;
+            peer.send(OK.as_bytes())?;
+        }
+    });
+    (server.unwrap(), callers)
+}
+
+fn loopback(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+/// On no machine: for documentation (RFC 5737).
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+#[test]
+fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
+    let (server, callers) = witness();
+    let mut plan = some(&server, 7);
+    plan.travel.requests_per_connection = 1;
+    plan.travel.sources = vec![loopback(2), loopback(3)];
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
+    let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
+    assert_eq!(*callers.lock().unwrap(), turns);
+}
+
+#[test]
+fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
+    let (server, callers) = witness();
+    let mut plan = some(&server, 6);
+    plan.travel.requests_per_connection = 1;
+    plan.travel.sources = vec![NOWHERE, loopback(2)];
+    let (outcome, records) = recorded(plan);
+    assert_eq!((outcome.total.good(), outcome.total.done), (3, 6));
+    assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
+    for record in records {
+        let expected = if record.seq % 2 == 0 {
+            "no socket to be had from 192.0.2.1: address not available"
+        } else {
+            ""
+        };
+        assert_eq!(record.error, expected, "{}", record.seq);
+    }
+}
+
+/// The system chose an address then, as if none had been asked for.
+#[test]
+fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
+    let (server, callers) = witness();
+    let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
+    let mut plan = some(&server, 4);
+    plan.travel.requests_per_connection = 1;
+    plan.travel.sources = vec![loopback(2), six, loopback(3)];
+    assert_eq!(run(plan).total.good(), 4);
+    assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
+    let mut plan = some(&server, 2);
+    plan.travel.sources = vec![six];
+    let (outcome, records) = recorded(plan);
+    assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
+    assert!(records.iter().all(|record| record.error == "no socket to be had from ::1: unsupported"));
+}
+
+#[test]
+fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_address_can_reach() {
+    let (server, callers) = witness();
+    let mut plan = towards("http://shop.example/", 4);
+    let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
+    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.travel.requests_per_connection = 1;
+    plan.travel.sources = vec![loopback(2)];
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
+    assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
 }
 
 #[test]

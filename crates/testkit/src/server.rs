@@ -116,6 +116,14 @@ impl Peer {
         Ok(Self { socket, secure, read: Vec::new() })
     }
 
+    /// Where it connected from.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
     /// The TLS session, if there is one.
     pub fn session(&self) -> Option<&ServerConnection> {
         self.secure.as_ref()

@@ -134,6 +134,36 @@ fn connections_are_replaced_at_the_age_that_was_asked_for() {
 }
 
 #[test]
+fn connections_come_from_the_addresses_that_were_asked_for_in_turn() {
+    for flags in ["-laddr 127.0.0.2 -laddr 127.0.0.3", "--laddr=127.0.0.2,127.0.0.3"] {
+        let callers = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&callers);
+        let server = Server::start(move |mut peer, _| {
+            seen.lock().unwrap().push(peer.address()?.ip().to_string());
+            peer.request()?;
+            peer.send(OK.as_bytes())
+        });
+        let words =
+            format!("attack --requests 4 --concurrency 1 -keepalive=false -to=csv -live=none {flags}");
+        let output = seawall(&words, &get(&server.unwrap()));
+        assert_eq!(text(&output.stdout).lines().count(), 4, "{flags}: {}", text(&output.stderr));
+        assert_eq!(*callers.lock().unwrap(), ["127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.3"], "{flags}");
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_named_in_the_error_of_each_request() {
+    let server = Server::answering(OK).unwrap();
+    // For documentation, so on no machine (RFC 5737).
+    let words = "attack --requests 3 --concurrency 1 -laddr 192.0.2.1 -to=csv -live=none";
+    let output = seawall(words, &get(&server));
+    let results = text(&output.stdout);
+    let errors: Vec<_> = results.lines().map(|line| line.split(',').nth(5).unwrap()).collect();
+    assert_eq!(errors, ["no socket to be had from 192.0.2.1: address not available"; 3], "{output:?}");
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
 fn objectives_and_spent_errors_are_exit_codes() {
     let fine = Server::answering(OK).unwrap();
     let broken = Server::answering("HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n").unwrap();
