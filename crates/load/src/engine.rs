@@ -141,7 +141,7 @@ pub struct Travel {
     pub idle: usize,
     /// Requests after which a connection is closed.
     pub requests_per_connection: u64,
-    /// Age after which a connection is closed.
+    /// Age after which a connection carries no more requests.
     pub connection_age: Option<Duration>,
     /// Source addresses, used in turn; none leaves it to the system.
     pub sources: Vec<IpAddr>,
@@ -378,13 +378,17 @@ impl Crew {
 
     fn limits(&self, index: usize) -> Limits {
         let travel = &self.travel;
+        let mut sources = travel.sources.clone();
+        // Threads with a connection or two each begin with one of their own, or the first would get most.
+        let own = index.checked_rem(sources.len()).unwrap_or(0);
+        sources.rotate_left(own);
         Limits {
             connections: share(travel.connections, index, self.size),
             idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
             requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
-            sources: travel.sources.clone(),
+            sources,
         }
     }
 

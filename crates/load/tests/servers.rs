@@ -567,6 +567,19 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 }
 
 #[test]
+fn every_thread_sent_from_the_first_source_address() {
+    let (server, callers) = witness();
+    let mut plan = open(&server, "1000", Duration::from_millis(100));
+    (plan.threads, plan.travel.connections) = (2, 2);
+    plan.travel.sources = vec![loopback(2), loopback(3)];
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
+    let mut callers = callers.lock().unwrap().clone();
+    callers.sort_unstable();
+    assert_eq!(callers, [2, 3].map(loopback));
+}
+
+#[test]
 fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
     let (server, callers) = witness();
     let mut plan = some(&server, 6);

@@ -37,7 +37,7 @@ pub(crate) struct TravelArgs {
     /// Requests after which a connection is closed
     #[arg(long, value_name = "N")]
     requests_per_connection: Option<u64>,
-    /// Age after which a connection is closed
+    /// Age after which a connection carries no more requests
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     connection_age: Option<Duration>,
     /// Source address; may repeat, or be a comma list, to use several in turn
