@@ -14,6 +14,7 @@ mod summary;
 mod travel;
 
 use std::io::{Write, stderr, stdout};
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,12 +35,12 @@ use self::prometheus::Exporter;
 use self::signals::Signals;
 use crate::exit;
 
-/// Runs the command.
+/// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
 ///
 /// # Errors
 /// Bad input, named; results that could not be written.
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let plan = plan::plan(args)?;
+pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+    let plan = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;

@@ -8,14 +8,22 @@ mod go;
 mod plot;
 mod report;
 
+use std::num::NonZero;
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
 /// Sends load at an exact rate, shows what came back, and emulates the clouds it is aimed at.
 #[derive(Debug, Parser)]
 #[command(name = "seawall", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
+    /// Most cores to send with: `attack` starts no more threads than that by itself [default: all]
+    #[arg(long, value_name = "N")]
+    cpus: Option<NonZero<usize>>,
+    /// Vegeta's profile of itself, which is refused: this word must not be mistaken for the load profile of `attack`
+    #[arg(long, value_name = "KIND", hide = true)]
+    profile: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -36,13 +44,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(flags::normalise(std::env::args_os()));
-    let done = match cli.command {
-        Command::Attack(args) => attack::run(&args),
-        Command::Report(args) => report::run(args),
-        Command::Encode(args) => encode::run(args),
-        Command::Plot(args) => plot::run(args),
-        Command::Emulate(args) => emulate::run(args),
-    };
+    let done = run(cli);
     done.unwrap_or_else(|error| {
         #[expect(clippy::print_stderr, reason = "the one place where an error leaves the program")]
         {
@@ -50,6 +52,21 @@ fn main() -> ExitCode {
         }
         ExitCode::from(exit::BAD_INPUT)
     })
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    ensure!(
+        cli.profile.is_none(),
+        "-profile before the command is vegeta's profile of itself, which seawall does not write: use perf record. \
+         The load profile is a flag of attack: seawall attack --profile …"
+    );
+    match cli.command {
+        Command::Attack(args) => attack::run(&args, cli.cpus),
+        Command::Report(args) => report::run(args),
+        Command::Encode(args) => encode::run(args),
+        Command::Plot(args) => plot::run(args),
+        Command::Emulate(args) => emulate::run(args),
+    }
 }
 
 /// Exit codes; `--help` of each command lists those it uses.

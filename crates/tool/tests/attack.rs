@@ -91,6 +91,17 @@ fn every_mistake_in_the_flags_is_said_at_once() {
 }
 
 #[test]
+fn the_flags_before_the_command_are_vegetas() {
+    let (server, heads) = witness();
+    let output = seawall("-cpus=1 attack -rate=50 -duration=100ms -output=none -live=none", &get(&server));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(heads.lock().unwrap().len(), 5);
+    let refused = seawall("-profile cpu attack -rate=1 -duration=1s", b"");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("perf record"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn of_a_flag_given_twice_the_last_counts_and_headers_add_up() {
     let (server, heads) = witness();
     let words = "attack -rate=7 -rate=50 -duration=9s -duration=100ms -header=A:1 -header=B:2 -output=none -live=none";

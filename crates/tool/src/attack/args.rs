@@ -100,7 +100,7 @@ pub(crate) struct Args {
     /// Bytes of each body to keep in the results; -1 is all
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
-    /// Sending threads [default: as many as the rate needs, at most one per core]
+    /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Waits shorter than this are spun away, which is more punctual than sleep and costs CPU [default: 100µs where a

@@ -35,15 +35,15 @@ const MOST_IN_FLIGHT: u64 = 1 << 20;
 /// median was 0.23 ms with two and 0.03 ms with one.
 const RATE_PER_THREAD: f64 = 50_000.0;
 
-/// The plan of an attack.
-pub(crate) fn plan(args: &Args) -> anyhow::Result<Plan> {
+/// The plan of an attack that sends with so many cores at most.
+pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     check(args)?;
     let arrivals = arrivals(args)?;
     let style = args.travel.style(args.chunked)?;
     let travel = travel(args, &style)?;
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &travel)?;
-    let threads = threads(args, &arrivals);
+    let threads = args.threads.unwrap_or_else(|| threads(&arrivals, cpus));
     Ok(Plan {
         name: args.name.clone(),
         source,
@@ -153,11 +153,11 @@ fn raise_open_files() -> anyhow::Result<u64> {
 }
 
 /// Threads beyond what the work needs only take cores from the target and add wake-ups.
-fn threads(args: &Args, arrivals: &Arrivals) -> usize {
-    args.threads.unwrap_or_else(|| match arrivals {
-        Arrivals::Closed => cores(),
-        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cores()),
-    })
+fn threads(arrivals: &Arrivals, cpus: usize) -> usize {
+    match arrivals {
+        Arrivals::Closed => cpus,
+        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus),
+    }
 }
 
 /// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
@@ -170,7 +170,8 @@ fn spin(threads: usize) -> Duration {
     if free { SPIN } else { Duration::ZERO }
 }
 
-fn cores() -> usize {
+/// Cores that this process may run on.
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
@@ -221,4 +222,26 @@ pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
 /// True when results and not the summary go to standard output.
 pub(crate) fn results_on_stdout(args: &Args) -> bool {
     matches!(args.output.as_str(), "stdout" | "-") && !stdout().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
+        let paced = |rate: &str| match rate.parse() {
+            Ok(Pace::Exact(rate)) => Arrivals::Open(Schedule::constant(rate, Spacing::Even)),
+            other => panic!("{other:?}"),
+        };
+        let cases = [
+            (Arrivals::Closed, 4, 4),
+            (paced("1/s"), 4, 1),
+            (paced("120000/s"), 4, 3),
+            (paced("9000000/s"), 2, 2),
+        ];
+        for (arrivals, cpus, expected) in cases {
+            assert_eq!(threads(&arrivals, cpus), expected, "{arrivals:?}");
+        }
+    }
 }
