@@ -24,6 +24,7 @@ pub mod rate;
 pub mod recorder;
 pub mod request;
 pub mod resolve;
+mod route;
 pub mod schedule;
 pub mod selfcheck;
 pub mod shard;

@@ -5,7 +5,7 @@
 //! nobody. Of HTTP/2 connections the one with the fewest streams is used. New ones are opened on demand up to the route's
 //! share of the limit; beyond it flights wait in order. What a failure means for a flight is the shard's business.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use slab::Slab;
 
-use crate::clock::{Nanos, RunClock, SECOND, nanos};
+use crate::clock::{Nanos, RunClock};
 use crate::connection::{Connection, Path, Protocol, Received};
 use crate::exchange::{Answer, Keep};
 use crate::fault::Fault;
@@ -24,15 +24,13 @@ use crate::flights::{FlightKey, Flights, Which};
 use crate::http2::Done;
 use crate::poller::{EventFlags, Poller};
 use crate::request::{Origin, Request};
-use crate::resolve::{Dial, Lifetime, Question, Resolved};
+use crate::resolve::{Dial, Question, Resolved};
+use crate::route::{Addresses, Choice, Route, Speaks};
 use crate::socket::{Address, ConnectError, Socket};
 use crate::stats::Stats;
 
 /// Bytes read at once. Larger than most answers, so that one read tells that the socket is drained.
 const SCRATCH: usize = 64 * 1024;
-
-/// A name without an address is asked for again after this long.
-const ASK_AGAIN: Nanos = SECOND;
 
 /// What one thread may open and keep.
 #[derive(Debug, Clone)]
@@ -97,55 +95,6 @@ pub(crate) struct Resolver {
     pub(crate) asked: usize,
 }
 
-struct Route {
-    path: Path,
-    speaks: Speaks,
-    addresses: Addresses,
-    /// The address whose turn it is.
-    next: usize,
-    /// Free HTTP/1.1 connections, the last used at the end.
-    idle: Vec<usize>,
-    /// Open HTTP/2 connections.
-    shared: Vec<usize>,
-    /// Connections not yet open.
-    opening: usize,
-    /// All connections, those included.
-    open: usize,
-    queue: VecDeque<FlightKey>,
-}
-
-/// What the connections of a route turn out to speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
-    /// The first handshake will tell; until then there is only one.
-    Unknown,
-    Http1,
-    Http2,
-}
-
-/// Where a route leads, and for how long that is believed.
-struct Addresses {
-    list: Vec<Address>,
-    /// Nobody needs to be asked, ever.
-    literal: bool,
-    /// Since when an answer is awaited.
-    asked: Option<Nanos>,
-    /// When the last answer came.
-    found: Nanos,
-    /// Connections that may be opened with it.
-    permits: usize,
-}
-
-/// What to do with a flight that needs a connection.
-enum Choice {
-    Use(usize),
-    Open,
-    /// Wait for addresses, which are to be asked for.
-    Ask,
-    Wait,
-    Nowhere,
-}
-
 /// A flight that needs a connection.
 pub(crate) struct Want<'f> {
     pub(crate) key: FlightKey,
@@ -201,12 +150,13 @@ impl Pool {
             dirty: Vec::new(),
             resolver,
         };
-        let one = pool.making.dial.lifetime == Lifetime::Connection;
         for (origin, addresses) in known {
-            let literal = pool.making.dial.known(origin).is_some();
-            let permits = if one && !literal { 1 } else { usize::MAX };
             let list = pool.limits.reachable(addresses.clone());
-            pool.add_route(origin, Addresses { literal, permits, ..Addresses::found(list) });
+            let addresses = match pool.making.dial.known(origin) {
+                Some(_) => Addresses::literal(list),
+                None => Addresses::found(list, pool.making.dial.lifetime),
+            };
+            pool.add_route(origin, addresses);
         }
         pool
     }
@@ -294,18 +244,14 @@ impl Pool {
 
     /// A socket to the address whose turn it is, whether it is connected, and how many addresses there are.
     fn connect(&mut self, route_index: usize) -> Result<(Socket, bool, usize), Fault> {
-        let route = &mut self.routes[route_index];
-        let addresses = &route.addresses.list;
-        let address = addresses.get(route.next % addresses.len().max(1)).ok_or(Fault::Resolve)?;
-        route.addresses.permits = route.addresses.permits.saturating_sub(1);
-        route.next = route.next.wrapping_add(1);
+        let (address, addresses) = self.routes[route_index].addresses.next().ok_or(Fault::Resolve)?;
         let source = self.limits.source(address, &mut self.next_source)?;
         let made = Socket::connect(address, source).map_err(|error| match (error, source) {
             (ConnectError::Local(error), None) => Fault::Local(error.kind()),
             (ConnectError::Local(error), Some(source)) => Fault::Source(source, error.kind()),
             (ConnectError::Peer(error), _) => Fault::Connect(error.kind()),
         });
-        made.map(|(socket, connected)| (socket, connected, addresses.len()))
+        made.map(|(socket, connected)| (socket, connected, addresses))
     }
 
     fn watch(
@@ -575,8 +521,8 @@ impl Pool {
             return index;
         }
         let addresses = match self.making.dial.known(origin) {
-            Some(list) => Addresses { literal: true, ..Addresses::found(self.limits.reachable(list)) },
-            None => Addresses::found(Vec::new()),
+            Some(list) => Addresses::literal(self.limits.reachable(list)),
+            None => Addresses::unknown(),
         };
         let index = self.add_route(origin, addresses);
         if !self.routes[index].addresses.literal {
@@ -604,17 +550,7 @@ impl Pool {
     fn add_route(&mut self, origin: &Origin, addresses: Addresses) -> usize {
         let index = self.routes.len();
         self.by_origin.insert(origin.clone(), index);
-        self.routes.push(Route {
-            path: self.making.path(origin),
-            speaks: self.making.speaks(origin),
-            addresses,
-            next: 0,
-            idle: Vec::new(),
-            shared: Vec::new(),
-            opening: 0,
-            open: 0,
-            queue: VecDeque::new(),
-        });
+        self.routes.push(Route::new(self.making.path(origin), self.making.speaks(origin), addresses));
         index
     }
 }
@@ -671,70 +607,5 @@ impl Making {
             (false, _, true) => Speaks::Http2,
             _ => Speaks::Http1,
         }
-    }
-}
-
-impl Route {
-    /// What to do with the next flight.
-    #[inline]
-    fn choose(&self, limits: &Limits, connections: &Slab<Connection>) -> Choice {
-        if let Some(&free) = self.idle.last() {
-            return Choice::Use(free);
-        }
-        let Addresses { list, asked, permits, .. } = &self.addresses;
-        match asked {
-            Some(_) if list.is_empty() || *permits == 0 => return Choice::Wait,
-            None if list.is_empty() => return Choice::Nowhere,
-            None if *permits == 0 => return Choice::Ask,
-            _ => {}
-        }
-        let may_open = self.open < limits.connections;
-        match self.speaks {
-            Speaks::Http1 if may_open => Choice::Open,
-            Speaks::Unknown if may_open && self.opening == 0 => Choice::Open,
-            Speaks::Http1 | Speaks::Unknown => Choice::Wait,
-            Speaks::Http2 if may_open && self.open < limits.http2_connections => Choice::Open,
-            Speaks::Http2 => match self.least_loaded(connections) {
-                Some(index) => Choice::Use(index),
-                None if may_open && self.opening == 0 => Choice::Open,
-                None => Choice::Wait,
-            },
-        }
-    }
-
-    /// The HTTP/2 connection with the fewest streams, if one has room for another.
-    fn least_loaded(&self, connections: &Slab<Connection>) -> Option<usize> {
-        let sessions =
-            self.shared.iter().filter_map(|&index| Some((index, connections.get(index)?.http2()?)));
-        let room = sessions.filter(|(_, session)| session.has_room());
-        room.min_by_key(|(_, session)| session.load()).map(|(index, _)| index)
-    }
-}
-
-impl Addresses {
-    fn found(list: Vec<Address>) -> Self {
-        Self { list, literal: false, asked: None, found: 0, permits: usize::MAX }
-    }
-
-    /// Takes an answer and says when it had been asked for. An answer without addresses does not replace one with.
-    fn adopt(&mut self, list: Vec<Address>, now: Nanos, waiting: usize, lifetime: Lifetime) -> Nanos {
-        if !list.is_empty() {
-            self.list = list;
-        }
-        self.found = now;
-        self.permits = if lifetime == Lifetime::Connection { waiting.max(1) } else { usize::MAX };
-        self.asked.take().unwrap_or(now)
-    }
-
-    /// Whether they are to be asked for again.
-    #[inline]
-    fn are_old(&self, now: Nanos, lifetime: Lifetime) -> bool {
-        let after = match lifetime {
-            _ if self.literal || self.asked.is_some() => return false,
-            _ if self.list.is_empty() => ASK_AGAIN,
-            Lifetime::For(span) => nanos(span),
-            Lifetime::Run | Lifetime::Connection => return false,
-        };
-        now.saturating_sub(self.found) >= after
     }
 }
