@@ -28,6 +28,7 @@ use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Until};
 use crate::shard::{Harvest, Lengths, Progress, Rules, Shard, WhenBusy};
 use crate::socket::Address;
+use crate::sources::Sources;
 use crate::stats::Stats;
 use crate::supply::{Feed, Source, Supply, feed_all};
 use crate::target::Mistake;
@@ -378,17 +379,13 @@ impl Crew {
 
     fn limits(&self, index: usize) -> Limits {
         let travel = &self.travel;
-        let mut sources = travel.sources.clone();
-        // Threads with a connection or two each begin with one of their own, or the first would get most.
-        let own = index.checked_rem(sources.len()).unwrap_or(0);
-        sources.rotate_left(own);
         Limits {
             connections: share(travel.connections, index, self.size),
             idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
             requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
-            sources,
+            sources: Sources::new(travel.sources.clone(), index),
         }
     }
 

@@ -29,6 +29,7 @@ pub mod schedule;
 pub mod selfcheck;
 pub mod shard;
 mod socket;
+mod sources;
 pub mod stats;
 pub mod summary;
 pub mod supply;

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -27,6 +26,7 @@ use crate::request::{Origin, Request};
 use crate::resolve::{Dial, Question, Resolved};
 use crate::route::{Addresses, Choice, Route, Speaks};
 use crate::socket::{Address, ConnectError, Socket};
+use crate::sources::Sources;
 use crate::stats::Stats;
 
 /// Bytes read at once. Larger than most answers, so that one read tells that the socket is drained.
@@ -45,8 +45,8 @@ pub(crate) struct Limits {
     pub(crate) age: Nanos,
     /// HTTP/2 connections of one route as long as their streams suffice.
     pub(crate) http2_connections: usize,
-    /// Source addresses, used in turn.
-    pub(crate) sources: Vec<IpAddr>,
+    /// Where they come from.
+    pub(crate) sources: Sources,
 }
 
 /// What connections are made of, the same for all of them.
@@ -76,7 +76,6 @@ pub(crate) struct Pool {
     scratch: Box<[u8]>,
     clock: RunClock,
     generation: u32,
-    next_source: usize,
     /// Flights in all queues.
     waiting: usize,
     /// The time as the loop told it last.
@@ -144,14 +143,13 @@ impl Pool {
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             clock,
             generation: 0,
-            next_source: 0,
             waiting: 0,
             now: 0,
             dirty: Vec::new(),
             resolver,
         };
         for (origin, addresses) in known {
-            let list = pool.limits.reachable(addresses.clone());
+            let list = pool.limits.sources.reachable(addresses.clone());
             let addresses = match pool.making.dial.known(origin) {
                 Some(_) => Addresses::literal(list),
                 None => Addresses::found(list, pool.making.dial.lifetime),
@@ -245,7 +243,7 @@ impl Pool {
     /// A socket to the address whose turn it is, whether it is connected, and how many addresses there are.
     fn connect(&mut self, route_index: usize) -> Result<(Socket, bool, usize), Fault> {
         let (address, addresses) = self.routes[route_index].addresses.next().ok_or(Fault::Resolve)?;
-        let source = self.limits.source(address, &mut self.next_source)?;
+        let source = self.limits.sources.next(address)?;
         let made = Socket::connect(address, source).map_err(|error| match (error, source) {
             (ConnectError::Local(error), None) => Fault::Local(error.kind()),
             (ConnectError::Local(error), Some(source)) => Fault::Source(source, error.kind()),
@@ -496,7 +494,7 @@ impl Pool {
         {
             self.resolver.asked -= 1;
             let index = self.route_to(&origin);
-            let addresses = self.limits.reachable(addresses);
+            let addresses = self.limits.sources.reachable(addresses);
             let route = &mut self.routes[index];
             let asked = route.addresses.adopt(addresses, now, route.queue.len(), self.making.dial.lifetime);
             stats.lookup.record(now.saturating_sub(asked));
@@ -521,7 +519,7 @@ impl Pool {
             return index;
         }
         let addresses = match self.making.dial.known(origin) {
-            Some(list) => Addresses::literal(self.limits.reachable(list)),
+            Some(list) => Addresses::literal(self.limits.sources.reachable(list)),
             None => Addresses::unknown(),
         };
         let index = self.add_route(origin, addresses);
@@ -561,32 +559,6 @@ impl Limits {
     fn allow(&self, connection: &Connection, now: Nanos) -> bool {
         connection.served < self.requests && now.saturating_sub(connection.opened) < self.age
     }
-
-    /// The source address whose turn it is among those of the destination's family. `None` leaves it to the system, but
-    /// never if the user named some: traffic from an address that nobody asked for misleads.
-    fn source(&self, to: &Address, turn: &mut usize) -> Result<Option<IpAddr>, Fault> {
-        let (Some(&first), Address::Tcp(_)) = (self.sources.first(), to) else { return Ok(None) };
-        for _ in &self.sources {
-            let source = self.sources[*turn % self.sources.len()];
-            *turn = turn.wrapping_add(1);
-            if fits(source, to) {
-                return Ok(Some(source));
-            }
-        }
-        Err(Fault::Source(first, io::ErrorKind::Unsupported))
-    }
-
-    /// Those of a host's addresses that the source addresses can reach. If there are none it keeps all, so that the
-    /// attempt tells why.
-    fn reachable(&self, list: Vec<Address>) -> Vec<Address> {
-        let can = |to: &Address| self.sources.iter().any(|&source| fits(source, to));
-        if list.iter().any(can) { list.into_iter().filter(can).collect() } else { list }
-    }
-}
-
-/// Whether a connection to there can come from this address.
-fn fits(source: IpAddr, to: &Address) -> bool {
-    matches!(to, Address::Tcp(to) if source.is_ipv4() == to.is_ipv4())
 }
 
 impl Making {
