@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
+use crate::books::{Books, Collection, Counting, Harvest};
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, Early, ErrorBudget, Shared};
 use crate::exchange::Keep;
@@ -26,7 +27,7 @@ use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Question};
 use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Until};
-use crate::shard::{Harvest, Lengths, Progress, Rules, Shard, WhenBusy};
+use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::socket::Address;
 use crate::sources::Sources;
 use crate::stats::Stats;
@@ -95,21 +96,27 @@ impl Plan {
 impl Plan {
     /// What the loop needs to know of it.
     fn rules(&self) -> Rules {
-        let (closed, end) = match &self.arrivals {
-            Arrivals::Closed => (true, self.until.after),
-            Arrivals::Open(schedule) => (false, schedule.end().unwrap_or(Nanos::MAX).min(self.until.after)),
+        let planned = match &self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Open(schedule) => schedule.end(),
         };
         Rules {
             in_flight: self.in_flight.most,
             when_busy: self.in_flight.when_busy,
             timeout: self.travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: self.travel.deadline.map_or(Nanos::MAX, nanos),
-            warm_up: nanos(self.warm_up),
-            end,
+            end: planned.unwrap_or(Nanos::MAX).min(self.until.after),
             grace: nanos(self.grace),
             redirects: self.travel.redirects,
             spin: nanos(self.spin),
-            closed,
+        }
+    }
+
+    /// What is written down of it.
+    fn counting(&self) -> Counting {
+        Counting {
+            warm_up: nanos(self.warm_up),
+            closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
             name: self.name.clone(),
         }
@@ -279,7 +286,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         record: results.as_ref().map(|results| results.max_body),
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
-    let rules = plan.rules();
+    let (rules, counting) = (plan.rules(), plan.counting());
     let (supplies, mistake) = supplies(plan.source, &plan.style, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
@@ -290,6 +297,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         arrivals,
         until: plan.until,
         rules,
+        counting,
         making: making(&plan.travel, Arc::clone(&dial)),
         travel: plan.travel,
         keep,
@@ -305,14 +313,15 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     Ok(Running {
         control: Control(crew.shared),
         clock,
-        rules: crew.rules,
+        warm_up: crew.counting.warm_up,
+        end: crew.rules.end,
         until: plan.until,
         harvest,
         spares: crew.spares,
         alive: crew.threads.len(),
         threads: crew.threads,
-        total: *stats(),
-        since_tick: *stats(),
+        total: *Stats::reserved(),
+        since_tick: *Stats::reserved(),
         peaks: vec![0; threads],
         writer: writer.map(|writer| writer.thread),
         mistake,
@@ -331,6 +340,7 @@ struct Crew {
     arrivals: Arc<Arrivals>,
     until: Until,
     rules: Rules,
+    counting: Counting,
     travel: Travel,
     making: Making,
     keep: Keep,
@@ -350,8 +360,11 @@ impl Crew {
         pool.list(supply.listed());
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
-        let _ = spare_sender.send(stats());
+        let _ = spare_sender.send(Stats::reserved());
         self.spares.push(spare_sender);
+        let recorder = self.batches.as_ref();
+        let recorder = recorder.map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock));
+        let collection = Collection { shard: index, harvest: self.harvest.clone(), spare };
         let shard = Shard {
             index,
             clock: self.clock,
@@ -361,14 +374,7 @@ impl Crew {
             supply,
             pool,
             flights: Flights::new(),
-            stats: stats(),
-            lengths: Lengths::default(),
-            recorder: self
-                .batches
-                .as_ref()
-                .map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock)),
-            harvest: self.harvest.clone(),
-            spare,
+            books: Books::new(self.counting.clone(), self.clock, recorder, collection),
             done: Vec::new(),
             progress: Progress::default(),
         };
@@ -393,13 +399,6 @@ impl Crew {
         let (reply, replies) = channel();
         Resolver { questions: self.questions.clone(), reply, replies, asked: 0 }
     }
-}
-
-/// Figures that the first requests find in memory.
-fn stats() -> Box<Stats> {
-    let mut stats = Box::<Stats>::default();
-    stats.reserve();
-    stats
 }
 
 /// The part of a whole number that falls to one of several; no limit stays no limit.
@@ -474,7 +473,9 @@ impl Writer {
 pub struct Running {
     control: Control,
     clock: RunClock,
-    rules: Rules,
+    warm_up: Nanos,
+    /// When the schedule ends.
+    end: Nanos,
     until: Until,
     harvest: Receiver<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
@@ -556,8 +557,8 @@ impl Running {
         Outcome {
             scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
-            scheduled_for: end.saturating_sub(self.rules.warm_up),
-            elapsed: ended.saturating_sub(self.rules.warm_up),
+            scheduled_for: end.saturating_sub(self.warm_up),
+            elapsed: ended.saturating_sub(self.warm_up),
             written,
             mistake: self.mistake.and_then(|mistake| mistake.try_recv().ok()),
             early: self.control.0.early(),
@@ -570,11 +571,11 @@ impl Running {
     /// and may have been answered, some time before.
     fn end(&self, ended: Nanos) -> Nanos {
         if let Some((at, _)) = self.control.0.ended() {
-            return at.min(self.rules.end).min(ended);
+            return at.min(self.end).min(ended);
         }
         let arrivals = self.control.0.arrivals();
-        let Arrivals::Open(schedule) = &*arrivals else { return ended.min(self.rules.end) };
-        let planned = self.rules.end.min(schedule.time_for(self.until.hits).unwrap_or(Nanos::MAX));
+        let Arrivals::Open(schedule) = &*arrivals else { return ended.min(self.end) };
+        let planned = self.end.min(schedule.time_for(self.until.hits).unwrap_or(Nanos::MAX));
         let whole =
             planned != Nanos::MAX && self.scheduled(planned).is_some_and(|hits| self.total.done >= hits);
         if whole { planned } else { planned.min(ended) }
@@ -584,6 +585,6 @@ impl Running {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
         let hits = |at| schedule.hits_before(at).min(self.until.hits);
-        Some(hits(end) - hits(self.rules.warm_up.min(end)))
+        Some(hits(end) - hits(self.warm_up.min(end)))
     }
 }

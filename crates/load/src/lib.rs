@@ -4,6 +4,7 @@
 //! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
+mod books;
 pub mod clock;
 mod connection;
 pub mod control;

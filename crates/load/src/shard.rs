@@ -9,21 +9,17 @@
 //! increments; nothing is allocated.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 
+use crate::books::{Books, Tally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::connection::Received;
 use crate::control::{Command, Early, Shared};
-use crate::fault::{Class, Fault};
+use crate::fault::Fault;
 use crate::flights::{Flight, FlightKey, Flights};
 use crate::http2::Done;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
-use crate::record::{Record, Timestamp, Zone};
-use crate::recorder::Recorder;
-use crate::request::Request;
 use crate::schedule::{Cursor, Hit, Next};
-use crate::stats::{Finished, Stats, TARGETS};
 use crate::supply::{Pick, Supply};
 
 /// Due hits sent in one go before answers are looked at again.
@@ -42,8 +38,6 @@ pub(crate) struct Rules {
     pub(crate) timeout: Nanos,
     /// From the intended instant.
     pub(crate) deadline: Nanos,
-    /// Hits due before this are sent and not counted.
-    pub(crate) warm_up: Nanos,
     /// When the schedule ends.
     pub(crate) end: Nanos,
     /// How long after that hits are sent that are late because of this machine.
@@ -52,12 +46,6 @@ pub(crate) struct Rules {
     pub(crate) redirects: Option<u32>,
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
-    /// A closed loop has no lag.
-    pub(crate) closed: bool,
-    /// Name of the attack in the records.
-    pub(crate) name: String,
-    /// Outcomes are told apart by status, too.
-    pub(crate) by_outcome: bool,
 }
 
 /// What to do with a hit that is due while the in-flight bound is reached.
@@ -70,15 +58,6 @@ pub enum WhenBusy {
     Drop,
 }
 
-/// What a thread hands to the collector.
-#[derive(Debug)]
-pub(crate) struct Harvest {
-    pub(crate) shard: usize,
-    pub(crate) stats: Box<Stats>,
-    /// The thread has ended.
-    pub(crate) last: bool,
-}
-
 /// One thread of the engine.
 pub(crate) struct Shard {
     pub(crate) index: usize,
@@ -89,13 +68,9 @@ pub(crate) struct Shard {
     pub(crate) supply: Supply,
     pub(crate) pool: Pool,
     pub(crate) flights: Flights,
-    pub(crate) stats: Box<Stats>,
-    pub(crate) lengths: Lengths,
-    pub(crate) recorder: Option<Recorder>,
+    pub(crate) books: Books,
     /// Used again by each [`Shard::drive`].
     pub(crate) done: Vec<Done>,
-    pub(crate) harvest: Sender<Harvest>,
-    pub(crate) spare: Receiver<Box<Stats>>,
     pub(crate) progress: Progress,
 }
 
@@ -112,26 +87,9 @@ pub(crate) struct Progress {
     busy_since: Option<Nanos>,
     /// A due hit whose request has not been read yet.
     held: Option<Hit>,
-    tally: Tally,
     /// No more hits.
     over: bool,
     revision: u64,
-}
-
-/// Outcomes so far, and those that are not good, for the error budget.
-#[derive(Debug, Default, Clone, Copy)]
-struct Tally {
-    done: u64,
-    errors: u64,
-}
-
-impl Tally {
-    #[inline]
-    fn count(&mut self, finished: &Finished) {
-        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
-        self.done += 1;
-        self.errors += u64::from(!good);
-    }
 }
 
 /// A turn of spinning takes about a microsecond; what takes longer was spent without a CPU.
@@ -160,7 +118,7 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        self.hand_over(true);
+        self.books.hand_over(true);
     }
 
     #[inline]
@@ -186,7 +144,7 @@ impl Shard {
         };
         self.check(polled);
         if spins && events.is_empty() && now < due {
-            self.stats.spun += self.clock.now().saturating_sub(now).min(SPIN_STEP);
+            self.books.stats.spun += self.clock.now().saturating_sub(now).min(SPIN_STEP);
         }
     }
 
@@ -296,22 +254,11 @@ impl Shard {
             Pick::Over => return self.end_schedule(),
             Pick::Unsendable => return self.never_sent(hit, Fault::Template),
         };
-        self.count_launch(hit);
+        self.books.launched(hit, now, self.progress.room_since);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
         let key = self.flights.insert(hit, which, target, now, expires);
-        self.stats.in_flight_peak = self.stats.in_flight_peak.max(self.flights.len() as u64);
+        self.books.stats.in_flight_peak = self.books.stats.in_flight_peak.max(self.flights.len() as u64);
         self.place(key);
-    }
-
-    fn count_launch(&mut self, hit: Hit) {
-        if hit.due < self.rules.warm_up {
-            return;
-        }
-        self.stats.sent += 1;
-        if !self.rules.closed {
-            let Progress { now, room_since, .. } = self.progress;
-            self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
-        }
     }
 
     /// Puts a flight on a connection, or into the queue for one. Its service time begins when it gets one.
@@ -321,7 +268,7 @@ impl Shard {
             *sent = self.progress.now;
         }
         let mut want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.place(&mut want, self.progress.now, &mut self.stats);
+        let placed = self.pool.place(&mut want, self.progress.now, &mut self.books.stats);
         self.placed(key, placed);
     }
 
@@ -331,15 +278,13 @@ impl Shard {
         let flight = self.flights.of(key);
         if !flight.boarded && flight.connection.is_some() {
             flight.boarded = true;
-            if !self.rules.closed && flight.hit.due >= self.rules.warm_up {
-                self.stats.lag.record(flight.sent.saturating_sub(flight.hit.due));
-            }
+            self.books.boarded(flight);
         }
         match placed {
             Ok(()) => {
                 let request = self.supply.request(&flight.which);
                 if flight.connection.is_some_and(|index| self.pool.has_sent(index, request)) {
-                    self.stats.write.record(self.progress.now.saturating_sub(flight.sent));
+                    self.books.stats.write.record(self.progress.now.saturating_sub(flight.sent));
                 }
             }
             Err(fault) => match flight.connection {
@@ -353,7 +298,7 @@ impl Shard {
     fn on_event(&mut self, event: &Event) {
         let flags = event.flags;
         let Some(index) = token(event).and_then(|token| self.pool.find(token)) else { return };
-        match self.pool.readiness(index, flags, &mut self.stats) {
+        match self.pool.readiness(index, flags, &mut self.books.stats) {
             Readiness::Busy(key) => self.exchange(index, key),
             Readiness::Idle => {
                 if flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -373,7 +318,7 @@ impl Shard {
         let Flight { which, answer, first_byte, sent, .. } = self.flights.of(key);
         let request = self.supply.request(which);
         match self.pool.send(index, request) {
-            Ok(true) => self.stats.write.record(self.clock.now().saturating_sub(*sent)),
+            Ok(true) => self.books.stats.write.record(self.clock.now().saturating_sub(*sent)),
             Ok(false) => {}
             Err(fault) => return self.broken(index, key, fault),
         }
@@ -450,7 +395,7 @@ impl Shard {
                 flight.redirects += 1;
                 flight.which = which;
                 flight.answer.clear();
-                self.stats.redirects += 1;
+                self.books.stats.redirects += 1;
                 self.place(key);
             }
         }
@@ -473,7 +418,7 @@ impl Shard {
         if stale && !flight.retried && self.supply.request(&flight.which).is_idempotent() {
             flight.retried = true;
             flight.answer.clear();
-            self.stats.retried += 1;
+            self.books.stats.retried += 1;
             self.reopen(key, None);
         } else {
             self.finish(key, Err(fault));
@@ -496,7 +441,7 @@ impl Shard {
     fn reopen(&mut self, key: FlightKey, others: Option<usize>) {
         let Flight { which, connection, .. } = self.flights.of(key);
         let mut want = Want { key, request: self.supply.request(which), which, connection };
-        let placed = self.pool.reopen(others, &mut want, &mut self.stats);
+        let placed = self.pool.reopen(others, &mut want, &mut self.books.stats);
         self.placed(key, placed);
     }
 
@@ -521,7 +466,7 @@ impl Shard {
     /// What may have changed without an event: addresses, and requests that were not read yet.
     #[inline]
     fn look_again(&mut self) {
-        self.pool.adopt_resolved(self.progress.now, &mut self.stats);
+        self.pool.adopt_resolved(self.progress.now, &mut self.books.stats);
         self.serve_waiting();
         if self.progress.held.is_some() {
             self.progress.next_due = 0;
@@ -548,57 +493,17 @@ impl Shard {
     /// Counts, records and forgets a flight.
     fn finish(&mut self, key: FlightKey, outcome: Result<u16, Fault>) {
         let flight = self.flights.of(key);
-        if flight.hit.due >= self.rules.warm_up {
-            let request = self.supply.request(&flight.which);
-            let finished = finished(flight, request, outcome, self.progress.now);
-            let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
-            self.stats.other_length += u64::from(other);
-            count(&mut self.stats, &mut self.progress.tally, &self.rules, &finished);
-            if let Some(recorder) = &mut self.recorder {
-                let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
-                let (clock, name) = (&self.clock, &self.rules.name);
-                recorder.record(|record| {
-                    fill(record, &finished, seq, clock, name);
-                    name_request(record, request);
-                    kept.move_into(record, outcome);
-                });
-            }
-        }
+        self.books.finished(flight, outcome, self.progress.now, &self.supply);
         self.flights.remove(key);
         if let Some(since) = self.progress.busy_since.take() {
-            self.stats.busy += self.progress.now.saturating_sub(since);
+            self.books.stats.busy += self.progress.now.saturating_sub(since);
             self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
     }
 
-    /// A hit without a flight: counted and recorded, so that nothing goes missing in silence.
     fn never_sent(&mut self, hit: Hit, fault: Fault) {
-        if hit.due < self.rules.warm_up {
-            return;
-        }
-        let now = self.progress.now;
-        let finished = Finished {
-            target: 0,
-            outcome: Err(fault),
-            due: hit.due,
-            sent: now,
-            first_byte: None,
-            end: now,
-            bytes_in: 0,
-            bytes_out: 0,
-        };
-        count(&mut self.stats, &mut self.progress.tally, &self.rules, &finished);
-        if let Some(recorder) = &mut self.recorder {
-            let picked = self.supply.pick(hit.seq);
-            recorder.record(|record| {
-                fill(record, &finished, hit.seq, &self.clock, &self.rules.name);
-                if let Pick::Ready(which, _) = &picked {
-                    name_request(record, self.supply.request(which));
-                }
-                record.error.push_str(&fault.to_string());
-            });
-        }
+        self.books.never_sent(hit, fault, self.progress.now, &self.supply);
     }
 
     /// Ten times a second: results out, gauges up, and once a second the figures to the collector.
@@ -609,18 +514,16 @@ impl Shard {
             return;
         }
         self.progress.next_tick = (now / TICK + 1) * TICK;
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-        }
+        self.books.flush();
         self.publish();
         self.shared.check_errors();
         if next_tick / SECOND != self.progress.next_tick / SECOND {
-            self.hand_over(false);
+            self.books.hand_over(false);
         }
     }
 
     fn publish(&self) {
-        let Tally { done, errors } = self.progress.tally;
+        let Tally { done, errors } = self.books.tally();
         self.shared.gauges[self.index].publish(
             self.flights.len(),
             self.pool.open_connections(),
@@ -628,73 +531,4 @@ impl Shard {
             errors,
         );
     }
-
-    /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    fn hand_over(&mut self, last: bool) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-            self.stats.stalled += std::mem::take(&mut recorder.stalled);
-            self.stats.unrecorded += std::mem::take(&mut recorder.lost);
-        }
-        let empty = if last { Some(Box::default()) } else { self.spare.try_recv().ok() };
-        if let Some(empty) = empty {
-            let stats = std::mem::replace(&mut self.stats, empty);
-            // The collector outlives the shards; without it nobody asks for figures.
-            let _ = self.harvest.send(Harvest { shard: self.index, stats, last });
-        }
-    }
-}
-
-/// Body lengths by target, to notice answers that differ from the first.
-#[derive(Debug, Default)]
-pub(crate) struct Lengths(Vec<Option<u64>>);
-
-impl Lengths {
-    #[inline]
-    fn is_other(&mut self, target: usize, length: u64) -> bool {
-        if target >= TARGETS {
-            return false;
-        }
-        if target >= self.0.len() {
-            self.0.resize(target + 1, None);
-        }
-        *self.0[target].get_or_insert(length) != length
-    }
-}
-
-#[inline]
-fn count(stats: &mut Stats, tally: &mut Tally, rules: &Rules, finished: &Finished) {
-    stats.finish(finished);
-    tally.count(finished);
-    if rules.by_outcome {
-        stats.outcomes.count(finished);
-    }
-}
-
-fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
-    Finished {
-        target: flight.target,
-        outcome,
-        due: flight.hit.due,
-        sent: flight.sent,
-        first_byte: flight.first_byte,
-        end,
-        bytes_in: flight.answer.bytes_in,
-        bytes_out: request.body_length,
-    }
-}
-
-/// What a record says whatever came back. The record comes empty.
-fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, name: &str) {
-    record.attack.push_str(name);
-    record.seq = seq;
-    record.timestamp = Timestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
-    record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
-    record.bytes_out = finished.bytes_out;
-    record.bytes_in = finished.bytes_in;
-}
-
-fn name_request(record: &mut Record, request: &Request) {
-    record.method.push_str(&request.method);
-    record.url.push_str(&request.url);
 }

@@ -325,8 +325,14 @@ impl Stats {
         }
     }
 
-    /// Makes room for what every request and every connection records, so that the first ones do not pay for it.
-    pub(crate) fn reserve(&mut self) {
+    /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
+    pub(crate) fn reserved() -> Box<Self> {
+        let mut stats = Box::<Self>::default();
+        stats.reserve();
+        stats
+    }
+
+    fn reserve(&mut self) {
         let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
         let usual = |histogram: &mut Histogram| histogram.0.reserve(USUAL);
         [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(usual);

@@ -1,0 +1,248 @@
+//! What one thread writes down of its hits: figures, the tally for the error budget, and records if anybody wants them.
+//!
+//! The loop says what happened and when; what of it counts is decided here. Once a second the figures go to the
+//! collector, which hands an empty box back, so that no thread waits for another.
+
+use std::sync::mpsc::{Receiver, Sender};
+
+use crate::clock::{Nanos, RunClock};
+use crate::fault::{Class, Fault};
+use crate::flights::Flight;
+use crate::record::{Record, Timestamp, Zone};
+use crate::recorder::Recorder;
+use crate::request::Request;
+use crate::schedule::Hit;
+use crate::stats::{Finished, Stats, TARGETS};
+use crate::supply::{Pick, Supply};
+
+/// What counts, the same for all threads of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Counting {
+    /// Hits due before this are sent and not counted.
+    pub(crate) warm_up: Nanos,
+    /// A closed loop has no lag.
+    pub(crate) closed: bool,
+    /// Outcomes are told apart by status, too.
+    pub(crate) by_outcome: bool,
+    /// Name of the attack in the records.
+    pub(crate) name: String,
+}
+
+/// What a thread hands to the collector.
+#[derive(Debug)]
+pub(crate) struct Harvest {
+    pub(crate) shard: usize,
+    pub(crate) stats: Box<Stats>,
+    /// The thread has ended.
+    pub(crate) last: bool,
+}
+
+/// The way to the collector and back.
+#[derive(Debug)]
+pub(crate) struct Collection {
+    pub(crate) shard: usize,
+    pub(crate) harvest: Sender<Harvest>,
+    pub(crate) spare: Receiver<Box<Stats>>,
+}
+
+/// The books of one thread.
+pub(crate) struct Books {
+    /// Figures since they were last handed over.
+    pub(crate) stats: Box<Stats>,
+    counting: Counting,
+    clock: RunClock,
+    tally: Tally,
+    lengths: Lengths,
+    recorder: Option<Recorder>,
+    collection: Collection,
+}
+
+/// Outcomes so far, and those that are not good.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) done: u64,
+    pub(crate) errors: u64,
+}
+
+impl Books {
+    pub(crate) fn new(
+        counting: Counting,
+        clock: RunClock,
+        recorder: Option<Recorder>,
+        collection: Collection,
+    ) -> Self {
+        Self {
+            stats: Stats::reserved(),
+            counting,
+            clock,
+            tally: Tally::default(),
+            lengths: Lengths::default(),
+            recorder,
+            collection,
+        }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// A hit is sent, which could have been from when it was due and there was room for it.
+    #[inline]
+    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos) {
+        if hit.due < self.counting.warm_up {
+            return;
+        }
+        self.stats.sent += 1;
+        if !self.counting.closed {
+            self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
+        }
+    }
+
+    /// A flight has its first connection.
+    #[inline]
+    pub(crate) fn boarded(&mut self, flight: &Flight) {
+        if !self.counting.closed && flight.hit.due >= self.counting.warm_up {
+            self.stats.lag.record(flight.sent.saturating_sub(flight.hit.due));
+        }
+    }
+
+    /// A flight has ended.
+    pub(crate) fn finished(
+        &mut self,
+        flight: &mut Flight,
+        outcome: Result<u16, Fault>,
+        end: Nanos,
+        supply: &Supply,
+    ) {
+        if flight.hit.due < self.counting.warm_up {
+            return;
+        }
+        let request = supply.request(&flight.which);
+        let finished = finished(flight, request, outcome, end);
+        let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
+        self.stats.other_length += u64::from(other);
+        self.count(&finished);
+        if let Some(recorder) = &mut self.recorder {
+            let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
+            recorder.record(|record| {
+                fill(record, &finished, seq, &self.clock, &self.counting.name);
+                name_request(record, request);
+                kept.move_into(record, outcome);
+            });
+        }
+    }
+
+    /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.
+    pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault, now: Nanos, supply: &Supply) {
+        if hit.due < self.counting.warm_up {
+            return;
+        }
+        let finished = Finished {
+            target: 0,
+            outcome: Err(fault),
+            due: hit.due,
+            sent: now,
+            first_byte: None,
+            end: now,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        self.count(&finished);
+        if let Some(recorder) = &mut self.recorder {
+            let picked = supply.pick(hit.seq);
+            recorder.record(|record| {
+                fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
+                if let Pick::Ready(which, _) = &picked {
+                    name_request(record, supply.request(which));
+                }
+                record.error.push_str(&fault.to_string());
+            });
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, finished: &Finished) {
+        self.stats.finish(finished);
+        self.tally.count(finished);
+        if self.counting.by_outcome {
+            self.stats.outcomes.count(finished);
+        }
+    }
+
+    /// Lets the records out that there are.
+    pub(crate) fn flush(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
+    }
+
+    /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
+    pub(crate) fn hand_over(&mut self, last: bool) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+            self.stats.stalled += std::mem::take(&mut recorder.stalled);
+            self.stats.unrecorded += std::mem::take(&mut recorder.lost);
+        }
+        let Collection { shard, harvest, spare } = &self.collection;
+        let empty = if last { Some(Box::default()) } else { spare.try_recv().ok() };
+        if let Some(empty) = empty {
+            let stats = std::mem::replace(&mut self.stats, empty);
+            // The collector outlives the threads; without it nobody asks for figures.
+            let _ = harvest.send(Harvest { shard: *shard, stats, last });
+        }
+    }
+}
+
+impl Tally {
+    #[inline]
+    fn count(&mut self, finished: &Finished) {
+        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+        self.done += 1;
+        self.errors += u64::from(!good);
+    }
+}
+
+/// Body lengths by target, to notice answers that differ from the first.
+#[derive(Debug, Default)]
+struct Lengths(Vec<Option<u64>>);
+
+impl Lengths {
+    #[inline]
+    fn is_other(&mut self, target: usize, length: u64) -> bool {
+        if target >= TARGETS {
+            return false;
+        }
+        if target >= self.0.len() {
+            self.0.resize(target + 1, None);
+        }
+        *self.0[target].get_or_insert(length) != length
+    }
+}
+
+fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
+    Finished {
+        target: flight.target,
+        outcome,
+        due: flight.hit.due,
+        sent: flight.sent,
+        first_byte: flight.first_byte,
+        end,
+        bytes_in: flight.answer.bytes_in,
+        bytes_out: request.body_length,
+    }
+}
+
+/// What a record says whatever came back. The record comes empty.
+fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, name: &str) {
+    record.attack.push_str(name);
+    record.seq = seq;
+    record.timestamp = Timestamp::from_unix_ns(clock.unix_ns(finished.due), Zone::Utc);
+    record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
+    record.bytes_out = finished.bytes_out;
+    record.bytes_in = finished.bytes_in;
+}
+
+fn name_request(record: &mut Record, request: &Request) {
+    record.method.push_str(&request.method);
+    record.url.push_str(&request.url);
+}
