@@ -144,8 +144,7 @@ impl Schedule {
         let mut changed = self.clone();
         changed.stages.retain(|stage| stage.start < at);
         if let Some(last) = changed.stages.last_mut() {
-            let cut = at - last.start;
-            last.length = Some(last.length.map_or(cut, |length| length.min(cut)));
+            last.cut(at - last.start);
         }
         changed.end = Some(at);
         changed.push(Stage { shape: Shape::Hold(rate), length: self.end.map(|end| end.saturating_sub(at)) });
@@ -212,6 +211,20 @@ impl Schedule {
         let inside = stage.shape.instant(position - stage.first, stage.length)?;
         let within = stage.length.is_none_or(|length| inside < length);
         within.then(|| stage.start.saturating_add(inside))
+    }
+}
+
+impl Placed {
+    /// Lets it end early. A ramp ends at the rate that it has reached, so that what was due before stays where it was.
+    fn cut(&mut self, at: Nanos) {
+        if self.length.is_some_and(|length| length <= at) {
+            return;
+        }
+        let reached = self.shape.rate(at, self.length);
+        if let Shape::Ramp { to, .. } = &mut self.shape {
+            *to = reached;
+        }
+        self.length = Some(at);
     }
 }
 
@@ -543,6 +556,16 @@ mod tests {
                 assert_eq!(schedule.hits_before(after), due, "{spacing:?} before {after}");
             }
         }
+    }
+
+    #[test]
+    fn a_rate_changed_in_the_middle_of_a_ramp_made_the_past_steeper_and_sent_a_burst() {
+        let ramp = Schedule::new(vec![stage(Shape::Ramp { from: 0.0, to: 1000.0 }, 60)], Spacing::Even);
+        let changed = ramp.changed(30 * SECOND, rate("10"));
+        assert_eq!(ramp.hits_before(30 * SECOND), 7500);
+        assert_eq!(changed.hits_before(30 * SECOND), 7500);
+        assert_eq!(changed.hits_before(31 * SECOND), 7510);
+        assert!((changed.rate_at(15 * SECOND) - 250.0).abs() < 1e-9);
     }
 
     #[test]
