@@ -174,7 +174,8 @@ fn replay<R: BufRead>(
 fn offset(word: &str) -> Option<Nanos> {
     let milliseconds =
         if word.ends_with(|c: char| c.is_ascii_digit()) { format!("{word}ms") } else { word.to_owned() };
-    duration(&milliseconds).ok().map(nanos)
+    // The last nanosecond of all is when a stage may end, not when a hit may be due.
+    duration(&milliseconds).ok().map(nanos).filter(|&offset| offset < Nanos::MAX)
 }
 
 #[cfg(test)]
@@ -187,6 +188,7 @@ mod tests {
         let open = |file: &str| match file {
             "offsets" => Ok(std::io::Cursor::new("# recorded\n0\n1.5\n20ms 7 kB\n")),
             "backwards" => Ok(std::io::Cursor::new("2\n1\n")),
+            "late" => Ok(std::io::Cursor::new("18446744073709551615ns\n")),
             "empty" => Ok(std::io::Cursor::new("")),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         };
@@ -228,6 +230,7 @@ mod tests {
         assert!(read("step 1 to 1000000 by 1 every 1s").unwrap_err().contains("steps"));
         assert!(read("ramp 0 to 0/s for 1s").unwrap_err().contains("nothing"));
         assert!(read("replay backwards").unwrap_err().starts_with("backwards:2: "));
+        assert!(read("replay late").unwrap_err().starts_with("late:1: "), "its end was beyond all time");
         assert!(read("replay empty").unwrap_err().contains("no offsets"));
         assert!(read("replay nothing").unwrap_err().starts_with("nothing:0: "));
     }
