@@ -27,6 +27,8 @@ const HEADER: usize = 40;
 const MAX_LINE: u64 = 4 << 20;
 /// The most that one histogram may inflate to.
 const MAX_INFLATED: u64 = 64 << 20;
+/// The most values in one histogram, hundreds of millions a second for an hour: what the sums are made of must not overflow.
+const MAX_VALUES: u64 = 1 << 40;
 /// The most tags that are kept apart.
 const MAX_TAGS: usize = 64;
 
@@ -95,8 +97,8 @@ pub enum Damage {
     /// A line that is too long or has the wrong number of columns.
     #[error("line {0} is not one of an HDR log")]
     Line(u64),
-    /// A histogram that does not decode.
-    #[error("line {0} holds no whole histogram")]
+    /// A histogram that does not decode, or counts more than anybody measures.
+    #[error("line {0} holds no whole histogram, or one that counts more than 2^40 values")]
     Histogram(u64),
     /// More different tags than anybody writes.
     #[error("more than {MAX_TAGS} tags")]
@@ -167,7 +169,8 @@ fn logged(line: &[u8], number: u64, base: f64) -> Result<Logged, Damage> {
     let [start, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
     let start: f64 = start.parse().map_err(|_| Damage::Line(number))?;
     let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
-    let values = Spread::from(&values.ok_or(Damage::Histogram(number))?);
+    let values = values.filter(|values| values.len() <= MAX_VALUES).ok_or(Damage::Histogram(number))?;
+    let values = Spread::from(&values);
     Ok(Logged { tag: tag.to_owned(), start: base + start, values })
 }
 

@@ -1,0 +1,62 @@
+//! What must hold for any profile: reading it never panics, and the schedule that it makes goes forward, counts as many
+//! hits as it hands out, and keeps what was due when its rate is changed. Called by `profiles.rs` and by the fuzz target
+//! `profile`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use seawall_load::clock::Nanos;
+use seawall_load::profile;
+use seawall_load::rate::Rate;
+use seawall_load::schedule::{Arrivals, Cursor, Hit, Next, Schedule, Spacing, Until};
+
+/// Hits looked at.
+const LOOK: usize = 100;
+
+/// A first line with the profile, then the lines of every file that it replays.
+pub(crate) fn check(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (sentence, file) = text.split_once('\n').unwrap_or((text, ""));
+    // A sentence may make ten thousand steps, which is enough of them.
+    if sentence.matches("step").count() > 1 {
+        return;
+    }
+    let Ok(stages) = profile::parse(sentence, |_| Ok(file.as_bytes())) else { return };
+    for spacing in [Spacing::Even, Spacing::Burst(7), Spacing::Poisson(1)] {
+        goes_forward(&Schedule::new(stages.clone(), spacing));
+    }
+}
+
+fn goes_forward(schedule: &Schedule) {
+    assert!(schedule.peak() >= 0.0, "{}", schedule.peak());
+    let hits = first_hits(schedule);
+    assert!(hits.is_sorted_by_key(|hit| hit.due), "{hits:?}");
+    let Some(last) = hits.last() else { return };
+    assert!(schedule.end().is_none_or(|end| last.due < end), "{last:?} is due after the end");
+    // A place in the schedule is known to a millionth of a hit.
+    let surely = |end: &Nanos| schedule.peak() * (end - last.due) as f64 / 1e9 > 2e-6;
+    if let Some(end) = schedule.end().filter(|end| hits.len() < LOOK && surely(end)) {
+        assert_eq!(schedule.hits_before(end), hits.len() as u64, "{hits:?} of {schedule:?}");
+    }
+    keeps_what_was_due(schedule, last.due);
+}
+
+fn keeps_what_was_due(schedule: &Schedule, at: Nanos) {
+    let changed = first_hits(&schedule.changed(at, Rate::new(5, 1_000_000_000).unwrap()));
+    // The instants of a curve are those of floating point.
+    let slack = 2 + at / 1_000_000_000_000;
+    for hit in first_hits(schedule).iter().take_while(|hit| hit.due < at.saturating_sub(slack)) {
+        let same = changed.get(hit.seq as usize).is_some_and(|kept| kept.due.abs_diff(hit.due) <= slack);
+        assert!(same, "{hit:?} moved: {changed:?} of {schedule:?}");
+    }
+}
+
+fn first_hits(schedule: &Schedule) -> Vec<Hit> {
+    let mut cursor = Cursor::new(Arc::new(Arrivals::Open(schedule.clone())), Until::default(), 0, 1);
+    let hits = std::iter::from_fn(|| match cursor.next(Nanos::MAX - 1) {
+        Next::Due(hit) => Some(hit),
+        Next::Later(_) | Next::Over => None,
+    });
+    hits.take(LOOK).collect()
+}
