@@ -241,7 +241,7 @@ impl Spread {
 
     /// Adds all values of another one. If that is the less precise one, its error is kept.
     pub fn merge(&mut self, other: &Self) {
-        let Some(theirs) = &other.buckets else { return };
+        let Some(theirs) = other.buckets.as_ref().filter(|_| other.count > 0) else { return };
         self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
         self.max = if self.count == 0 { other.max } else { self.max.max(other.max) };
         self.count += other.count;
@@ -355,6 +355,17 @@ mod tests {
             code,
             ..Record::default()
         }
+    }
+
+    #[test]
+    fn a_second_without_values_made_the_smallest_zero() {
+        let mut sum = Spread::default();
+        let mut second = Spread::default();
+        second.record(500);
+        sum.merge(&second);
+        second.clear();
+        sum.merge(&second);
+        assert_eq!((sum.count(), sum.min(), sum.max()), (1, 500, 500));
     }
 
     #[test]
