@@ -100,9 +100,11 @@ impl Plan {
             Arrivals::Closed => None,
             Arrivals::Open(schedule) => schedule.end(),
         };
+        let closed = matches!(self.arrivals, Arrivals::Closed);
         Rules {
             in_flight: self.in_flight.most,
-            when_busy: self.in_flight.when_busy,
+            // In a closed loop nothing is due before there is room: what is dropped then has no end.
+            when_busy: if closed { WhenBusy::Queue } else { self.in_flight.when_busy },
             timeout: self.travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: self.travel.deadline.map_or(Nanos::MAX, nanos),
             end: planned.unwrap_or(Nanos::MAX).min(self.until.after),

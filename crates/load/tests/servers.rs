@@ -302,6 +302,14 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
 }
 
 #[test]
+fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = some(&server, 10);
+    plan.in_flight.when_busy = WhenBusy::Drop;
+    assert_eq!(statuses(&run(plan)), [(200, 10)]);
+}
+
+#[test]
 fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let server = Server::answering(OK).unwrap();
     let plan = open(&server, "1000", Duration::from_secs(60));
