@@ -115,6 +115,7 @@ impl Shard {
             self.release();
             self.expire();
             self.drive_streams();
+            self.serve_waiting();
             self.tick();
         }
         self.publish();
