@@ -369,7 +369,9 @@ impl Shard {
 
     /// A complete answer on an HTTP/1.1 connection, which is free now.
     fn answered(&mut self, index: usize, key: FlightKey, reusable: bool) {
-        let reusable = reusable && !self.supply.request(&self.flights.of(key).which).close;
+        let request = self.supply.request(&self.flights.of(key).which);
+        // After half a request the server takes the next one for the other half (RFC 9112, section 9.3).
+        let reusable = reusable && !request.close && self.pool.has_sent(index, request);
         self.pool.release(index, reusable, self.progress.now);
         self.conclude(key);
     }

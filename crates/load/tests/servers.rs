@@ -228,6 +228,21 @@ fn bytes_beyond_the_stated_length_cost_the_connection_not_the_answer() {
     assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
 }
 
+/// The server took the head of the second request for a part of the first one's body.
+#[test]
+fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.send(OK.as_bytes())?;
+        peer.wait_for_close()
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 3);
+    plan.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    let outcome = run(plan);
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+}
+
 #[test]
 fn what_is_no_http_is_a_failure() {
     let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
