@@ -291,10 +291,10 @@ impl Http1 {
         self.link.flush()
     }
 
-    /// Whether a part of the request is still to be written.
+    /// Whether a part of the request is still to be written: also what TLS has taken and the system has not.
     #[inline]
     pub(crate) fn is_sending(&self, request: &[u8]) -> bool {
-        self.written < request.len()
+        self.written < request.len() || self.link.has_unsent()
     }
 
     #[inline]
@@ -362,5 +362,63 @@ impl Http1 {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use seawall_testkit::server::Server;
+    use seawall_testkit::tls::Authority;
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::socket::Address;
+    use crate::tls::Tls;
+
+    /// Less than what TLS takes at once, more than the buffers of the system below.
+    static LONG: [u8; 60_000] = [b'x'; 60_000];
+
+    fn until(mut done: impl FnMut() -> bool) {
+        while !done() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_tls_had_taken_when_the_system_took_no_more_was_never_sent() {
+        let slow = Arc::new(Barrier::new(2));
+        let waits = Arc::clone(&slow);
+        let config = Authority::new().unwrap().server(&[], false).unwrap();
+        let server = Server::start_tls(config, move |mut peer, _| {
+            peer.receive_little(4096)?;
+            peer.request()?;
+            waits.wait();
+            peer.body(LONG.len())?;
+            waits.wait();
+            Ok(())
+        });
+        let server = server.unwrap();
+        let (socket, _) = Socket::connect(&Address::Tcp(server.address()), None).unwrap();
+        SockRef::from(&socket).set_send_buffer_size(4096).unwrap();
+        let mut http1 =
+            Http1 { flight: None, link: Link::new(socket), exchange: Exchange::new(), written: 0 };
+        until(|| http1.link.socket().finish_connect().is_ok());
+        let tls = Tls { insecure: true, ..Tls::default() }.config().unwrap();
+        http1.link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
+        until(|| {
+            http1.link.note_readable();
+            http1.link.handshake().unwrap()
+        });
+        until(|| http1.send(b"GET / HTTP/1.1\r\n\r\n").unwrap());
+        http1.written = 0;
+        assert!(!http1.send(&LONG).unwrap());
+        assert_eq!(http1.written, LONG.len());
+        assert!(http1.is_sending(&LONG), "TLS holds the end");
+        slow.wait();
+        until(|| http1.send(&LONG).unwrap());
+        assert!(!http1.is_sending(&LONG));
+        slow.wait();
     }
 }

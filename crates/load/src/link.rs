@@ -91,6 +91,12 @@ impl Link {
         }
     }
 
+    /// Whether something that was written has not left for the system yet.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.session.wants_write())
+    }
+
     /// Whether everything that was written has left for the system; tries to make it so.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<bool, Fault> {

@@ -167,6 +167,14 @@ impl Peer {
         Ok(())
     }
 
+    /// Lets the system take little more than that from the peer before it is read.
+    ///
+    /// # Errors
+    /// The system refuses the option.
+    pub fn receive_little(&self, bytes: usize) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).set_recv_buffer_size(bytes)
+    }
+
     /// Sends bytes at once.
     ///
     /// # Errors
