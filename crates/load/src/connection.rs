@@ -128,8 +128,8 @@ impl Connection {
     pub(crate) fn note(&mut self, flags: EventFlags) {
         self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &mut self.speaks {
-            Protocol::Http1(http1) => http1.link.note_readable(),
-            Protocol::Http2(session) => session.note_readable(),
+            Protocol::Http1(http1) => http1.link.note_readable(self.peer_closed),
+            Protocol::Http2(session) => session.note_readable(self.peer_closed),
             Protocol::Changing => {}
         }
     }
@@ -408,7 +408,7 @@ mod tests {
         let tls = Tls { insecure: true, ..Tls::default() }.config().unwrap();
         http1.link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
         until(|| {
-            http1.link.note_readable();
+            http1.link.note_readable(false);
             http1.link.handshake().unwrap()
         });
         until(|| http1.send(b"GET / HTTP/1.1\r\n\r\n").unwrap());

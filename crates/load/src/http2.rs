@@ -98,9 +98,9 @@ impl Session {
         }
     }
 
-    /// The poller says that there may be something to read.
-    pub(crate) fn note_readable(&self) {
-        self.link.lock().note_readable();
+    /// The poller says that there may be something to read, or that the server has closed its side.
+    pub(crate) fn note_readable(&self, closed: bool) {
+        self.link.lock().note_readable(closed);
     }
 
     /// Flights on it.

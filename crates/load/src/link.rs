@@ -25,6 +25,8 @@ struct Secure {
     session: ClientConnection,
     /// The last read from the socket was short: nothing more until the poller says so.
     drained: bool,
+    /// The peer has said all it will say: after a short read comes the end, and no word of the poller.
+    closed: bool,
 }
 
 impl Link {
@@ -36,10 +38,11 @@ impl Link {
         &self.socket
     }
 
-    /// The poller says that there may be something to read.
+    /// The poller says that there may be something to read, or that the peer has closed its side.
     #[inline]
-    pub(crate) fn note_readable(&mut self) {
+    pub(crate) fn note_readable(&mut self, closed: bool) {
         if let Some(secure) = &mut self.secure {
+            secure.closed |= closed;
             secure.drained = false;
         }
     }
@@ -52,7 +55,7 @@ impl Link {
     ) -> Result<(), Fault> {
         let session = ClientConnection::new(Arc::clone(config), name.clone());
         let session = session.map_err(|error| Fault::Tls((&error).into()))?;
-        self.secure = Some(Box::new(Secure { session, drained: false }));
+        self.secure = Some(Box::new(Secure { session, drained: false, closed: false }));
         Ok(())
     }
 
@@ -165,7 +168,7 @@ impl Secure {
             }
             Err(error) => return Err(broken(error)),
         };
-        self.drained = source.short && pulled > 0;
+        self.drained = source.short && pulled > 0 && !self.closed;
         if let Err(error) = self.session.process_new_packets() {
             // The alert that tells the server why; it may be gone already.
             let _ = self.flush(socket);

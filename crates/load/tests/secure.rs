@@ -79,6 +79,28 @@ fn a_trusted_server_is_asked_over_one_handshake() {
     assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
 }
 
+/// The end had come with the last bytes, and was waited for until the timeout.
+#[test]
+fn a_server_that_ends_without_a_close_notify_has_ended() {
+    let authority = Authority::new().unwrap();
+    let (tls, _roots) = trusting(&authority);
+    let ended = |last: &'static [u8]| {
+        let config = authority.server(&[b"http/1.1"], false).unwrap();
+        let server = Server::start_tls(config, move |mut peer, _| {
+            peer.request()?;
+            peer.send_last(last)?;
+            peer.wait_for_close()
+        });
+        let server = server.unwrap();
+        let mut plan = some("GET", &https(&server), "", 3);
+        plan.travel.tls = Some(tls.config().unwrap());
+        run(plan).total
+    };
+    assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
+    assert_eq!(ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault(Fault::Cut), 3);
+    assert_eq!(ended(b"").fault(Fault::ClosedEarly), 3);
+}
+
 #[test]
 fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     let authority = Authority::new().unwrap();

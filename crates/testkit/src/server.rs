@@ -194,6 +194,16 @@ impl Peer {
         bytes.iter().try_for_each(|byte| self.send(std::slice::from_ref(byte)))
     }
 
+    /// Sends bytes and closes this side for writing, so that the end comes in one segment with them.
+    ///
+    /// # Errors
+    /// The peer has gone.
+    pub fn send_last(&mut self, bytes: &[u8]) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).set_tcp_cork(true)?;
+        self.send(bytes)?;
+        self.socket.shutdown(Shutdown::Write)
+    }
+
     /// Closes this side for writing and waits for the peer to close its own.
     ///
     /// # Errors
