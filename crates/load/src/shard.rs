@@ -289,7 +289,7 @@ impl Shard {
                 }
             }
             Err(fault) => match flight.connection {
-                Some(index) => self.broken(index, key, fault),
+                Some(index) => self.unwritable(index, key, fault),
                 None => self.finish(key, Err(fault)),
             },
         }
@@ -321,7 +321,7 @@ impl Shard {
         match self.pool.send(index, request) {
             Ok(true) => self.books.stats.write.record(self.clock.now().saturating_sub(*sent)),
             Ok(false) => {}
-            Err(fault) => return self.broken(index, key, fault),
+            Err(fault) => return self.unwritable(index, key, fault),
         }
         let received = self.pool.receive(index, request, answer);
         self.progress.now = self.clock.now();
@@ -338,6 +338,20 @@ impl Shard {
             Ok(Received::Done { reusable }) => self.answered(index, key, reusable),
             Err(fault) => self.broken(index, key, fault),
         }
+    }
+
+    /// A request cannot be written, or its connection not be made. A server that closes while it is being written to may
+    /// have said why (RFC 9112, section 9.5).
+    fn unwritable(&mut self, index: usize, key: FlightKey, fault: Fault) {
+        let Flight { which, answer, first_byte, .. } = self.flights.of(key);
+        let request = self.supply.request(which);
+        let broken = matches!(fault, Fault::Broken(_));
+        if broken && let Ok(Received::Done { .. }) = self.pool.receive(index, request, answer) {
+            self.progress.now = self.clock.now();
+            first_byte.get_or_insert(self.progress.now);
+            return self.answered(index, key, false);
+        }
+        self.broken(index, key, fault);
     }
 
     /// Moves the bytes of all HTTP/2 connections that have any to move.

@@ -243,6 +243,20 @@ fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
 }
 
+/// Writing failed, and the reason that stood in the socket was thrown away.
+#[test]
+fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        // The rest of the body is never read, so that closing resets the connection.
+        peer.send(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 10);
+    plan.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    assert_eq!(statuses(&run(plan)), [(413, 10)]);
+}
+
 #[test]
 fn what_is_no_http_is_a_failure() {
     let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
