@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -226,9 +227,8 @@ impl Pool {
         stats: &mut Stats,
     ) -> Result<(), Fault> {
         let opened = self.clock.now();
-        let (socket, connected, addresses) = self.connect(route_index)?;
+        let (socket, connected, others) = self.connect(route_index, others)?;
         self.generation = self.generation.wrapping_add(1);
-        let others = others.unwrap_or(addresses - 1);
         let connection = Connection::new(socket, want.key, route_index, others, opened, self.generation);
         let index = self.connections.insert(connection);
         let route = &mut self.routes[route_index];
@@ -240,16 +240,17 @@ impl Pool {
         if connected && self.prepare(index, true, stats)? { self.begin(index, want) } else { Ok(()) }
     }
 
-    /// A socket to the address whose turn it is, whether it is connected, and how many addresses there are.
-    fn connect(&mut self, route_index: usize) -> Result<(Socket, bool, usize), Fault> {
-        let (address, addresses) = self.routes[route_index].addresses.next().ok_or(Fault::Resolve)?;
-        let source = self.limits.sources.next(address)?;
-        let made = Socket::connect(address, source).map_err(|error| match (error, source) {
-            (ConnectError::Local(error), None) => Fault::Local(error.kind()),
-            (ConnectError::Local(error), Some(source)) => Fault::Source(source, error.kind()),
-            (ConnectError::Peer(error), _) => Fault::Connect(error.kind()),
-        });
-        made.map(|(socket, connected)| (socket, connected, addresses))
+    /// A socket to the address whose turn it is, whether it is connected, and how many others are left to try: of
+    /// `others` if that is known. Those that refuse at once, such as one without a route, have had their turn.
+    fn connect(&mut self, route: usize, mut others: Option<usize>) -> Result<(Socket, bool, usize), Fault> {
+        loop {
+            let (address, addresses) = self.routes[route].addresses.next().ok_or(Fault::Resolve)?;
+            let left = others.unwrap_or(addresses - 1);
+            match connect(address, self.limits.sources.next(address)?) {
+                Err(Fault::Connect(_)) if left > 0 => others = Some(left - 1),
+                made => return made.map(|(socket, connected)| (socket, connected, left)),
+            }
+        }
     }
 
     fn watch(
@@ -551,6 +552,14 @@ impl Pool {
         self.routes.push(Route::new(self.making.path(origin), self.making.speaks(origin), addresses));
         index
     }
+}
+
+fn connect(address: &Address, source: Option<IpAddr>) -> Result<(Socket, bool), Fault> {
+    Socket::connect(address, source).map_err(|error| match (error, source) {
+        (ConnectError::Local(error), None) => Fault::Local(error.kind()),
+        (ConnectError::Local(error), Some(source)) => Fault::Source(source, error.kind()),
+        (ConnectError::Peer(error), _) => Fault::Connect(error.kind()),
+    })
 }
 
 impl Limits {

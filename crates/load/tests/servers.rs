@@ -515,6 +515,18 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
 }
 
+/// An address that refuses at once, as one without a route does, was the last that was tried.
+#[test]
+fn an_address_without_a_route_is_passed_over() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = towards("http://shop.example/", 6);
+    let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
+        .map(|(host, port)| (host.to_owned(), port));
+    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.travel.requests_per_connection = 1;
+    assert_eq!(run(plan).total.good(), 6);
+}
+
 /// Whatever began before this call is older than this after it.
 fn let_pass(span: Duration) {
     let clock = RunClock::start();
