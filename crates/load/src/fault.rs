@@ -34,6 +34,8 @@ pub enum Fault {
     Body,
     /// An HTTP/2 stream or connection error.
     Http2,
+    /// An HTTP/2 server has not looked at the request, and says so (RFC 9113, section 8.7).
+    RefusedStream,
     /// More redirects than allowed.
     Redirects,
     /// A redirect to what is no URL of ours.
@@ -196,6 +198,7 @@ impl Fault {
             Self::Dropped => 16,
             Self::Aborted => 17,
             Self::Template => 18,
+            Self::RefusedStream => 19,
         }
     }
 
@@ -206,7 +209,7 @@ impl Fault {
     }
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "resolve",
     "connect",
     "local",
@@ -226,6 +229,7 @@ const NAMES: [&str; 19] = [
     "dropped",
     "aborted",
     "template",
+    "refused-stream",
 ];
 
 impl From<ResponseError> for Fault {
@@ -260,6 +264,7 @@ impl fmt::Display for Fault {
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),
             Self::Http2 => f.write_str("http2: stream or connection error"),
+            Self::RefusedStream => f.write_str("http2: the server refused the stream"),
             Self::Redirects => f.write_str("stopped after too many redirects"),
             Self::Location => f.write_str("redirect to an unusable location"),
             Self::Template => f.write_str("the filled template is no request"),
@@ -298,6 +303,7 @@ mod tests {
             Fault::Dropped,
             Fault::Aborted,
             Fault::Template,
+            Fault::RefusedStream,
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
         assert_eq!(kinds, (0..Fault::KINDS).collect::<Vec<_>>());

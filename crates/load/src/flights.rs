@@ -41,7 +41,8 @@ pub(crate) struct Flight {
     /// Slot of its connection.
     pub(crate) connection: Option<usize>,
     pub(crate) redirects: u32,
-    pub(crate) retried: bool,
+    /// How often it was sent again.
+    pub(crate) retries: u32,
     /// It has had a connection.
     pub(crate) boarded: bool,
     pub(crate) answer: Answer,
@@ -95,7 +96,7 @@ impl Flights {
         (flight.hit, flight.which, flight.target) = (hit, which, target);
         (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
         (flight.connection, flight.redirects) = (None, 0);
-        (flight.retried, flight.boarded) = (false, false);
+        (flight.retries, flight.boarded) = (0, false);
         let generation = entry.generation;
         self.link(slot);
         FlightKey { slot, generation }
@@ -111,7 +112,7 @@ impl Flights {
             expires: 0,
             connection: None,
             redirects: 0,
-            retried: false,
+            retries: 0,
             boarded: false,
             answer: Answer::default(),
         };

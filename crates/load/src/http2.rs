@@ -137,7 +137,7 @@ impl Session {
         let (head, body) = request.http2().ok_or(Fault::Http2)?;
         let Ok((response, mut sending)) = requests.send_request(head, body.is_empty()) else {
             self.refuses = true;
-            return Err(Fault::ClosedEarly);
+            return Err(Fault::RefusedStream);
         };
         if !body.is_empty() {
             sending.send_data(body, true).map_err(|_| Fault::Http2)?;
@@ -255,14 +255,15 @@ impl Session {
     }
 }
 
-/// A refused stream was not looked at by the server; one whose connection went before any answer is in the position of
-/// a request on an HTTP/1.1 connection that closed.
+/// A refused stream was not looked at by the server, nor was one beyond the last that its GOAWAY names, which are those
+/// that the library gives this error to; one whose connection went before any answer is in the position of a request on an
+/// HTTP/1.1 connection that closed.
 fn fault(error: &h2::Error, before_answer: bool) -> Fault {
-    let refused = error.reason() == Some(Reason::REFUSED_STREAM);
-    if refused || before_answer && (error.is_io() || error.is_go_away()) {
-        Fault::ClosedEarly
-    } else {
-        Fault::Http2
+    let unseen = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away();
+    match before_answer {
+        true if error.is_remote() && unseen => Fault::RefusedStream,
+        true if error.is_io() => Fault::ClosedEarly,
+        _ => Fault::Http2,
     }
 }
 

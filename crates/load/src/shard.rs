@@ -25,6 +25,9 @@ use crate::supply::{Pick, Supply};
 /// Due hits sent in one go before answers are looked at again.
 const BURST: usize = 64;
 
+/// A request that the server has not looked at goes out again this often, as with Go's client.
+const MOST_REFUSALS: u32 = 6;
+
 /// How often results, gauges and commands are looked after.
 const TICK: Nanos = SECOND / 10;
 
@@ -372,13 +375,36 @@ impl Shard {
         for (key, outcome) in done.drain(..) {
             match outcome {
                 Ok(()) => self.conclude(key),
-                Err(fault) => self.retry_or_fail(key, fault, stale && fault == Fault::ClosedEarly),
+                Err(fault) => self.restart_or_fail(key, fault, stale),
             }
         }
         self.done = done;
         for key in self.pool.settle(connection, alive, self.progress.now) {
-            self.retry_or_fail(key, Fault::ClosedEarly, stale);
+            self.restart_or_fail(key, Fault::ClosedEarly, stale);
         }
+    }
+
+    /// A stream has failed. If the server has not looked at the request it goes out again wherever there is room, as with
+    /// Go's client; so does what an old connection lost, once.
+    fn restart_or_fail(&mut self, key: FlightKey, fault: Fault, stale: bool) {
+        let flight = self.flights.of(key);
+        flight.connection = None;
+        let again = match fault {
+            Fault::RefusedStream => flight.retries < MOST_REFUSALS,
+            Fault::ClosedEarly => {
+                stale && flight.retries == 0 && self.supply.request(&flight.which).is_idempotent()
+            }
+            _ => false,
+        };
+        if again { self.send_again(key, Self::place) } else { self.finish(key, Err(fault)) }
+    }
+
+    fn send_again(&mut self, key: FlightKey, how: impl FnOnce(&mut Self, FlightKey)) {
+        let flight = self.flights.of(key);
+        flight.retries += 1;
+        flight.answer.clear();
+        self.books.stats.retried += 1;
+        how(self, key);
     }
 
     /// A complete answer on an HTTP/1.1 connection, which is free now.
@@ -421,9 +447,10 @@ impl Shard {
     /// A connection broke under a flight, or the start of a stream did.
     fn broken(&mut self, index: usize, key: FlightKey, fault: Fault) {
         let stale = self.pool.was_stale(index) && matches!(fault, Fault::ClosedEarly | Fault::Broken(_));
-        if !self.pool.is_shared(index) {
-            self.pool.close(index);
+        if self.pool.is_shared(index) {
+            return self.restart_or_fail(key, fault, stale);
         }
+        self.pool.close(index);
         self.retry_or_fail(key, fault, stale);
     }
 
@@ -432,11 +459,8 @@ impl Shard {
     fn retry_or_fail(&mut self, key: FlightKey, fault: Fault, stale: bool) {
         let flight = self.flights.of(key);
         flight.connection = None;
-        if stale && !flight.retried && self.supply.request(&flight.which).is_idempotent() {
-            flight.retried = true;
-            flight.answer.clear();
-            self.books.stats.retried += 1;
-            self.reopen(key, None);
+        if stale && flight.retries == 0 && self.supply.request(&flight.which).is_idempotent() {
+            self.send_again(key, |shard, key| shard.reopen(key, None));
         } else {
             self.finish(key, Err(fault));
         }

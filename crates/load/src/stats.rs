@@ -139,7 +139,7 @@ pub struct Stats {
     pub bytes_out: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Requests sent again because the server had closed an idle connection.
+    /// Requests sent again because the server had closed an idle connection, or had not looked at them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,

@@ -64,7 +64,7 @@ pub struct Summary {
     pub in_flight_peak: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Requests sent again after the server had closed an idle connection.
+    /// Requests sent again after the server had closed an idle connection, or had not looked at them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,

@@ -340,6 +340,26 @@ fn a_server_that_says_goodbye_gets_its_requests_on_a_new_connection() {
     assert!(server.connections() >= 4, "{}", server.connections());
 }
 
+/// They counted as failures, whatever the server had said: POSTs always, GETs on a new connection.
+#[test]
+fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
+    for method in ["GET", "POST"] {
+        let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
+            let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
+            plan.in_flight.most = in_flight;
+            plan.travel.http2 = Http2 { clear: true, ..Http2::default() };
+            plan.travel.connections = connections;
+            let outcome = run(plan);
+            assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.faults);
+        };
+        // A hundred streams are begun before the server has said that it takes ten.
+        let refusing = Http2Server::start(None, 10, usize::MAX, answer);
+        all_good(&refusing, 100, 1);
+        assert_eq!(refusing.connections(), 1, "what goes out again keeps to the limits");
+        all_good(&Http2Server::start(None, 100, 20, answer), 20, 10);
+    }
+}
+
 /// As over HTTP/1.1 in `servers.rs`.
 #[test]
 fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {

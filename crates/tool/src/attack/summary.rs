@@ -76,7 +76,7 @@ fn rates(out: &mut String, summary: &Summary) {
 fn notes(out: &mut String, summary: &Summary) {
     let facts = [
         (summary.unsent, "hits of the schedule were not sent"),
-        (summary.retried, "sent again after the server had closed an idle connection"),
+        (summary.retried, "sent again: the server had closed an idle connection, or not looked at them"),
         (summary.redirects, "redirects followed"),
         (summary.other_length, "answers with another length than the first of their target"),
         (summary.unrecorded, "results lost to a slow reader"),
