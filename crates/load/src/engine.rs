@@ -390,7 +390,7 @@ impl Crew {
         Limits {
             connections: share(travel.connections, index, self.size),
             idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
-            requests: travel.requests_per_connection,
+            requests: if travel.keep_alive { travel.requests_per_connection } else { 1 },
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
             sources: Sources::new(travel.sources.clone(), index),

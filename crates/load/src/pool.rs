@@ -566,7 +566,8 @@ impl Limits {
     /// Whether a connection may serve another request.
     #[inline]
     fn allow(&self, connection: &Connection, now: Nanos) -> bool {
-        connection.served < self.requests && now.saturating_sub(connection.opened) < self.age
+        let under_way = connection.http2().map_or(0, |session| session.load() as u64);
+        connection.served + under_way < self.requests && now.saturating_sub(connection.opened) < self.age
     }
 }
 

@@ -360,6 +360,17 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
     }
 }
 
+#[test]
+fn requests_per_connection_are_counted_when_they_begin() {
+    for keep_alive in [true, false] {
+        let server = Http2Server::start(None, 100, usize::MAX, answer);
+        let mut plan = h2c(&server, "/", 30, 10);
+        plan.travel.keep_alive = keep_alive;
+        plan.travel.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
+        assert_eq!((run(plan).total.good(), server.connections()), (30, 30), "{keep_alive}");
+    }
+}
+
 /// As over HTTP/1.1 in `servers.rs`.
 #[test]
 fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
