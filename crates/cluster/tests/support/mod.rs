@@ -11,6 +11,7 @@ use seawall_cluster::{
     Access, Announcement, Announcements, Cluster, Config, NodeName, PodRecord, Pods, Snapshot,
 };
 use seawall_core::Clock;
+use seawall_testkit::objects;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -30,21 +31,8 @@ pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
 
 /// The agent's own pod, and a token of it.
 pub(crate) async fn agent_token(admin: &Api) -> String {
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
-        "spec": {
-            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
-            "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
-        },
-    });
-    admin.must("POST", "/api/v1/namespaces/seawall/pods", Some(&pod)).await;
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 3600, "audiences": ["https://issuer.test"],
-                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "seawall-agent"}},
-    });
-    let path = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
-    let answer = admin.must("POST", path, Some(&request)).await;
+    admin.must("POST", objects::AGENT_PODS, Some(&objects::agent_pod())).await;
+    let answer = admin.must("POST", objects::AGENT_TOKENS, Some(&objects::agent_token_request())).await;
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 

@@ -15,13 +15,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use seawall_testkit::objects;
 use serde_json::{Value, json};
 
-/// The node that the tests are about.
-pub(crate) const NODE: &str = "node1";
-
-/// The namespace of the tests' pods.
-pub(crate) const NAMESPACE: &str = "reef";
+pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, accounts, pods};
 
 /// A client for raw requests.
 #[derive(Clone)]
@@ -103,19 +100,14 @@ impl Api {
 
     /// Creates every object of a YAML file, in order.
     pub(crate) fn apply(&self, yaml: &str) {
-        for document in yaml.split("\n---\n") {
-            let object: Value = serde_saphyr::from_str(document).unwrap();
-            self.must("POST", &collection_of(&object), Some(&object));
+        for (path, object) in objects::of_yaml(yaml) {
+            self.must("POST", &path, Some(&object));
         }
     }
 
     /// A ServiceAccount of the tests' namespace.
     pub(crate) fn make_account(&self, name: &str, google: Option<&str>) {
-        let annotations = google.map_or(json!({}), |email| json!({"iam.gke.io/gcp-service-account": email}));
-        let account = json!({
-            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "annotations": annotations},
-        });
-        self.must("POST", &accounts(), Some(&account));
+        self.must("POST", &accounts(), Some(&objects::account(name, google)));
     }
 
     /// Changes what a ServiceAccount says.
@@ -131,17 +123,14 @@ impl Api {
 
     /// As [`Self::make_pod`], with more in its spec.
     pub(crate) fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
-        let pod = self.must("POST", &pods(), Some(&pod(name, account, spec)));
+        let pod = self.must("POST", &pods(), Some(&objects::pod(name, account, spec)));
         pod["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
     /// What the kubelet reports: phase and address.
     pub(crate) fn report(&self, name: &str, phase: &str, address: &str) {
-        let status = json!({
-            "phase": phase, "podIP": address, "podIPs": [{"ip": address}],
-            "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}],
-        });
-        self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&json!({ "status": status })));
+        let report = objects::report(phase, &[address]);
+        self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&report));
     }
 
     /// Asks for a pod's deletion. With grace it stays, marked, until the kubelet removes it; without it is gone.
@@ -157,37 +146,5 @@ impl Api {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let items = list["items"].as_array().unwrap().iter();
         items.map(|event| (text(&event["reason"]), text(&event["message"]))).collect()
-    }
-}
-
-/// The path of the tests' pods.
-pub(crate) fn pods() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/pods")
-}
-
-/// The path of the tests' ServiceAccounts.
-pub(crate) fn accounts() -> String {
-    format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts")
-}
-
-fn pod(name: &str, account: &str, extra: &Value) -> Value {
-    let mut spec = json!({
-        "nodeName": NODE, "serviceAccountName": account, "automountServiceAccountToken": false,
-        "containers": [{"name": "main", "image": "local/none:1"}],
-    });
-    for (key, value) in extra.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-}
-
-fn collection_of(object: &Value) -> String {
-    let version = object["apiVersion"].as_str().unwrap();
-    let base = if version == "v1" { "/api/v1".into() } else { format!("/apis/{version}") };
-    let kind = object["kind"].as_str().unwrap().to_lowercase();
-    let plural = kind.strip_suffix('y').map_or(format!("{kind}s"), |stem| format!("{stem}ies"));
-    match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("{base}/namespaces/{namespace}/{plural}"),
-        None => format!("{base}/{plural}"),
     }
 }

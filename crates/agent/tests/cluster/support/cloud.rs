@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use seawall_core::Clock;
 use seawall_emulator::google::{self, AccessToken, Endpoint, Impersonation, Options, Provider, Running};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
+use seawall_testkit::control_plane::ISSUER;
 use tokio::runtime::Runtime;
 
 use super::api::{Api, NAMESPACE};
-use super::plane::ISSUER;
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
 /// `aud` of the pods' tokens; also the name of the workload pool.

@@ -19,10 +19,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use seawall_core::Clock;
+use seawall_testkit::objects;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use api::{Api, NAMESPACE, NODE};
+use api::{Api, NODE};
 use client::Answer;
 use cloud::{AUDIENCE, Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
@@ -105,7 +106,7 @@ impl World {
         }
         let cloud = Cloud::start(&api, &accounts);
         let network = Network::new();
-        let kubeconfig = plane.kubeconfig(&agent_token(&api));
+        let kubeconfig = plane.kubeconfig(&agent_token(&api), plane.port());
         let config = folder.path().join("agent.yaml");
         let upstream = cloud.address();
         std::fs::write(
@@ -199,25 +200,12 @@ fn prepare(api: &Api, taints: &Value) {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"taints": taints},
     });
     api.must("POST", "/api/v1/nodes", Some(&node));
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    api.must("POST", "/api/v1/namespaces", Some(&namespace));
+    api.must("POST", "/api/v1/namespaces", Some(&objects::namespace()));
 }
 
 /// The agent's own pod, and a token of it.
 fn agent_token(api: &Api) -> String {
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
-        "spec": {
-            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
-            "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
-        },
-    });
-    api.must("POST", "/api/v1/namespaces/seawall/pods", Some(&pod));
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 3600, "audiences": [plane::ISSUER],
-                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "seawall-agent"}},
-    });
-    let path = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
-    api.must("POST", path, Some(&request))["status"]["token"].as_str().unwrap().to_owned()
+    api.must("POST", objects::AGENT_PODS, Some(&objects::agent_pod()));
+    let answer = api.must("POST", objects::AGENT_TOKENS, Some(&objects::agent_token_request()));
+    answer["status"]["token"].as_str().unwrap().to_owned()
 }

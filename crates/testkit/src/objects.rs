@@ -1,0 +1,101 @@
+//! The Kubernetes objects that tests make, as plain JSON, and the paths where an API server keeps them. Sends nothing: the
+//! tests of `cluster` and `agent` each have a client of their own, one that waits as a future and one that blocks.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::{Value, json};
+
+use crate::control_plane::ISSUER;
+
+/// The node that the tests are about.
+pub const NODE: &str = "node1";
+
+/// The namespace of the tests' pods.
+pub const NAMESPACE: &str = "reef";
+
+/// The path of the agent's own pods.
+pub const AGENT_PODS: &str = "/api/v1/namespaces/seawall/pods";
+
+/// Where tokens of the agent's ServiceAccount are asked for.
+pub const AGENT_TOKENS: &str = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
+
+/// The path of the tests' pods.
+pub fn pods() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/pods")
+}
+
+/// The path of the tests' ServiceAccounts.
+pub fn accounts() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts")
+}
+
+/// The tests' namespace.
+pub fn namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+}
+
+/// A ServiceAccount, with this Google service account.
+pub fn account(name: &str, google: Option<&str>) -> Value {
+    let annotations = google.map_or(json!({}), |email| json!({"iam.gke.io/gcp-service-account": email}));
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "annotations": annotations},
+    })
+}
+
+/// A pod that the scheduler has put on the node, with more in its spec.
+pub fn pod(name: &str, account: &str, extra: &Value) -> Value {
+    let mut spec = json!({
+        "nodeName": NODE, "serviceAccountName": account, "automountServiceAccountToken": false,
+        "containers": [{"name": "main", "image": "local/none:1"}],
+    });
+    for (key, value) in extra.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+}
+
+/// What the kubelet reports of a pod: phase and addresses.
+pub fn report(phase: &str, addresses: &[&str]) -> Value {
+    let all: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
+    json!({"status": {
+        "phase": phase, "podIP": addresses.first(), "podIPs": all,
+        "hostIP": "192.0.2.1", "hostIPs": [{"ip": "192.0.2.1"}],
+    }})
+}
+
+/// The agent's own pod.
+pub fn agent_pod() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
+        "spec": {
+            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
+            "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
+        },
+    })
+}
+
+/// A request for a token of that pod, for the API server itself.
+pub fn agent_token_request() -> Value {
+    json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600, "audiences": [ISSUER],
+                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "seawall-agent"}},
+    })
+}
+
+/// Every object of a YAML file, in order, each with the path where it is made.
+pub fn of_yaml(yaml: &str) -> Vec<(String, Value)> {
+    let objects = yaml.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap());
+    objects.map(|object| (collection_of(&object), object)).collect()
+}
+
+fn collection_of(object: &Value) -> String {
+    let version = object["apiVersion"].as_str().unwrap();
+    let base = if version == "v1" { "/api/v1".into() } else { format!("/apis/{version}") };
+    let kind = object["kind"].as_str().unwrap().to_lowercase();
+    let plural = kind.strip_suffix('y').map_or(format!("{kind}s"), |stem| format!("{stem}ies"));
+    match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{base}/namespaces/{namespace}/{plural}"),
+        None => format!("{base}/{plural}"),
+    }
+}
