@@ -16,8 +16,8 @@ use futures_util::{StreamExt, stream};
 use seawall_cluster::{
     Access, Account, Announcement, Cluster, Complaint, Config, NoPod, NodeName, Pods, Snapshot,
 };
-use seawall_core::Clock;
 use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
 use support::*;
 use tokio::io::AsyncBufReadExt;
@@ -31,6 +31,27 @@ fn ip(text: &str) -> IpAddr {
 
 fn at(pods: &Pods, address: &str) -> Result<String, NoPod> {
     pods.snapshot().pod_at(ip(address)).map(|record| record.pod.name.to_string())
+}
+
+/// A control plane with a ServiceAccount, and the agent's part of it.
+async fn watched() -> (ControlPlane, Api, Cluster) {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let cluster = cluster(&plane, &token).await;
+    (plane, admin, cluster)
+}
+
+/// Makes a pod of that account, and waits until it is known at its address.
+async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
+    admin.make_pod(name, "coral").await;
+    admin.report(name, "Running", &[address]).await;
+    until(pods, name, |snapshot| snapshot.pod_at(ip(address)).is_ok()).await;
+}
+
+/// News come within five seconds of the API server's return.
+fn check_soon_after(back: Moment) {
+    let took = Clock::system().now().since(back);
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
@@ -78,14 +99,10 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn an_address_that_is_used_again_never_names_the_old_pod() {
-    let (plane, admin, token) = prepared().await;
-    admin.make_account("coral", None).await;
-    let cluster = cluster(&plane, &token).await;
+    let (_plane, admin, cluster) = watched().await;
     let pods = cluster.pods();
 
-    admin.make_pod("old", "coral").await;
-    admin.report("old", "Running", &["10.244.1.7"]).await;
-    until(&pods, "the old pod", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    run(&admin, &pods, "old", "10.244.1.7").await;
     admin.delete_pod("old", 30).await;
     until(&pods, "it is terminating", |s| s.pods().any(|pod| pod.terminating)).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("old".into()), "graceful shutdown keeps its identity");
@@ -107,27 +124,21 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
     // A finished pod stays in the API, and its address is free.
     admin.report("new", "Succeeded", &["10.244.1.7"]).await;
     until(&pods, "the finished pod is gone", |s| s.by_uid(&new).is_none()).await;
-    admin.make_pod("next", "coral").await;
-    admin.report("next", "Running", &["10.244.1.7"]).await;
-    until(&pods, "the next pod", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    run(&admin, &pods, "next", "10.244.1.7").await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("next".into()));
 }
 
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_here() {
-    let (plane, admin, token) = prepared().await;
-    admin.make_account("coral", None).await;
-    let cluster = cluster(&plane, &token).await;
+    let (_plane, admin, cluster) = watched().await;
     let pods = cluster.pods();
 
     let host = admin.make_pod_with("host", "coral", &json!({"hostNetwork": true})).await;
     admin.report("host", "Running", &["10.89.0.9"]).await;
     let far = admin.make_pod_with("far", "coral", &json!({"nodeName": "node2"})).await;
     admin.report("far", "Running", &["10.244.2.9"]).await;
-    admin.make_pod("last", "coral").await;
-    admin.report("last", "Running", &["10.244.1.9"]).await;
-    until(&pods, "the last pod", |s| s.pod_at(ip("10.244.1.9")).is_ok()).await;
+    run(&admin, &pods, "last", "10.244.1.9").await;
 
     assert!(until_known(&pods, &host).await.host_network);
     assert_eq!(at(&pods, "10.89.0.9"), Err(NoPod::Absent));
@@ -398,13 +409,9 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
-    let (plane, admin, token) = prepared().await;
-    admin.make_account("coral", None).await;
-    let cluster = cluster(&plane, &token).await;
+    let (plane, admin, cluster) = watched().await;
     let pods = cluster.pods();
-    admin.make_pod("web-0", "coral").await;
-    admin.report("web-0", "Running", &["10.244.1.7"]).await;
-    until(&pods, "the pod", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
 
     plane.freeze();
     until_true("its age grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) }).await;
@@ -413,20 +420,16 @@ async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
     let thawed = Clock::system().now();
     admin.make_pod("web-1", "coral").await;
     until(&pods, "news", |s| names(s).len() == 2).await;
-    assert!(Clock::system().now().since(thawed) < Duration::from_secs(5));
+    check_soon_after(thawed);
     assert!(pods.staleness().unwrap() < Duration::from_secs(3));
 }
 
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
-    let (mut plane, admin, token) = prepared().await;
-    admin.make_account("coral", None).await;
-    let cluster = cluster(&plane, &token).await;
+    let (mut plane, admin, cluster) = watched().await;
     let pods = cluster.pods();
-    admin.make_pod("web-0", "coral").await;
-    admin.report("web-0", "Running", &["10.244.1.7"]).await;
-    until(&pods, "the pod", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
 
     plane.kill_api_server();
     // Long enough that the pauses between tries have reached their longest.
@@ -439,11 +442,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     let back = Clock::system().now();
     plane.admin().await.make_pod("web-1", "coral").await;
     until(&pods, "news", |s| names(s).len() == 2).await;
-    assert!(
-        Clock::system().now().since(back) < Duration::from_secs(5),
-        "{:?}",
-        Clock::system().now().since(back)
-    );
+    check_soon_after(back);
     assert!(cluster.health()[0].trouble.is_none());
 }
 
@@ -466,11 +465,7 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
     plane.start_api_server().await;
     let back = Clock::system().now();
     until(&pods, "the pod", |s| names(s).len() == 1).await;
-    assert!(
-        Clock::system().now().since(back) < Duration::from_secs(5),
-        "{:?}",
-        Clock::system().now().since(back)
-    );
+    check_soon_after(back);
 }
 
 #[tokio::test]
@@ -530,9 +525,7 @@ async fn a_connection_that_died_silently_is_given_up() {
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn refusals_are_told_on_the_pod_once() {
-    let (plane, admin, token) = prepared().await;
-    admin.make_account("coral", None).await;
-    let cluster = cluster(&plane, &token).await;
+    let (_plane, admin, cluster) = watched().await;
     let uid = admin.make_pod("web-0", "coral").await;
     let record = until_known(&cluster.pods(), &uid).await;
     let reporter = cluster.reporter();
@@ -569,9 +562,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
     admin.make_account("coral", None).await;
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    admin.make_pod("web-0", "coral").await;
-    admin.report("web-0", "Running", &["10.244.1.7"]).await;
-    until(&pods, "the pod", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
+    run(&admin, &pods, "web-0", "10.244.1.7").await;
     assert!(pods.snapshot().pods().all(|record| record.account == Account::Pending), "unknown is not none");
     let [pods_health, accounts_health] = cluster.health();
     assert!(pods_health.trouble.is_none(), "{pods_health:?}");
