@@ -2,10 +2,9 @@
 //!
 //! They run in a namespace that has nothing but loopback, with cloud and agent beside them: google-auth's
 //! `default()` asks 169.254.169.254 whatever GCE_METADATA_HOST says, and there that address is the agent's, as on a
-//! node. `scripts/setup test-parts` (which `make test` runs) installs them; without them these tests fail.
+//! node.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use crate::support::client::get;
 use crate::support::ip;
 use crate::support::namespace::{self, Ground};
+use crate::support::parts::part;
 use crate::support::world::{CART, PROJECT, Plan, Pod, TOKEN, World};
 
 const HOUR: u64 = 3600;
@@ -28,16 +28,6 @@ const LINK_LOCAL: SocketAddr =
 fn world(ground: Ground) -> World {
     let listen = if ground == Ground::Sealed { vec![LISTEN, LINK_LOCAL] } else { vec![LISTEN] };
     World::start(&Plan { pods: vec![HERE], listen, ..Plan::federate() })
-}
-
-/// A part that `scripts/setup test-parts` installs.
-fn part(name: &str) -> PathBuf {
-    let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
-    let cache =
-        cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));
-    let path = cache.join(name);
-    assert!(path.exists(), "{} is missing; run: scripts/setup test-parts", path.display());
-    path
 }
 
 /// Runs a client with nothing in its environment but this (and a home, for what is not in it).

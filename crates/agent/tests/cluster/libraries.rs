@@ -1,20 +1,11 @@
-//! The libraries that pods use, unmodified: processes in a pod's network that ask the address of the metadata server. `scripts/setup test-parts` installs them.
+//! The libraries that pods use, unmodified: processes in a pod's network that ask the address of the metadata server.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::support::parts::part;
 use crate::support::*;
-
-fn part(name: &str) -> PathBuf {
-    let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
-    let cache =
-        cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));
-    let path = cache.join(name);
-    assert!(path.exists(), "{} is missing; run: scripts/setup test-parts", path.display());
-    path
-}
 
 /// Runs a client with nothing in its environment but a home.
 fn said(client: &mut Command, world: &World) -> Value {

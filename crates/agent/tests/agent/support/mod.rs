@@ -6,7 +6,9 @@
 pub(crate) mod client;
 pub(crate) mod cloud;
 pub(crate) mod namespace;
+pub(crate) mod parts;
 pub(crate) mod process;
+mod waiting;
 pub(crate) mod world;
 
 use std::net::Ipv4Addr;
@@ -15,34 +17,10 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_core::Clock;
 
+pub(crate) use waiting::{until, until_true};
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Looks again until `probe` gives something.
-pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let clock = Clock::system();
-    let deadline = clock.now() + PATIENCE;
-    loop {
-        if let Some(found) = probe() {
-            return found;
-        }
-        assert!(clock.now() < deadline, "waited {PATIENCE:?} in vain for: {what}");
-        pause();
-    }
-}
-
-/// Looks again until `probe` says yes.
-pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
-    until(what, || probe().then_some(()));
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the pause between two looks; nothing is concluded from its length"
-)]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
-}
 
 /// Seconds since 1970.
 pub(crate) fn seconds() -> u64 {

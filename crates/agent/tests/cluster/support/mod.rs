@@ -15,10 +15,15 @@ pub(crate) mod client;
 #[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
 pub(crate) mod process;
 
+#[path = "../../agent/support/parts.rs"]
+pub(crate) mod parts;
+
+#[path = "../../agent/support/waiting.rs"]
+mod waiting;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use seawall_core::Clock;
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,32 +34,10 @@ use cloud::{AUDIENCE, Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
 use plane::Plane;
 use process::Agent;
+pub(crate) use waiting::{pause, until, until_true};
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Looks again until `probe` gives something.
-pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let clock = Clock::system();
-    let deadline = clock.now() + PATIENCE;
-    loop {
-        if let Some(found) = probe() {
-            return found;
-        }
-        assert!(clock.now() < deadline, "waited {PATIENCE:?} in vain for: {what}");
-        pause(Duration::from_millis(5));
-    }
-}
-
-/// Looks again until `probe` says yes.
-pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
-    until(what, || probe().then_some(()));
-}
-
-#[expect(clippy::disallowed_methods, reason = "a pause between two looks, or what a pod does for a while")]
-pub(crate) fn pause(span: Duration) {
-    std::thread::sleep(span);
-}
 
 /// What is shipped, word for word.
 const SHIPPED: [&str; 2] =

@@ -1,0 +1,14 @@
+//! The real client libraries, where `scripts/setup test-parts` (which `make test` runs) installs them. Without them the tests
+//! that use them fail.
+
+use std::path::PathBuf;
+
+/// One of them, by its path in the cache.
+pub(crate) fn part(name: &str) -> PathBuf {
+    let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
+    let cache =
+        cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));
+    let path = cache.join(name);
+    assert!(path.exists(), "{} is missing; run: scripts/setup test-parts", path.display());
+    path
+}
