@@ -113,7 +113,13 @@ impl Client {
 
     fn more(&mut self) {
         let mut bytes = [0; 16 * 1024];
-        let n = self.stream.read(&mut bytes).unwrap();
+        // A signal ends a read that has a time limit, whatever its handler wants.
+        let n = loop {
+            match self.stream.read(&mut bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.unwrap(),
+            }
+        };
         let so_far = String::from_utf8_lossy(&self.received);
         assert!(n > 0, "closed in the middle of an answer, after {so_far:?}");
         self.received.extend_from_slice(&bytes[..n]);
