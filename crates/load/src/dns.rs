@@ -18,6 +18,7 @@ use domain::base::{Message, MessageBuilder, Name, Rtype};
 use domain::rdata::{A, Aaaa};
 
 use crate::clock::RunClock;
+use crate::fault::NameFault;
 
 /// How long one server gets for one answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,22 +55,35 @@ impl Servers {
         self.addresses.is_empty()
     }
 
-    /// The addresses of a name, IPv4 first; none if no server knows any.
-    #[must_use]
-    pub fn lookup(&self, name: &str) -> Vec<IpAddr> {
-        let known = self.search.candidates(name).into_iter().map(|name| {
-            let mut addresses = self.ask(&name, Rtype::A);
-            addresses.extend(self.ask(&name, Rtype::AAAA));
-            addresses
-        });
-        known.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default()
+    /// The addresses of a name, IPv4 first; at least one.
+    ///
+    /// # Errors
+    /// [`NameFault::NoHost`] if there is none, [`NameFault::NoAnswer`] if a question to that end was not answered.
+    pub fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, NameFault> {
+        let mut why = NameFault::NoHost;
+        for name in self.search.candidates(name) {
+            let answers = [Rtype::A, Rtype::AAAA].map(|kind| self.ask(&name, kind));
+            if answers.iter().any(Option::is_none) {
+                why = NameFault::NoAnswer;
+            }
+            let addresses: Vec<_> = answers.into_iter().flatten().flatten().collect();
+            if !addresses.is_empty() {
+                return Ok(addresses);
+            }
+        }
+        Err(why)
     }
 
-    fn ask(&self, name: &str, kind: Rtype) -> Vec<IpAddr> {
+    /// What the first server says that has an answer.
+    fn ask(&self, name: &str, kind: Rtype) -> Option<Vec<IpAddr>> {
+        if query(0, name, kind).is_none() {
+            // A name that fits no question is nobody's.
+            return Some(Vec::new());
+        }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turns = (0..ROUNDS * self.addresses.len())
             .map(|turn| self.addresses[(first + turn) % self.addresses.len()]);
-        turns.filter_map(|server| exchange(server, name, kind).ok()).next().unwrap_or_default()
+        turns.filter_map(|server| exchange(server, name, kind).ok()).next()
     }
 }
 
@@ -299,7 +313,7 @@ mod tests {
         for udp in [reply, cut] {
             let (address, thread) = server(2, udp, reply);
             let servers = Servers::new(vec![address], "");
-            assert_eq!(servers.lookup("a.example."), expected());
+            assert_eq!(servers.lookup("a.example."), Ok(expected().to_vec()));
             thread.join().unwrap();
         }
     }
@@ -322,7 +336,7 @@ mod tests {
             let (first, first_thread) = server(1, udp, tcp);
             let (second, second_thread) = server(2, reply, reply);
             let servers = Servers::new(vec![first, second], "");
-            assert_eq!(servers.lookup("a.example."), expected(), "{what}");
+            assert_eq!(servers.lookup("a.example."), Ok(expected().to_vec()), "{what}");
             first_thread.join().unwrap();
             second_thread.join().unwrap();
         }
@@ -365,7 +379,19 @@ mod tests {
             |query| if query[12..].starts_with(b"\x01a\x03svc\0") { reply(query) } else { Vec::new() };
         let (address, thread) = server(2, knows, reply);
         let servers = Servers::new(vec![address], "search svc.");
-        assert_eq!(servers.lookup("a"), expected());
+        assert_eq!(servers.lookup("a"), Ok(expected().to_vec()));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_was_a_host_that_is_not_there() {
+        let (address, thread) = server(1, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
+        let knows_nothing = Servers::new(vec![address], "");
+        // The second question finds nobody.
+        assert_eq!(knows_nothing.lookup("a.example."), Err(NameFault::NoAnswer));
+        thread.join().unwrap();
+        let (address, thread) = server(2, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
+        assert_eq!(Servers::new(vec![address], "").lookup("a.example."), Err(NameFault::NoHost));
         thread.join().unwrap();
     }
 

@@ -24,11 +24,10 @@ use crate::poller::Poller;
 use crate::pool::{Limits, Making, Pool, Resolver};
 use crate::recorder::{self, Batch, Recorder, WhenFull};
 use crate::request::{Origin, Style};
-use crate::resolve::{self, Dial, Question};
+use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
-use crate::socket::Address;
 use crate::sources::Sources;
 use crate::stats::Stats;
 use crate::supply::{Feed, Source, Supply, feed_all};
@@ -338,7 +337,7 @@ struct Crew {
     size: usize,
     clock: RunClock,
     shared: Arc<Shared>,
-    known: HashMap<Origin, Vec<Address>>,
+    known: HashMap<Origin, Found>,
     arrivals: Arc<Arrivals>,
     until: Until,
     rules: Rules,
@@ -419,7 +418,7 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
 }
 
 /// The addresses of everything on the list, looked up before the clock starts.
-fn known_addresses(source: &Source, dial: &Dial) -> HashMap<Origin, Vec<Address>> {
+fn known_addresses(source: &Source, dial: &Dial) -> HashMap<Origin, Found> {
     let Source::List(list) = source else { return HashMap::new() };
     let mut known = HashMap::new();
     for request in list.requests() {

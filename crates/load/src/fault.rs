@@ -9,8 +9,8 @@ use seawall_wire::{ResponseError, body::BodyError};
 /// What became of a request that got no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The name has no address.
-    Resolve,
+    /// No address for the name.
+    Resolve(NameFault),
     /// No connection: the system's reason.
     Connect(io::ErrorKind),
     /// This side could not make a socket: out of files or ports.
@@ -52,6 +52,17 @@ pub enum Fault {
     Dropped,
     /// Cut off by a second signal.
     Aborted,
+}
+
+/// Why there is no address for a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameFault {
+    /// The DNS servers that the user named know of none.
+    NoHost,
+    /// None of them answered.
+    NoAnswer,
+    /// The system found none, and does not say which of the two it was.
+    System,
 }
 
 /// What can be wrong with TLS.
@@ -179,7 +190,7 @@ impl Fault {
     #[must_use]
     pub fn kind(self) -> usize {
         match self {
-            Self::Resolve => 0,
+            Self::Resolve(_) => 0,
             Self::Connect(_) => 1,
             Self::Local(_) | Self::Source(..) => 2,
             Self::Tls(_) => 3,
@@ -247,7 +258,11 @@ impl From<BodyError> for Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve => f.write_str("lookup: no such host"),
+            Self::Resolve(NameFault::NoHost) => f.write_str("lookup: no such host"),
+            Self::Resolve(NameFault::NoAnswer) => f.write_str("lookup: no answer from any DNS server"),
+            Self::Resolve(NameFault::System) => {
+                f.write_str("lookup: no such host, or no answer from the system's DNS servers")
+            }
             Self::Connect(kind) => write!(f, "connect: {kind}"),
             Self::Local(kind) => write!(f, "no socket to be had here: {kind}"),
             Self::Source(source, kind) => write!(f, "no socket to be had from {source}: {kind}"),
@@ -284,7 +299,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_own_place_and_name() {
         let faults = [
-            Fault::Resolve,
+            Fault::Resolve(NameFault::NoHost),
             Fault::Connect(io::ErrorKind::ConnectionRefused),
             Fault::Local(io::ErrorKind::OutOfMemory),
             Fault::Tls(TlsFault::Alert),

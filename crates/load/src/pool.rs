@@ -24,7 +24,7 @@ use crate::flights::{FlightKey, Flights, Which};
 use crate::http2::Done;
 use crate::poller::{EventFlags, Poller};
 use crate::request::{Origin, Request};
-use crate::resolve::{Dial, Question, Resolved};
+use crate::resolve::{Dial, Found, Question, Resolved};
 use crate::route::{Addresses, Choice, Route, Speaks};
 use crate::socket::{Address, ConnectError, Socket};
 use crate::sources::Sources;
@@ -126,7 +126,7 @@ impl Pool {
     pub(crate) fn new(
         poller: Poller,
         clock: RunClock,
-        known: &HashMap<Origin, Vec<Address>>,
+        known: &HashMap<Origin, Found>,
         limits: Limits,
         making: Making,
         keep: Keep,
@@ -149,11 +149,13 @@ impl Pool {
             dirty: Vec::new(),
             resolver,
         };
-        for (origin, addresses) in known {
-            let list = pool.limits.sources.reachable(addresses.clone());
+        for (origin, found) in known {
             let addresses = match pool.making.dial.known(origin) {
-                Some(_) => Addresses::literal(list),
-                None => Addresses::found(list, pool.making.dial.lifetime),
+                Some(list) => Addresses::literal(pool.limits.sources.reachable(list)),
+                None => {
+                    let found = found.clone().map(|list| pool.limits.sources.reachable(list));
+                    Addresses::found(found, pool.making.dial.lifetime)
+                }
             };
             pool.add_route(origin, addresses);
         }
@@ -180,7 +182,7 @@ impl Pool {
                 Choice::Use(old) if !self.limits.allow(&self.connections[old], now) => self.retire(old),
                 Choice::Use(connection) => return self.begin(connection, want),
                 Choice::Open => return self.open(index, None, want, stats),
-                Choice::Nowhere => return Err(Fault::Resolve),
+                Choice::Nowhere => return Err(Fault::Resolve(self.routes[index].addresses.missing)),
                 Choice::Wait => return self.queue(index, want.key),
                 Choice::Ask => {
                     self.ask(index, &want.request.origin);
@@ -244,7 +246,8 @@ impl Pool {
     /// `others` if that is known. Those that refuse at once, such as one without a route, have had their turn.
     fn connect(&mut self, route: usize, mut others: Option<usize>) -> Result<(Socket, bool, usize), Fault> {
         loop {
-            let (address, addresses) = self.routes[route].addresses.next().ok_or(Fault::Resolve)?;
+            let missing = Fault::Resolve(self.routes[route].addresses.missing);
+            let (address, addresses) = self.routes[route].addresses.next().ok_or(missing)?;
             let left = others.unwrap_or(addresses - 1);
             match connect(address, self.limits.sources.next(address)?) {
                 Err(Fault::Connect(_)) if left > 0 => others = Some(left - 1),
@@ -491,13 +494,13 @@ impl Pool {
     pub(crate) fn adopt_resolved(&mut self, now: Nanos, stats: &mut Stats) {
         self.now = now;
         while self.resolver.asked > 0
-            && let Ok((origin, addresses)) = self.resolver.replies.try_recv()
+            && let Ok((origin, found)) = self.resolver.replies.try_recv()
         {
             self.resolver.asked -= 1;
             let index = self.route_to(&origin);
-            let addresses = self.limits.sources.reachable(addresses);
+            let found = found.map(|list| self.limits.sources.reachable(list));
             let route = &mut self.routes[index];
-            let asked = route.addresses.adopt(addresses, now, route.queue.len(), self.making.dial.lifetime);
+            let asked = route.addresses.adopt(found, now, route.queue.len(), self.making.dial.lifetime);
             stats.lookup.record(now.saturating_sub(asked));
         }
     }

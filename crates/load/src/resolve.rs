@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::dns::Servers;
+use crate::fault::NameFault;
 use crate::poller::Waker;
 use crate::proxy::Proxies;
 use crate::request::Origin;
@@ -65,17 +66,23 @@ impl Dial {
     }
 
     /// All addresses of an origin, in the order of its places and then in the system's.
-    pub(crate) fn lookup(&self, origin: &Origin) -> Vec<Address> {
-        self.known(origin)
-            .unwrap_or_else(|| self.places(origin).iter().flat_map(|place| self.ask(place)).collect())
+    pub(crate) fn lookup(&self, origin: &Origin) -> Found {
+        if let Some(known) = self.known(origin) {
+            return Ok(known);
+        }
+        let mut why = NameFault::NoHost;
+        let places = self.places(origin);
+        let asked = places.iter().filter_map(|place| self.ask(place).map_err(|fault| why = fault).ok());
+        let found: Vec<_> = asked.flatten().collect();
+        if found.is_empty() { Err(why) } else { Ok(found) }
     }
 
-    fn ask(&self, place: &HostPort) -> Vec<Address> {
+    fn ask(&self, place: &HostPort) -> Found {
         if self.servers.is_empty() {
             return system(place);
         }
-        let found = self.servers.lookup(&place.0);
-        found.into_iter().map(|ip| Address::Tcp(SocketAddr::new(ip, place.1))).collect()
+        let found = self.servers.lookup(&place.0)?;
+        Ok(found.into_iter().map(|ip| Address::Tcp(SocketAddr::new(ip, place.1))).collect())
     }
 
     /// The CONNECT request that opens the way to an origin, if there must be one.
@@ -90,13 +97,16 @@ fn literal((host, port): &HostPort) -> Option<Address> {
     Some(Address::Tcp(SocketAddr::new(ip, *port)))
 }
 
-fn system((host, port): &HostPort) -> Vec<Address> {
-    let found = (host.as_str(), *port).to_socket_addrs();
-    found.map_or_else(|_| Vec::new(), |addresses| addresses.map(Address::Tcp).collect())
+fn system((host, port): &HostPort) -> Found {
+    let found = (host.as_str(), *port).to_socket_addrs().map_err(|_| NameFault::System)?;
+    Ok(found.map(Address::Tcp).collect())
 }
 
-/// An answer: where the origin is, nowhere if the vector is empty.
-pub(crate) type Resolved = (Origin, Vec<Address>);
+/// Addresses, at least one, or why there is none.
+pub(crate) type Found = Result<Vec<Address>, NameFault>;
+
+/// An answer: where the origin is.
+pub(crate) type Resolved = (Origin, Found);
 
 /// A question, and where its answer goes.
 pub(crate) struct Question {

@@ -9,9 +9,10 @@ use slab::Slab;
 
 use crate::clock::{Nanos, SECOND, nanos};
 use crate::connection::{Connection, Path};
+use crate::fault::NameFault;
 use crate::flights::FlightKey;
 use crate::pool::Limits;
-use crate::resolve::Lifetime;
+use crate::resolve::{Found, Lifetime};
 use crate::socket::Address;
 
 /// A name without an address is asked for again after this long.
@@ -45,6 +46,8 @@ pub(crate) enum Speaks {
 /// Where a route leads, and for how long that is believed.
 pub(crate) struct Addresses {
     list: Vec<Address>,
+    /// Why there is none.
+    pub(crate) missing: NameFault,
     /// The one whose turn it is.
     turn: usize,
     /// Nobody needs to be asked, ever.
@@ -121,12 +124,16 @@ impl Route {
 impl Addresses {
     /// Of an origin that nobody needs to be asked about.
     pub(crate) fn literal(list: Vec<Address>) -> Self {
-        Self { list, turn: 0, literal: true, asked: None, found: 0, permits: usize::MAX }
+        let missing = NameFault::System;
+        Self { list, missing, turn: 0, literal: true, asked: None, found: 0, permits: usize::MAX }
     }
 
     /// As they were found before the run.
-    pub(crate) fn found(list: Vec<Address>, lifetime: Lifetime) -> Self {
-        Self { literal: false, permits: permits(lifetime, 1), ..Self::literal(list) }
+    pub(crate) fn found(found: Found, lifetime: Lifetime) -> Self {
+        let mut addresses = Self { literal: false, ..Self::literal(Vec::new()) };
+        addresses.take(found);
+        addresses.permits = permits(lifetime, 1);
+        addresses
     }
 
     /// Of an origin that has just come up.
@@ -142,17 +149,17 @@ impl Addresses {
         Some((address, self.list.len()))
     }
 
-    /// Takes an answer and says when it had been asked for. An answer without addresses does not replace one with.
-    pub(crate) fn adopt(
-        &mut self,
-        list: Vec<Address>,
-        now: Nanos,
-        waiting: usize,
-        lifetime: Lifetime,
-    ) -> Nanos {
-        if !list.is_empty() {
-            self.list = list;
+    /// An answer without addresses does not replace one with.
+    fn take(&mut self, found: Found) {
+        match found {
+            Ok(list) => self.list = list,
+            Err(missing) => self.missing = missing,
         }
+    }
+
+    /// Takes an answer and says when it had been asked for.
+    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) -> Nanos {
+        self.take(found);
         self.found = now;
         self.permits = permits(lifetime, waiting.max(1));
         self.asked.take().unwrap_or(now)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use seawall_load::clock::{RunClock, SECOND, nanos};
 use seawall_load::control::{Early, ErrorBudget};
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
-use seawall_load::fault::{Class, Fault};
+use seawall_load::fault::{Class, Fault, NameFault};
 use seawall_load::proxy::Proxies;
 use seawall_load::record::Record;
 use seawall_load::recorder::WhenFull;
@@ -494,7 +494,7 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
 #[test]
 fn a_name_that_nobody_knows_is_a_failure_of_its_own() {
     let outcome = run(towards("http://does-not-exist.invalid/", 2));
-    assert_eq!(outcome.total.fault(Fault::Resolve), 2);
+    assert_eq!(outcome.total.fault(Fault::Resolve(NameFault::System)), 2);
 }
 
 #[test]
