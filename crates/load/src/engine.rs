@@ -29,7 +29,7 @@ use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::sources::Sources;
-use crate::stats::Stats;
+use crate::stats::{Histogram, Stats};
 use crate::supply::{Feed, Source, Supply, feed_all};
 use crate::target::Mistake;
 use crate::tls;
@@ -272,7 +272,8 @@ impl Outcome {
 pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError> {
     let threads = plan.threads.min(plan.in_flight.most).min(plan.travel.connections).max(1);
     let dial = Arc::new(plan.travel.dial.clone());
-    let known = known_addresses(&plan.source, &dial);
+    let mut total = *Stats::reserved();
+    let known = known_addresses(&plan.source, &dial, &mut total.lookup);
     if let Some(config) = &plan.travel.tls {
         tls::seed(config);
     }
@@ -321,7 +322,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         spares: crew.spares,
         alive: crew.threads.len(),
         threads: crew.threads,
-        total: *Stats::reserved(),
+        total,
         since_tick: *Stats::reserved(),
         peaks: vec![0; threads],
         writer: writer.map(|writer| writer.thread),
@@ -417,12 +418,20 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
     }
 }
 
-/// The addresses of everything on the list, looked up before the clock starts.
-fn known_addresses(source: &Source, dial: &Dial) -> HashMap<Origin, Found> {
+/// The addresses of everything on the list, looked up before the clock of the run starts.
+fn known_addresses(source: &Source, dial: &Dial, times: &mut Histogram) -> HashMap<Origin, Found> {
     let Source::List(list) = source else { return HashMap::new() };
+    let clock = RunClock::start();
     let mut known = HashMap::new();
     for request in list.requests() {
-        known.entry(request.origin.clone()).or_insert_with(|| dial.lookup(&request.origin));
+        known.entry(request.origin.clone()).or_insert_with(|| {
+            let began = clock.now();
+            let found = dial.lookup(&request.origin);
+            if dial.known(&request.origin).is_none() {
+                times.record(clock.now().saturating_sub(began));
+            }
+            found
+        });
     }
     known
 }
