@@ -151,6 +151,7 @@ impl Connection {
                 Stage::Connecting => {
                     let made = http1.link.socket().finish_connect();
                     made.map_err(|error| Fault::Connect(error.kind()))?;
+                    stats.connections += 1;
                     stats.connect.record(self.lap(clock));
                     self.stage = Stage::Tunnelling;
                 }

@@ -236,7 +236,6 @@ impl Pool {
         let route = &mut self.routes[route_index];
         route.open += 1;
         route.opening += 1;
-        stats.connections += 1;
         *want.connection = Some(index);
         self.watch(index, Poller::watch)?;
         if connected && self.prepare(index, true, stats)? { self.begin(index, want) } else { Ok(()) }

@@ -400,7 +400,7 @@ fn a_refused_connection_names_the_reason() {
     plan.until.hits = 2;
     let (outcome, records) = recorded(plan);
     let refused = Fault::Connect(std::io::ErrorKind::ConnectionRefused);
-    assert_eq!(outcome.total.fault(refused), 2);
+    assert_eq!((outcome.total.fault(refused), outcome.total.connections), (2, 0));
     assert_eq!(records[0].error, "connect: connection refused");
 }
 
