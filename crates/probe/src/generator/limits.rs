@@ -86,8 +86,8 @@ pub(super) fn ports(before: &Snapshot, after: &Snapshot, run: &Run) -> Finding {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.untested(why),
     };
-    let seconds = run.sending.as_secs_f64();
-    let rate = if seconds > 0.0 { run.connections as f64 / seconds } else { 0.0 };
+    // What is opened at the start of a short run is not opened again and again.
+    let rate = run.connections as f64 / run.sending.as_secs_f64().max(1.0);
     // Few in TIME_WAIT after many connections: the other side closes, or they were kept open.
     let held = waiting.saturating_mul(2) >= run.connections;
     let projected = if held { rate * TIME_WAIT } else { waiting as f64 };

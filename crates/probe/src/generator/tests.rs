@@ -202,6 +202,8 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
     assert_eq!(bad(&at(470), waiting(4_700)), []);
     assert_eq!(bad(&at(471), waiting(4_710)), [("ports", Verdict::Noted)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
+    let short = Run { connections: 4, sending: Duration::from_millis(3), ..RUN };
+    assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
 }
 
 #[test]
