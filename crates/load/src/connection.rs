@@ -349,7 +349,7 @@ impl Http1 {
             // A proxy that speaks before the tunnel's other end could has something to say that is not for us.
             match self.link.read(&mut buffer)? {
                 Moved::Later => return Ok(false),
-                Moved::Bytes(0) => return Err(Fault::Proxy),
+                Moved::Bytes(0) => return Err(Fault::Proxy(0)),
                 Moved::Bytes(count) => {
                     match self.exchange.feed(&buffer[..count], "CONNECT", Keep::default(), &mut answer) {
                         Ok(Step::More) => {}
@@ -358,7 +358,8 @@ impl Http1 {
                             self.written = 0;
                             return Ok(true);
                         }
-                        Ok(Step::Done { .. }) | Err(_) => return Err(Fault::Proxy),
+                        Ok(Step::Done { .. }) => return Err(Fault::Proxy(answer.status)),
+                        Err(_) => return Err(Fault::Proxy(0)),
                     }
                 }
             }

@@ -20,8 +20,8 @@ pub enum Fault {
     Source(IpAddr, io::ErrorKind),
     /// The TLS handshake or a record failed.
     Tls(TlsFault),
-    /// A proxy refused the tunnel.
-    Proxy,
+    /// A proxy refused the tunnel, with this status; without an answer it is 0.
+    Proxy(u16),
     /// The connection broke while the request was on it.
     Broken(io::ErrorKind),
     /// The server closed the connection before the first byte of its answer.
@@ -116,7 +116,7 @@ impl fmt::Display for CertificateFault {
             Self::Name => "it is for another name",
             Self::Expired => "it has expired",
             Self::NotYetValid => "it is not valid yet",
-            Self::Unusable => "it cannot be used",
+            Self::Unusable => "it cannot be used, as that of a CA itself cannot",
         })
     }
 }
@@ -194,7 +194,7 @@ impl Fault {
             Self::Connect(_) => 1,
             Self::Local(_) | Self::Source(..) => 2,
             Self::Tls(_) => 3,
-            Self::Proxy => 4,
+            Self::Proxy(_) => 4,
             Self::Broken(_) => 5,
             Self::ClosedEarly => 6,
             Self::Cut => 7,
@@ -272,7 +272,8 @@ impl fmt::Display for Fault {
             Self::Tls(TlsFault::Alert) => f.write_str("tls: the server sent an alert"),
             Self::Tls(TlsFault::Closed) => f.write_str("tls: EOF during the handshake"),
             Self::Tls(TlsFault::Protocol) => f.write_str("tls: protocol error"),
-            Self::Proxy => f.write_str("proxy: tunnel refused"),
+            Self::Proxy(0) => f.write_str("proxy: no answer to CONNECT"),
+            Self::Proxy(status) => write!(f, "proxy: tunnel refused with status {status}"),
             Self::Broken(kind) => write!(f, "connection broken: {kind}"),
             Self::ClosedEarly => f.write_str("EOF before the answer"),
             Self::Cut => f.write_str("unexpected EOF within the answer"),
@@ -303,7 +304,7 @@ mod tests {
             Fault::Connect(io::ErrorKind::ConnectionRefused),
             Fault::Local(io::ErrorKind::OutOfMemory),
             Fault::Tls(TlsFault::Alert),
-            Fault::Proxy,
+            Fault::Proxy(403),
             Fault::Broken(io::ErrorKind::ConnectionReset),
             Fault::ClosedEarly,
             Fault::Cut,

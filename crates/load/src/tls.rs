@@ -67,7 +67,9 @@ impl Tls {
         let builder =
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { provider, trust }));
         let mut config = match &self.identity {
-            Some((chain, key)) => builder.with_client_auth_cert(certificates(chain)?, private_key(key)?)?,
+            Some((chain, key)) => builder
+                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .map_err(|error| bad(key, &format!("no key for {}: {error}", chain.display())))?,
             None => builder.with_no_client_auth(),
         };
         let protocols: &[&[u8]] = if self.http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
@@ -194,6 +196,21 @@ mod tests {
         let empty = tempfile::NamedTempFile::new().unwrap();
         let empty = Tls { roots: vec![empty.path().to_owned()], ..Tls::default() };
         assert!(empty.config().unwrap_err().to_string().ends_with(": no certificate in it"));
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_named() {
+        let file = |text: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+            file
+        };
+        let identity = || seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
+        let (chain, key) = (file(&identity().certificate), file(&identity().key));
+        let identity = Some((chain.path().to_owned(), key.path().to_owned()));
+        let said = Tls { identity, insecure: true, ..Tls::default() }.config().unwrap_err().to_string();
+        let expected = format!("{}: no key for {}: ", key.path().display(), chain.path().display());
+        assert!(said.starts_with(&expected), "{said}");
     }
 
     #[test]

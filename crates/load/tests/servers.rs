@@ -740,7 +740,7 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         plan.travel.dial.proxies = Arc::clone(&proxies);
         plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
         let outcome = run(plan);
-        assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy)), (good, refused), "{url}");
+        assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy(0))), (good, refused), "{url}");
     }
 }
 
