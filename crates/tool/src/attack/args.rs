@@ -275,13 +275,13 @@ Where this differs from vegeta, on purpose:
   * no Accept-Encoding: gzip, so bytes in are bytes of the body; no X-Vegeta-Seq header
   * when a lazy input ends, the attack ends, without a false \"no targets to attack\" result
   * -h2c keeps the other flags; -connect-to takes IPv6 addresses in brackets; -laddr takes several
-  * proxies of the environment are used, as vegeta does, and named on standard error
-    (--proxy=none: not)
+  * proxies of the environment are used, as vegeta does, and standard error says so (--proxy=none:
+    not)
   * -prometheus-addr: request_seconds counts from the instant a request was due,
     request_fail_count counts, labels are bounded (URLs beyond the first 63 and of lazy targets
     are \"other\"), and an address in use is an error
-  * a request that a server lost by closing an idle connection is sent again once, as Go does, and
-    counted
+  * a request that a server lost by closing an idle connection is sent again once, one that an
+    HTTP/2 server says it has not looked at up to six times, as Go does, and counted
 
 In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no
 room waits and its latency counts the wait (--when-busy=drop: it is not sent, and recorded with
@@ -304,6 +304,7 @@ a request. A request is a function of the hit's number and the seed.
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.
 
-Exit codes: 0 done; 1 bad flags, files or targets; 2 unknown flag; 3 an objective was missed or
---max-errors reached; 4 the generator was the limit, so that nothing can be said about the target;
-130, 143 ended early by SIGINT, SIGTERM.";
+Exit codes: 0 done; 1 bad files or targets, or flags that do not go together; 2 a flag or a value
+that does not exist; 3 an objective was missed or --max-errors reached; 4 the generator was the
+limit, so that nothing can be said about the target; 130, 143 ended early by SIGINT, SIGTERM (a run
+without an end of its own is done with the first signal).";
