@@ -139,11 +139,29 @@ impl Templates {
                 Piece::Random { from, to }
             }
             ["row", file] => Piece::Row { rows: self.rows(file)?, column: None },
-            ["row", file, at] => Piece::Row { column: Some(column(at)?), rows: self.rows(file)? },
+            ["row", file, at] => {
+                let column = column(at)?;
+                Piece::Row { rows: self.columns(file, column)?, column: Some(column) }
+            }
             ["pick", file] => Piece::Pick { rows: self.rows(file)?, column: None },
-            ["pick", file, at] => Piece::Pick { column: Some(column(at)?), rows: self.rows(file)? },
+            ["pick", file, at] => {
+                let column = column(at)?;
+                Piece::Pick { rows: self.columns(file, column)?, column: Some(column) }
+            }
             _ => return Err(bad()),
         })
+    }
+
+    /// The lines of a file, all of which have such a column (from 0).
+    fn columns(&mut self, file: &str, column: usize) -> Result<Arc<[String]>, BadTemplate> {
+        let rows = self.rows(file)?;
+        match rows.iter().find(|row| cell(row, column).is_none()) {
+            None => Ok(rows),
+            Some(row) => Err(BadTemplate::File {
+                file: file.to_owned(),
+                reason: format!("{row:?} has no column {}", column + 1),
+            }),
+        }
     }
 
     /// The lines of a file that are not empty, read once.
@@ -208,16 +226,20 @@ impl Piece {
                 let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
                 out.push_str(&parts.join("-"));
             }
-            Self::Row { rows, column } => out.push_str(cell(rows, seq, *column)),
-            Self::Pick { rows, column } => out.push_str(cell(rows, chosen, *column)),
+            Self::Row { rows, column } => out.push_str(row(rows, seq, *column)),
+            Self::Pick { rows, column } => out.push_str(row(rows, chosen, *column)),
         }
     }
 }
 
-/// A row, or one of its columns; a column that is not there is empty.
-fn cell(rows: &[String], number: u64, column: Option<usize>) -> &str {
+/// A row, or one of its columns.
+fn row(rows: &[String], number: u64, column: Option<usize>) -> &str {
     let row = &rows[(number % rows.len() as u64) as usize];
-    column.map_or(row.as_str(), |column| row.split(',').nth(column).unwrap_or("").trim())
+    column.map_or(Some(row.as_str()), |column| cell(row, column)).unwrap_or_default()
+}
+
+fn cell(row: &str, column: usize) -> Option<&str> {
+    row.split(',').nth(column).map(str::trim)
 }
 
 #[cfg(test)]
@@ -271,6 +293,17 @@ mod tests {
         for seq in 0..20 {
             let filled = template.fill(seq);
             assert_eq!(filled.headers[0].1.as_bytes(), &*filled.body);
+        }
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_was_sent_empty() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"anna,1\nben\n").unwrap();
+        let name = file.path().display();
+        for kind in ["row", "pick"] {
+            let bad = read(&format!("http://a/{{{{{kind} {name} 2}}}}"), "", "").unwrap_err().to_string();
+            assert!(bad.ends_with("\"ben\" has no column 2"), "{bad}");
         }
     }
 
