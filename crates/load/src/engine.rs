@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::Poller;
 use crate::pool::{Limits, Making, Pool, Resolver};
-use crate::recorder::{self, Batch, Recorder, WhenFull};
+use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
@@ -325,7 +325,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         total,
         since_tick: *Stats::reserved(),
         peaks: vec![0; threads],
-        writer: writer.map(|writer| writer.thread),
+        written: writer.map(|writer| writer.written),
         mistake,
     })
 }
@@ -365,7 +365,8 @@ impl Crew {
         let _ = spare_sender.send(Stats::reserved());
         self.spares.push(spare_sender);
         let recorder = self.batches.as_ref();
-        let recorder = recorder.map(|(full, policy)| Recorder::new(full.clone(), *policy, self.clock));
+        let patience = || Patience::new(Arc::clone(&self.shared), self.clock);
+        let recorder = recorder.map(|(full, policy)| Recorder::new(full.clone(), *policy, patience()));
         let collection = Collection { shard: index, harvest: self.harvest.clone(), spare };
         let shard = Shard {
             index,
@@ -464,19 +465,40 @@ fn supplies(
 struct Writer {
     batches: Sender<Batch>,
     when_full: WhenFull,
-    thread: JoinHandle<Result<u64, EncodeError>>,
+    /// What it comes to.
+    written: Receiver<Result<u64, EncodeError>>,
 }
 
 impl Writer {
     fn spawn(results: Results, control: Control) -> io::Result<Self> {
-        let (batches, receiver) = channel();
+        let ((batches, receiver), (sender, written)) = (channel(), channel());
         let when_full = results.when_full;
-        let thread = std::thread::Builder::new().name("results".into()).spawn(move || {
+        std::thread::Builder::new().name("results".into()).spawn(move || {
             // Nobody reads the results any more: there is no point in going on.
-            recorder::write_all(&receiver, results.format, results.output, || control.end_for_results())
+            let failed = || control.end_for_results();
+            // A run that did not wait for the end does not ask.
+            let _ = sender.send(recorder::write_all(&receiver, results.format, results.output, failed));
         })?;
-        Ok(Self { batches, when_full, thread })
+        Ok(Self { batches, when_full, written })
     }
+}
+
+/// What the writer came to, unless it stands still in a run that is to end at once: a `write` that blocks cannot be
+/// called off, so its thread is left behind.
+fn await_writer(
+    writer: &Receiver<Result<u64, EncodeError>>,
+    mut patience: Patience,
+) -> Result<u64, EncodeError> {
+    while patience.is_left() {
+        match writer.recv_timeout(Patience::LOOK) {
+            Ok(written) => return written,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the results thread panicked").into());
+            }
+        }
+    }
+    Err(EncodeError::Unread)
 }
 
 /// A run that has been started.
@@ -495,7 +517,7 @@ pub struct Running {
     since_tick: Stats,
     /// Most requests in flight, by thread.
     peaks: Vec<u64>,
-    writer: Option<JoinHandle<Result<u64, EncodeError>>>,
+    written: Option<Receiver<Result<u64, EncodeError>>>,
     mistake: Option<Receiver<Mistake>>,
 }
 
@@ -552,7 +574,8 @@ impl Running {
         let _ = self.spares[shard].send(stats);
     }
 
-    /// Waits for the end and sums up.
+    /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
+    /// thread whose output does is left behind.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
         while self.tick(Duration::from_secs(1)).is_some() {}
@@ -560,9 +583,8 @@ impl Running {
         let threads = self.threads.len();
         // A thread that panicked has said so on standard error; its figures are missing and nothing else.
         self.threads.drain(..).for_each(|thread| _ = thread.join());
-        let written = self.writer.take().map_or(Ok(0), |writer| {
-            writer.join().unwrap_or_else(|_| Err(io::Error::other("the results thread panicked").into()))
-        });
+        let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
+        let written = self.written.as_ref().map_or(Ok(0), |writer| await_writer(writer, patience));
         let end = self.end(ended);
         Outcome {
             scheduled: self.scheduled(end),

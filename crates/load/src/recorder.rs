@@ -2,12 +2,16 @@
 //!
 //! A sender fills a [`Record`] in place and never touches the output. All batches are made before the run and go round in
 //! turn, so that memory does not grow with the first stall of the output, and no sender makes one while hits are due. What
-//! happens when the writer holds them all is the run's [`WhenFull`].
+//! happens when the writer holds them all is the run's [`WhenFull`]; once the run is to end at once, nobody waits longer
+//! than a [`Patience`] lasts.
 
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
 
-use crate::clock::{Nanos, RunClock};
+use crate::clock::{Nanos, RunClock, SECOND};
+use crate::control::{Command, Shared};
 use crate::record::Record;
 use crate::results::{EncodeError, Encoder, Format};
 
@@ -32,6 +36,36 @@ pub enum WhenFull {
     Drop,
 }
 
+/// For how long the results are waited for. As long as it takes, until the run is to end at once: then their reader gets
+/// a little more time, in which one that reads takes all there is, and one that stands still does not hold the program.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    shared: Arc<Shared>,
+    clock: RunClock,
+    until: Option<Nanos>,
+}
+
+impl Patience {
+    /// How often to look whether there is any left.
+    pub(crate) const LOOK: Duration = Duration::from_millis(20);
+
+    /// What remains when the run is to end at once. The senders and then the writer have so much each.
+    const REST: Nanos = SECOND / 2;
+
+    pub(crate) fn new(shared: Arc<Shared>, clock: RunClock) -> Self {
+        Self { shared, clock, until: None }
+    }
+
+    /// Whether to wait on.
+    pub(crate) fn is_left(&mut self) -> bool {
+        if self.shared.commanded() != Command::Abort {
+            return true;
+        }
+        let now = self.clock.now();
+        now < *self.until.get_or_insert(now + Self::REST)
+    }
+}
+
 /// Some records of one sender.
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -48,21 +82,21 @@ pub(crate) struct Recorder {
     full: Sender<Batch>,
     empty: Receiver<Batch>,
     when_full: WhenFull,
-    clock: RunClock,
+    patience: Patience,
     /// Time spent waiting for the writer, and records lost to it.
     pub(crate) stalled: Nanos,
     pub(crate) lost: u64,
 }
 
 impl Recorder {
-    pub(crate) fn new(full: Sender<Batch>, when_full: WhenFull, clock: RunClock) -> Self {
+    pub(crate) fn new(full: Sender<Batch>, when_full: WhenFull, patience: Patience) -> Self {
         let (home, empty) = channel();
         for _ in 0..BATCHES {
             let records = std::iter::repeat_with(Record::default).take(BATCH).collect();
             // The other end is in this function.
             let _ = home.send(Batch { records, used: 0, bodies: 0, home: home.clone() });
         }
-        Self { current: None, full, empty, when_full, clock, stalled: 0, lost: 0 }
+        Self { current: None, full, empty, when_full, patience, stalled: 0, lost: 0 }
     }
 
     /// Has the next record filled.
@@ -98,10 +132,22 @@ impl Recorder {
             Err(TryRecvError::Empty) if self.when_full == WhenFull::Wait => {}
             Err(_) => return None,
         }
-        let since = self.clock.now();
-        let batch = self.empty.recv().ok();
-        self.stalled += self.clock.now() - since;
+        let clock = self.patience.clock;
+        let since = clock.now();
+        let batch = self.next_empty();
+        self.stalled += clock.now() - since;
         batch
+    }
+
+    /// The next batch that comes back, as long as there is patience.
+    fn next_empty(&mut self) -> Option<Batch> {
+        while self.patience.is_left() {
+            match self.empty.recv_timeout(Patience::LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                batch => return batch.ok(),
+            }
+        }
+        None
     }
 }
 
@@ -164,11 +210,18 @@ fn give_back(mut batch: Batch) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Early;
+    use crate::schedule::Arrivals;
+
+    fn patience() -> Patience {
+        let clock = RunClock::start();
+        Patience::new(Arc::new(Shared::new(Arc::new(Arrivals::Closed), Vec::new(), clock, None)), clock)
+    }
 
     #[test]
     fn every_record_is_written_when_the_sender_waits() {
         let (full, batches) = channel();
-        let mut recorder = Recorder::new(full, WhenFull::Wait, RunClock::start());
+        let mut recorder = Recorder::new(full, WhenFull::Wait, patience());
         let writer = std::thread::spawn(move || {
             write_all(&batches, Format::Csv, Box::new(io::sink()), || ()).unwrap()
         });
@@ -185,7 +238,20 @@ mod tests {
     #[test]
     fn records_beyond_the_bound_are_counted_when_nobody_writes() {
         let (full, _batches) = channel();
-        let mut recorder = Recorder::new(full, WhenFull::Drop, RunClock::start());
+        let mut recorder = Recorder::new(full, WhenFull::Drop, patience());
+        let room = (BATCH * BATCHES) as u64;
+        for seq in 0..room + 5 {
+            recorder.record(|record| record.seq = seq);
+        }
+        assert_eq!(recorder.lost, 5);
+    }
+
+    #[test]
+    fn a_run_that_is_to_end_at_once_does_not_wait_for_a_writer_that_stands_still() {
+        let (full, _batches) = channel();
+        let patience = patience();
+        patience.shared.command(Command::Abort, Early::Commanded);
+        let mut recorder = Recorder::new(full, WhenFull::Wait, patience);
         let room = (BATCH * BATCHES) as u64;
         for seq in 0..room + 5 {
             recorder.record(|record| record.seq = seq);
@@ -206,7 +272,7 @@ mod tests {
         }
         let (full, batches) = channel();
         let mut reported = false;
-        let mut recorder = Recorder::new(full, WhenFull::Wait, RunClock::start());
+        let mut recorder = Recorder::new(full, WhenFull::Wait, patience());
         let sender = std::thread::spawn(move || {
             for seq in 0..(BATCH * BATCHES * 2) as u64 {
                 recorder.record(|record| record.seq = seq);

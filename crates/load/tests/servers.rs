@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use seawall_load::record::Record;
 use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
 use seawall_load::resolve::Lifetime;
-use seawall_load::results::{Decoder, Format};
+use seawall_load::results::{Decoder, EncodeError, Format};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard::WhenBusy;
 use seawall_load::supply::{Intake, List, Source};
@@ -364,6 +365,40 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
     assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent);
+}
+
+/// An output whose reader stands still until the other end is dropped.
+struct Stuck(Receiver<()>);
+
+impl Write for Stuck {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        let _ = self.0.recv();
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_abort_ends_a_run_whose_results_nobody_reads() {
+    let server = Server::answering(OK).unwrap();
+    for when_full in [WhenFull::Wait, WhenFull::Drop] {
+        let (reader, stuck) = channel();
+        let output = Box::new(Stuck(stuck));
+        let results = Results { format: Format::Csv, output, max_body: 0, when_full };
+        let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
+        let control = running.control();
+        while control.elapsed() < SECOND / 20 {
+            std::thread::yield_now();
+        }
+        control.drain();
+        control.abort();
+        let outcome = running.finish();
+        assert!(matches!(outcome.written, Err(EncodeError::Unread)), "{:?}", outcome.written);
+        assert!(outcome.total.sent > 0);
+        drop(reader);
+    }
 }
 
 #[test]

@@ -57,8 +57,8 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let machine = machine.finish(&outcome, &own);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
     report(args, &summary, &machine)?;
-    check_results(outcome.written, outcome.mistake)?;
-    let interrupted = signals.received().filter(|_| !endless);
+    let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
+    let interrupted = signals.received().filter(|_| !endless || !whole);
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
 }
 
@@ -117,19 +117,26 @@ fn report(args: &Args, summary: &Summary, machine: &[seawall_probe::Finding]) ->
     written.context("cannot write the summary")
 }
 
-/// Results that are not all there, and targets that could not be read to the end, are errors whatever was measured.
+/// Results that are not all there, and targets that could not be read to the end, are errors whatever was measured; but
+/// who interrupts the run twice has asked for it, and is told. True when the results are whole, or nobody wants the rest.
 fn check_results(
     written: Result<u64, EncodeError>,
     mistake: Option<seawall_load::target::Mistake>,
-) -> anyhow::Result<()> {
+    signal: Option<i32>,
+) -> anyhow::Result<bool> {
     if let Some(mistake) = mistake {
         return Err(mistake.into());
     }
     match written {
         // The reader has seen enough: `seawall attack | head` is no mistake.
-        Err(EncodeError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(EncodeError::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
+        Err(EncodeError::Unread) if signal.is_some() => {
+            // Standard error may be closed; the exit code says it, too.
+            let _ = writeln!(stderr(), "seawall: results are incomplete: {}", EncodeError::Unread);
+            Ok(false)
+        }
         Err(error) => Err(error).context("results could not be written"),
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
     }
 }
 

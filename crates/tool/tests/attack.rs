@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -271,6 +271,30 @@ fn the_second_signal_ends_at_once() {
     }
     assert!(attack.wait().unwrap().code().is_some_and(|code| code == 143 || code == 130));
     assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run was ended before the answer"]);
+}
+
+#[test]
+fn the_second_signal_ends_a_run_whose_results_nobody_reads() {
+    // More than a pipe holds.
+    let body = "x".repeat(1 << 20);
+    let server =
+        Server::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    let server = server.unwrap();
+    for policy in ["wait", "drop"] {
+        let mut attack =
+            start(&format!("attack -rate=100 -duration=60s -to=csv -live=none --when-full={policy}"));
+        attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
+        let mut said = String::new();
+        let mut results = BufReader::new(attack.stdout.take().unwrap());
+        // The first of them is there, and so are more.
+        results.fill_buf().unwrap();
+        let pid = rustix::process::Pid::from_child(&attack);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert!(attack.wait().unwrap().code().is_some_and(|code| code == 143 || code == 130), "{policy}");
+        attack.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(said.contains("results are incomplete"), "{policy}: {said}");
+    }
 }
 
 #[test]

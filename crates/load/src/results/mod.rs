@@ -73,6 +73,9 @@ pub enum EncodeError {
     /// JSON has no year before 0 or after 9999.
     #[error("a timestamp outside the years 0 to 9999 cannot be written as JSON")]
     Year,
+    /// The run was ended at once while the sink stood still.
+    #[error("the run was ended before their reader had taken them")]
+    Unread,
 }
 
 /// Writes records, one `write` call each, so that a reader at the other end of a pipe never waits for a buffer.
