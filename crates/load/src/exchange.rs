@@ -102,7 +102,7 @@ impl Answer {
         self.keep_alive = head.keep_alive;
         if keep.location && is_redirect(head.status) {
             let named = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("location"));
-            self.location = named.map(|header| String::from_utf8_lossy(header.value).into_owned());
+            self.location = named.and_then(|header| location(header.value));
         }
         if keep.record.is_some() {
             self.kept.reason.push_str(head.reason);
@@ -118,7 +118,7 @@ impl Answer {
         self.status = head.status().as_u16();
         if keep.location && is_redirect(self.status) {
             let named = head.headers().get(http::header::LOCATION);
-            self.location = named.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+            self.location = named.and_then(|value| location(value.as_bytes()));
         }
         if keep.record.is_some() {
             self.kept.reason.push_str(head.status().canonical_reason().unwrap_or(""));
@@ -136,6 +136,11 @@ impl Answer {
             self.kept.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
+}
+
+/// Where a redirect leads. An empty location leads nowhere: the redirect is the answer, as in Go (net/http `Client.do`).
+fn location(value: &[u8]) -> Option<String> {
+    (!value.is_empty()).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
 /// Those that Go's client follows.

@@ -143,8 +143,9 @@ impl Request {
         matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
     }
 
-    /// The request that a redirect asks for, as Go's client makes it (net/http `redirectBehavior`): 301, 302 and 303
-    /// become GET (HEAD stays), 307 and 308 keep method and body. Credentials do not go to another host.
+    /// The request that a redirect asks for, as Go's client makes it (net/http `Client.do`, `redirectBehavior`): 301, 302
+    /// and 303 become GET (HEAD stays) without a body and what described it, 307 and 308 keep both. Credentials go to the
+    /// same host and those below it. A `Host` that the target gave stays with a location that names no other.
     ///
     /// # Errors
     /// [`Unsendable`] when the location is no URL of ours.
@@ -158,24 +159,38 @@ impl Request {
         let mut target = Target { url: url.into(), ..self.target.clone() };
         if matches!(status, 301..=303) {
             target.body = Arc::default();
+            target.headers.retain(|(name, _)| !is_one_of(name, &OF_BODIES));
             if target.method != "HEAD" {
                 target.method = "GET".to_owned();
             }
         }
-        let elsewhere = Place::of(&target.url)?.origin.host != self.origin.host;
-        target.headers.retain(|(name, _)| !(is_host(name) || elsewhere && is_credential(name)));
+        let origin = Place::of(&target.url)?.origin;
+        // A scheme or an authority says where to go; what has neither goes where this one went.
+        if Url::parse(location).is_ok() || origin != self.origin {
+            target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
+        }
+        if !is_same_or_below(&origin.host, &self.origin.host) {
+            target.headers.retain(|(name, _)| !is_one_of(name, &CREDENTIALS));
+        }
         Self::new(&target, style)
     }
 }
 
-fn is_host(name: &str) -> bool {
-    name.eq_ignore_ascii_case("host")
+/// Headers that go to nobody but whom they were meant for (Go net/http `makeHeadersCopier`).
+const CREDENTIALS: [&str; 6] =
+    ["authorization", "cookie", "cookie2", "www-authenticate", "proxy-authorization", "proxy-authenticate"];
+
+/// Headers that go with the body (the same).
+const OF_BODIES: [&str; 4] = ["content-encoding", "content-language", "content-location", "content-type"];
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-fn is_credential(name: &str) -> bool {
-    ["authorization", "cookie", "www-authenticate", "proxy-authorization"]
-        .iter()
-        .any(|credential| name.eq_ignore_ascii_case(credential))
+/// Whether a host is another or below it (Go net/http `isDomainOrSubdomain`). Nothing is below an address.
+fn is_same_or_below(host: &str, parent: &str) -> bool {
+    let below = || host.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
+    host == parent || !host.contains(':') && below()
 }
 
 /// The parts of a URL that the request line and the connection need. The path stays as written: a load test of
@@ -481,5 +496,44 @@ mod tests {
         assert!(text.starts_with("POST / HTTP/1.1\r\nHost: c\r\n") && text.ends_with("\r\n\r\nhi"), "{text}");
         assert!(!text.contains("secret") && text.contains("X: 1"), "{text}");
         assert!(post.redirected(302, "gopher://a/", &Style::default()).is_err());
+    }
+
+    /// Where a request with all there is to lose goes, and what it says there.
+    fn after(status: u16, location: &str) -> String {
+        let given = [("Host", "shop"), ("Cookie", "c"), ("Content-Type", "t")];
+        let request = Request::new(&target("POST", "http://a.b:8080/x", &given, "hi"), &Style::default());
+        let next = request.unwrap().redirected(status, location, &Style::default()).unwrap();
+        String::from_utf8(next.bytes().to_vec()).unwrap().replace(AGENT, "").replace("\r\n", " ")
+    }
+
+    #[test]
+    fn the_given_host_stays_where_the_location_names_none() {
+        for location in ["/b", "b", "?q", "//a.b:8080/b"] {
+            assert!(after(307, location).contains(" Host: shop "), "{location}");
+        }
+        for (location, host) in
+            [("http://a.b:8080/b", "a.b:8080"), ("//c/b", "c"), ("//a.b/b", "a.b"), ("/\\c/b", "c")]
+        {
+            assert!(after(307, location).contains(&format!(" Host: {host} ")), "{}", after(307, location));
+        }
+    }
+
+    #[test]
+    fn credentials_go_to_the_same_host_and_below_and_no_further() {
+        for location in ["/b", "http://a.b/", "http://x.a.b/", "https://a.b/"] {
+            assert!(after(307, location).contains(" Cookie: c "), "{location}");
+        }
+        for location in ["http://b/", "http://xa.b/", "http://a.b.c/", "http://[::1]/"] {
+            assert!(!after(307, location).contains("Cookie"), "{location}");
+        }
+    }
+
+    #[test]
+    fn what_describes_a_body_goes_with_it() {
+        assert_eq!(after(302, "/b"), "GET /b HTTP/1.1 Host: shop Cookie: c  ");
+        assert_eq!(
+            after(308, "/b"),
+            "POST /b HTTP/1.1 Host: shop Cookie: c Content-Type: t Content-Length: 2  hi"
+        );
     }
 }

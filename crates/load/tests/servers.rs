@@ -429,6 +429,15 @@ fn redirects_are_followed_counted_and_bounded() {
 }
 
 #[test]
+fn a_redirect_to_nowhere_is_the_answer() {
+    for location in ["", "Location: \r\n"] {
+        let answer = format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n\r\n");
+        let outcome = run(some(&Server::answering(answer).unwrap(), 1));
+        assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(302, 1)], 0), "{location:?}");
+    }
+}
+
+#[test]
 fn a_refused_connection_names_the_reason() {
     let address = Server::answering(OK).unwrap().address();
     let mut plan = Plan::new(source("GET", &format!("http://{address}/"), ""), Arrivals::Closed);
