@@ -237,6 +237,32 @@ fn a_lazy_input_is_read_while_attacking_and_ends_the_attack() {
 }
 
 #[test]
+fn what_would_need_more_open_files_than_there_are_waits() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let targets = get(&silent).repeat(400);
+    for flags in ["-lazy", "", "-lazy -max-workers=1000"] {
+        let words = format!("attack {flags} -rate=400 -duration=500ms -timeout=1s -output=none -live=none");
+        let mut attack = Command::new("sh")
+            .args([
+                "-c",
+                "ulimit -n 128 && exec \"$0\" $1 -summary=json",
+                env!("CARGO_BIN_EXE_seawall"),
+                &words,
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It may end before it has read all.
+        let _ = attack.stdin.take().unwrap().write_all(&targets);
+        let output = attack.wait_with_output().unwrap();
+        let failures = &summary(&output)["failures"];
+        assert!(failures["timeout"].is_u64() && failures["local"].is_null(), "{flags}: {failures}");
+    }
+}
+
+#[test]
 fn the_first_signal_drains_and_keeps_every_result() {
     let (server, heads) = witness();
     let mut attack = start("attack -rate=200 -duration=60s -to=csv -live=none");

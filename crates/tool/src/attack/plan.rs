@@ -40,9 +40,9 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     check(args)?;
     let arrivals = arrivals(args)?;
     let style = args.travel.style(args.chunked)?;
-    let travel = travel(args, &style)?;
+    let mut travel = travel(args, &style)?;
     let source = source(args, &style)?;
-    let in_flight = in_flight(args, &source, &travel)?;
+    let in_flight = in_flight(args, &source, &mut travel)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, cpus));
     Ok(Plan {
         name: args.name.clone(),
@@ -110,21 +110,22 @@ fn until(args: &Args) -> Until {
     Until { after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
-/// What may be in flight at once: each connection needs a descriptor, and carries one request, or a stream each.
-fn in_flight(args: &Args, source: &Source, travel: &Travel) -> anyhow::Result<InFlight> {
+/// What may be in flight at once, and how many connections that takes: each needs a descriptor.
+fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Result<InFlight> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
     let wanted = args.concurrency.unwrap_or(args.max_workers);
-    let (hosts, streams) = spread(source, travel);
-    if wanted != u64::MAX && wanted > room && streams == 1 {
+    let spread = Spread::of(source, travel, wanted != u64::MAX);
+    if wanted != u64::MAX && wanted > room && spread.streams == 1 {
         let needed = wanted.saturating_add(OTHER_FILES);
         bail!(
             "{wanted} requests in flight need {needed} open files, the limit is {files}: raise it in this shell, \
              as root, with prlimit --pid $$ --nofile={needed}"
         );
     }
-    let connections = room.min((travel.connections as u64).saturating_mul(hosts));
-    let most = usize::try_from(wanted.min(connections.saturating_mul(streams)).min(MOST_IN_FLIGHT))?;
+    let (carried, connections) = spread.within(room, travel.connections as u64);
+    travel.connections = usize::try_from(connections)?;
+    let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT))?;
     let when_busy = match args.when_busy {
         WhenBusy::Queue => shard::WhenBusy::Queue,
         WhenBusy::Drop => shard::WhenBusy::Drop,
@@ -132,14 +133,38 @@ fn in_flight(args: &Args, source: &Source, travel: &Travel) -> anyhow::Result<In
     Ok(InFlight { most, when_busy })
 }
 
-/// How many hosts there are, as far as one knows, and how many requests one connection may carry at once.
-fn spread(source: &Source, travel: &Travel) -> (u64, u64) {
-    let streams = travel.http2.streams as u64;
-    let Source::List(list) = source else { return (u64::MAX, streams) };
-    let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
-    let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
-    let several = origins.iter().any(|origin| multiplexed(origin.tls));
-    (origins.len() as u64, if several { streams } else { 1 })
+/// How requests spread over connections.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    /// How many hosts there are, if that is known.
+    hosts: Option<u64>,
+    /// How many requests one connection may carry at once; 1 is certain, more depends on the servers.
+    streams: u64,
+}
+
+impl Spread {
+    /// Of targets that are read later nothing is known: unless a number in flight is asked for, each is taken to need a
+    /// connection of its own.
+    fn of(source: &Source, travel: &Travel, is_bounded: bool) -> Self {
+        let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
+        let (hosts, several) = match source {
+            Source::List(list) => {
+                let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
+                (Some(origins.len() as u64), origins.iter().any(|origin| multiplexed(origin.tls)))
+            }
+            Source::Lazy(_) => (None, is_bounded && (multiplexed(true) || multiplexed(false))),
+        };
+        Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
+    }
+
+    /// Requests in flight, and connections per host, for which so many descriptors are enough. Where streams are only
+    /// hoped for, a server without them must not get a connection per request: its flights wait for one.
+    fn within(self, room: u64, connections: u64) -> (u64, u64) {
+        let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
+        let connections = if self.streams == 1 { connections } else { connections.min(each) };
+        let all = room.min(connections.saturating_mul(self.hosts.unwrap_or(u64::MAX)));
+        (all.saturating_mul(self.streams), connections)
+    }
 }
 
 /// Raises the soft limit to the hard one, as Go does at start; returns what we have then.
@@ -227,6 +252,17 @@ pub(crate) fn results_on_stdout(args: &Args) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_are_no_more_than_there_are_descriptors_whatever_servers_speak() {
+        let within = |hosts, streams, connections| Spread { hosts, streams }.within(64, connections);
+        assert_eq!(within(Some(2), 1, u64::MAX), (64, u64::MAX));
+        assert_eq!(within(Some(2), 1, 5), (10, 5));
+        assert_eq!(within(Some(2), 100, u64::MAX), (6400, 32));
+        assert_eq!(within(Some(100), 100, u64::MAX), (6400, 1));
+        assert_eq!(within(None, 1, u64::MAX), (64, u64::MAX));
+        assert_eq!(within(None, 100, u64::MAX), (6400, 64));
+    }
 
     #[test]
     fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
