@@ -104,10 +104,12 @@ struct ConnectTo {
 impl FromStr for ConnectTo {
     type Err = String;
 
-    /// Four fields with colons between them; IPv6 addresses in brackets, which vegeta has no place for.
+    /// Four fields with colons between them; IPv6 addresses in brackets, which vegeta has no place for. Names are equal
+    /// whatever their case, and lower in the URLs that these are compared with.
     fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
-            let (from, rest) = host_port(text)?;
+            let ((host, port), rest) = host_port(text)?;
+            let from = (host.to_ascii_lowercase(), port);
             let (to, rest) = host_port(rest.strip_prefix(':')?)?;
             rest.is_empty().then_some(Self { from, to })
         };
@@ -274,6 +276,7 @@ mod tests {
         };
         let place = |host: &str, port| (host.to_owned(), port);
         assert_eq!(places("a:80:b:8080"), Some((place("a", 80), place("b", 8080))));
+        assert_eq!(places("Example.Test:80:b:8080"), Some((place("example.test", 80), place("b", 8080))));
         assert_eq!(places("[::1]:80:[fe80::1]:81"), Some((place("::1", 80), place("fe80::1", 81))));
         for text in ["a:80", "a:80:b", "a:80:b:c", ":80:b:81", "a:80:b:81:c", "a:99999:b:1", "::1:80:b:81"] {
             assert_eq!(places(text), None, "{text}");
