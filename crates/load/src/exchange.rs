@@ -105,7 +105,7 @@ impl Answer {
             self.location = named.and_then(|header| location(header.value));
         }
         if keep.record.is_some() {
-            self.kept.reason.push_str(head.reason);
+            self.kept.reason.push_str(&String::from_utf8_lossy(head.reason));
             self.kept.headers.mark_present();
             for header in head.headers {
                 self.kept.headers.push_canonical(header.name.as_bytes(), header.value);

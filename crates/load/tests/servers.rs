@@ -275,6 +275,13 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
 }
 
 #[test]
+fn a_reason_outside_ascii_is_in_the_error_as_vegeta_reads_it() {
+    let server = Server::answering(b"HTTP/1.1 404 Introuv\xe9\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let (_, records) = recorded(some(&server, 1));
+    assert_eq!(records[0].error, "404 Introuv\u{fffd}");
+}
+
+#[test]
 fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let server = Server::start(|mut peer, _| {
         peer.request()?;

@@ -2,6 +2,7 @@
 //! whether the connection can be used again.
 
 use httparse::{Header, Status};
+use memchr::memchr2;
 
 use crate::body::Framing;
 use crate::fields::{Ambiguous, Fields};
@@ -14,8 +15,8 @@ use crate::{Parsed, Version};
 pub struct ResponseHead<'h, 'b> {
     /// 100 to 599.
     pub status: u16,
-    /// The reason phrase, possibly empty.
-    pub reason: &'b str,
+    /// The reason phrase, possibly empty; servers in the field write Latin-1 and UTF-8.
+    pub reason: &'b [u8],
     /// The version.
     pub version: Version,
     /// The headers as sent, in order.
@@ -45,8 +46,8 @@ pub enum ResponseError {
 /// out like any other head; the caller skips it.
 ///
 /// More tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
-/// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing (section 4), and a reason
-/// outside ASCII is handed out as an empty one. Not tolerated are two lengths, a length beside a transfer coding
+/// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
+/// (section 4). Not tolerated are two lengths, a length beside a transfer coding
 /// and a coding other than chunked: a client that guesses there reads the next response from the wrong place.
 ///
 /// # Errors
@@ -63,7 +64,7 @@ pub fn parse_response<'h, 'b>(
     }
     let mut response = httparse::Response::new(&mut []);
     match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, slots) {
-        Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method)?, length)),
+        Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method, window)?, length)),
         Ok(Status::Partial) if window.len() >= limits.head => Err(ResponseError::TooLarge),
         Ok(Status::Partial) => Ok(Parsed::Partial),
         Err(error) => Err(refusal(error)),
@@ -74,6 +75,7 @@ pub fn parse_response<'h, 'b>(
 fn checked<'h, 'b>(
     response: httparse::Response<'h, 'b>,
     method: &str,
+    head: &'b [u8],
 ) -> Result<ResponseHead<'h, 'b>, ResponseError> {
     let httparse::Response { code: Some(status @ 100..=599), reason, version: Some(minor), headers } =
         response
@@ -86,7 +88,16 @@ fn checked<'h, 'b>(
     let framing =
         if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
     let keep_alive = framing != Framing::UntilClose && fields.keep_alive(version);
-    Ok(ResponseHead { status, reason: reason.unwrap_or(""), version, headers, framing, keep_alive })
+    let reason = reason.filter(|reason| !reason.is_empty()).map_or_else(|| raw_reason(head), str::as_bytes);
+    Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
+}
+
+/// The reason phrase of a whole head; the tokenizer hands out one with bytes outside ASCII as an empty one.
+#[cold]
+fn raw_reason(head: &[u8]) -> &[u8] {
+    let rest = head.get("HTTP/1.1 200".len()..).unwrap_or_default();
+    let line = &rest[..memchr2(b'\r', b'\n', rest).unwrap_or(rest.len())];
+    line.strip_prefix(b" ").unwrap_or(line)
 }
 
 /// RFC 9112 section 6.3, items 1 and 2. Methods are case-sensitive (RFC 9110 section 9.1).
@@ -126,9 +137,13 @@ mod tests {
         let mut slots = slots();
         Ok(match parse_response(input, method, &mut slots, &Limits::default())? {
             Parsed::Partial => None,
-            Parsed::Complete(head, taken) => {
-                Some((head.status, head.reason.to_owned(), head.framing, head.keep_alive, taken))
-            }
+            Parsed::Complete(head, taken) => Some((
+                head.status,
+                String::from_utf8_lossy(head.reason).into_owned(),
+                head.framing,
+                head.keep_alive,
+                taken,
+            )),
         })
     }
 
@@ -153,11 +168,16 @@ mod tests {
 
     #[test]
     fn a_reason_may_be_missing_or_hold_bytes_outside_ascii() {
-        let reason = |line: &str| parse(&format!("{line}\r\n\r\n")).expect("valid").expect("whole").1;
-        assert_eq!(reason("HTTP/1.1 200"), "");
-        assert_eq!(reason("HTTP/1.1 200 "), "");
-        assert_eq!(reason("HTTP/1.1 404 Not Found"), "Not Found");
-        assert_eq!(reason("HTTP/1.1 404 Introuv\u{e9}"), "");
+        let reason = |line: &[u8]| {
+            let head = [line, b"\nX: a\r\n\r\n"].concat();
+            answer_to("GET", &head).expect("valid").expect("whole").1
+        };
+        assert_eq!(reason(b"HTTP/1.1 200"), "");
+        assert_eq!(reason(b"HTTP/1.1 200\r"), "");
+        assert_eq!(reason(b"HTTP/1.1 200 \r"), "");
+        assert_eq!(reason(b"HTTP/1.1 404 Not Found\r"), "Not Found");
+        assert_eq!(reason(b"HTTP/1.1 404 Introuv\xe9 l\xe0"), "Introuv\u{fffd} l\u{fffd}");
+        assert_eq!(reason("HTTP/1.1 404 trouvé\r".as_bytes()), "trouvé");
     }
 
     #[test]

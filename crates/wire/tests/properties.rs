@@ -145,7 +145,7 @@ proptest! {
         let Seen::Whole(head, taken) = response::see(&out, "GET", &Limits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
-        prop_assert_eq!((head.status, head.reason.as_str(), taken), (status, write::reason(status), out.len()));
+        prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason(status).as_bytes(), out.len()));
         prop_assert_eq!(&head.headers[..headers.len()], headers.as_slice());
         prop_assert_eq!(head.framing, Framing::Length(u64::from(length)));
     }

@@ -9,7 +9,7 @@ use super::{Seen, check_prefixes, owned, values};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
     pub(crate) status: u16,
-    pub(crate) reason: String,
+    pub(crate) reason: Vec<u8>,
     pub(crate) version: Version,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) framing: Framing,
@@ -50,7 +50,7 @@ pub(crate) fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
 
 fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &Limits) {
     assert!(bytes.len() <= limits.head && (100..=599).contains(&head.status));
-    assert!(head.reason.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)));
+    assert!(head.reason.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f));
     check_tokenizer_agrees(head, bytes);
     check_end(head, method);
 }
