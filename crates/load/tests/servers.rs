@@ -223,6 +223,13 @@ fn a_half_closed_connection_brings_its_answer_and_is_not_used_again() {
 }
 
 #[test]
+fn a_connection_that_switched_protocols_is_not_used_again() {
+    let server = Server::answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n").unwrap();
+    let outcome = run(some(&server, 3));
+    assert_eq!((statuses(&outcome), server.connections()), (vec![(101, 3)], 3));
+}
+
+#[test]
 fn bytes_beyond_the_stated_length_cost_the_connection_not_the_answer() {
     let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi, there").unwrap();
     let outcome = run(some(&server, 3));

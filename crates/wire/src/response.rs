@@ -87,7 +87,8 @@ fn checked<'h, 'b>(
     let stated = fields.framing(version)?;
     let framing =
         if has_body(method, status) { stated.unwrap_or(Framing::UntilClose) } else { Framing::None };
-    let keep_alive = framing != Framing::UntilClose && fields.keep_alive(version);
+    // What follows a 101 is no HTTP (RFC 9110 section 15.2.2).
+    let keep_alive = framing != Framing::UntilClose && status != 101 && fields.keep_alive(version);
     let reason = reason.filter(|reason| !reason.is_empty()).map_or_else(|| raw_reason(head), str::as_bytes);
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
 }
@@ -187,6 +188,7 @@ mod tests {
         assert_eq!(ends("HEAD", "200", length), none);
         assert_eq!(ends("GET", "100", ""), none);
         assert_eq!(ends("GET", "103", "Link: a\r\n"), none);
+        assert_eq!(ends("GET", "101", "Upgrade: x\r\n"), Ok((Framing::None, false)));
         assert_eq!(ends("GET", "204", ""), none);
         assert_eq!(ends("GET", "304", length), none);
         assert_eq!(ends("CONNECT", "200", length), none);
