@@ -177,13 +177,13 @@ pub struct Stats {
     pub(crate) targets: Vec<TargetStats>,
 }
 
-/// A counter per status from 100 to 599.
+/// A counter per status from 100 to 999.
 #[derive(Debug, Clone)]
-pub struct Statuses(Box<[u64; 500]>);
+pub struct Statuses(Box<[u64; 900]>);
 
 impl Default for Statuses {
     fn default() -> Self {
-        Self(Box::new([0; 500]))
+        Self(Box::new([0; 900]))
     }
 }
 

@@ -258,7 +258,11 @@ fn answer(
     mut respond: SendResponse<bytes::Bytes>,
     _: &Mutex<Vec<SendResponse<bytes::Bytes>>>,
 ) {
-    let status = if request.uri().path() == "/missing" { 404 } else { 200 };
+    let status = match request.uri().path() {
+        "/missing" => 404,
+        "/odd" => 720,
+        _ => 200,
+    };
     let head = http::Response::builder().status(status).body(()).unwrap();
     // The client may have let go.
     if let Ok(mut body) = respond.send_response(head, false) {
@@ -294,6 +298,12 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
     let outcome = run(h2c(&server, "/missing", 20, 4));
     assert_eq!(outcome.total.statuses.iter().collect::<Vec<_>>(), [(404, 20)]);
     assert_eq!(outcome.total.class(Class::Refused).response.count(), 20);
+}
+
+#[test]
+fn a_status_that_nobody_registered_is_counted_over_http2() {
+    let server = Http2Server::start(None, 100, usize::MAX, answer);
+    assert_eq!(run(h2c(&server, "/odd", 2, 1)).total.statuses.iter().collect::<Vec<_>>(), [(720, 2)]);
 }
 
 #[test]

@@ -289,6 +289,14 @@ fn a_reason_outside_ascii_is_in_the_error_as_vegeta_reads_it() {
 }
 
 #[test]
+fn a_status_that_nobody_registered_is_a_status() {
+    let server = Server::answering("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let (outcome, records) = recorded(some(&server, 1));
+    assert_eq!(statuses(&outcome), [(999, 1)]);
+    assert_eq!((records[0].code, records[0].error.as_str()), (999, "999 Odd"));
+}
+
+#[test]
 fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let server = Server::start(|mut peer, _| {
         peer.request()?;

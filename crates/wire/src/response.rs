@@ -13,7 +13,7 @@ use crate::{Parsed, Version};
 /// A response head that passed every rule.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
-    /// 100 to 599.
+    /// 100 to 999: servers in the field invent their own beyond 599.
     pub status: u16,
     /// The reason phrase, possibly empty; servers in the field write Latin-1 and UTF-8.
     pub reason: &'b [u8],
@@ -77,10 +77,10 @@ fn checked<'h, 'b>(
     method: &str,
     head: &'b [u8],
 ) -> Result<ResponseHead<'h, 'b>, ResponseError> {
-    let httparse::Response { code: Some(status @ 100..=599), reason, version: Some(minor), headers } =
+    let httparse::Response { code: Some(status @ 100..=999), reason, version: Some(minor), headers } =
         response
     else {
-        return Err(ResponseError::Malformed("a status outside 100 to 599"));
+        return Err(ResponseError::Malformed("a status below 100"));
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let fields = Fields::read(headers)?;
@@ -232,7 +232,7 @@ mod tests {
             "ICY 200 OK\r\n",
             "HTTP/2 200\r\n",
             "HTTP/1.1 099 x\r\n\r\n",
-            "HTTP/1.1 600 x\r\n\r\n",
+            "HTTP/1.1 1000 x\r\n\r\n",
             "HTTP/1.1 20 x\r\n",
             "HTTP/1.1  200 x\r\n",
             "HTTP/1.1 200 x\0\r\n",

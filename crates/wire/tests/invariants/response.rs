@@ -49,7 +49,7 @@ pub(crate) fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
 }
 
 fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &Limits) {
-    assert!(bytes.len() <= limits.head && (100..=599).contains(&head.status));
+    assert!(bytes.len() <= limits.head && (100..=999).contains(&head.status));
     assert!(head.reason.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f));
     check_tokenizer_agrees(head, bytes);
     check_end(head, method);
