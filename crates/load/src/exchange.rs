@@ -3,14 +3,21 @@
 //! Called by the shard with whatever a read brought. Nothing is copied unless a head arrives in pieces, or the run
 //! keeps headers and bodies for its results.
 
+use std::mem::MaybeUninit;
+
 use seawall_wire::request::slots;
-use seawall_wire::{Body, BodyDecoder, Limits, Parsed, ResponseHead, parse_response};
+use seawall_wire::{Body, BodyDecoder, Header, Limits, Parsed, ResponseError, ResponseHead, parse_response};
 
 use crate::fault::Fault;
 use crate::record::{Headers, Record};
 
-/// A head may be larger than what the agent accepts: servers in the field set many cookies.
-const LIMITS: Limits = Limits { head: 64 * 1024, target: 0 };
+/// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
+/// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
+const LIMITS: Limits = Limits { head: 256 * 1024, target: 0 };
+
+/// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
+/// one that needs it.
+const MOST_LINES: usize = 1024;
 
 /// Informational answers before the real one; more are not an answer but a way to hold us.
 const MOST_INTERIM: u8 = 16;
@@ -239,13 +246,41 @@ impl Exchange {
         answer: &mut Answer,
     ) -> Result<Option<usize>, Fault> {
         let mut slots = slots();
-        match parse_response(bytes, method, &mut slots, &LIMITS)? {
+        match parse_response(bytes, method, &mut slots, &LIMITS) {
+            Err(ResponseError::TooLarge) => self.long_head(bytes, method, keep, answer),
+            parsed => self.accept(parsed?, keep, answer),
+        }
+    }
+
+    /// The same with room for more lines.
+    #[cold]
+    #[inline(never)]
+    fn long_head(
+        &mut self,
+        bytes: &[u8],
+        method: &str,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<Option<usize>, Fault> {
+        let mut slots: [MaybeUninit<Header<'_>>; MOST_LINES] = [const { MaybeUninit::uninit() }; MOST_LINES];
+        let parsed = parse_response(bytes, method, &mut slots, &LIMITS)?;
+        self.accept(parsed, keep, answer)
+    }
+
+    #[inline]
+    fn accept(
+        &mut self,
+        parsed: Parsed<ResponseHead<'_, '_>>,
+        keep: Keep,
+        answer: &mut Answer,
+    ) -> Result<Option<usize>, Fault> {
+        match parsed {
             Parsed::Partial => Ok(None),
             // 101 is final: nobody here asked for another protocol.
             Parsed::Complete(head, taken) if head.status < 200 && head.status != 101 => {
                 self.interim += 1;
                 let too_many = self.interim > MOST_INTERIM;
-                if too_many { Err(seawall_wire::ResponseError::TooLarge.into()) } else { Ok(Some(taken)) }
+                if too_many { Err(ResponseError::TooLarge.into()) } else { Ok(Some(taken)) }
             }
             Parsed::Complete(head, taken) => {
                 answer.begin(&head, keep);

@@ -297,6 +297,15 @@ fn a_status_that_nobody_registered_is_a_status() {
 }
 
 #[test]
+fn a_head_of_many_lines_is_an_answer() {
+    let cookies: String = (0..1000).map(|n| format!("Set-Cookie: c{n}={}\r\n", "x".repeat(100))).collect();
+    let server = Server::answering(format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n\r\nhi"));
+    let (outcome, records) = recorded(some(&server.unwrap(), 1));
+    assert_eq!(statuses(&outcome), [(200, 1)]);
+    assert_eq!(records[0].headers.iter().count(), 1001);
+}
+
+#[test]
 fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let server = Server::start(|mut peer, _| {
         peer.request()?;

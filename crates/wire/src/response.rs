@@ -1,13 +1,14 @@
 //! Response heads. Called by the load engine, so it decides only what the engine needs: where the response ends and
 //! whether the connection can be used again.
 
+use std::mem::MaybeUninit;
+
 use httparse::{Header, Status};
 use memchr::memchr2;
 
 use crate::body::Framing;
 use crate::fields::{Ambiguous, Fields};
 use crate::limits::Limits;
-use crate::request::Slots;
 use crate::{Parsed, Version};
 
 /// A response head that passed every rule.
@@ -43,7 +44,7 @@ pub enum ResponseError {
 
 /// Parses one response head from the start of `buf`. `method` is that of the request it answers: a reply to
 /// HEAD and any 1xx, 204 or 304 has no body, nor has a 2xx to CONNECT (RFC 9112 section 6.3). A 1xx is handed
-/// out like any other head; the caller skips it.
+/// out like any other head; the caller skips it. A head with more header lines than there are `slots` is too large.
 ///
 /// More tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
 /// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
@@ -55,7 +56,7 @@ pub enum ResponseError {
 pub fn parse_response<'h, 'b>(
     buf: &'b [u8],
     method: &str,
-    slots: &'h mut Slots<'b>,
+    slots: &'h mut [MaybeUninit<Header<'b>>],
     limits: &Limits,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
     let window = &buf[..buf.len().min(limits.head)];
