@@ -205,8 +205,8 @@ struct Place {
 impl Place {
     fn of(text: &str) -> Result<Self, Unsendable> {
         let bad = |reason: &str| Unsendable::Url { url: text.to_owned(), reason: reason.to_owned() };
-        if text.bytes().any(|b| b <= b' ' || b == 0x7f || b == b'\\') {
-            return Err(bad("a space, a backslash or a control character must be percent-encoded"));
+        if text.bytes().any(|b| b < b' ' || b == 0x7f) {
+            return Err(bad("a control character must be percent-encoded"));
         }
         let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
         let tls = match url.scheme() {
@@ -216,6 +216,9 @@ impl Place {
         };
         let rest = text.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
         let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if authority.contains([' ', '\\']) {
+            return Err(bad("no host has a space or a backslash"));
+        }
         let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
         let host = match url.host().filter(|_| !authority.is_empty()).ok_or_else(|| bad("no host"))? {
             Host::Domain(name) => name.to_owned(),
@@ -238,19 +241,29 @@ fn host_header(host: &str, port: Option<u16>) -> String {
     port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Path and query without the fragment, a `/` in front, bytes outside ASCII percent-encoded.
+/// Path and query without the fragment, a `/` in front. What a request line cannot hold is percent-encoded, and so is what
+/// Go encodes in a path (net/url `shouldEscape`); the rest stays as written.
 fn origin_form(path: &str) -> String {
-    use fmt::Write as _;
     let path = path.split_once('#').map_or(path, |(path, _)| path);
-    let mut form = String::from(if path.starts_with('/') { "" } else { "/" });
-    for byte in path.bytes() {
-        if byte.is_ascii() {
-            form.push(char::from(byte));
+    let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let path = encoded(path, |byte| b"\"<>\\^`{|}".contains(&byte));
+    format!("{slash}{path}{}", encoded(query, |_| false))
+}
+
+/// Spaces, bytes outside ASCII and those that `is_other` names percent-encoded.
+fn encoded(text: &str, is_other: impl Fn(u8) -> bool) -> String {
+    use fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii() && byte != b' ' && !is_other(byte) {
+            out.push(char::from(byte));
         } else {
-            let _ = write!(form, "%{byte:02X}");
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
         }
     }
-    form
+    out
 }
 
 /// `http://user:password@host/` becomes an Authorization header, as in Go.
@@ -354,10 +367,12 @@ fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>
 fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::Request<()>, Unsendable> {
     let scheme = if place.origin.tls { "https" } else { "http" };
     let authority = headers.host.unwrap_or(&place.authority);
+    // The `http` crate holds no URL with these as they are.
+    let path = encoded(&place.path, |byte| b"\"<>".contains(&byte));
     let mut request = http::Request::builder()
         .version(http::Version::HTTP_2)
         .method(target.method.as_str())
-        .uri(format!("{scheme}://{authority}{}", place.path));
+        .uri(format!("{scheme}://{authority}{path}"));
     let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
     let credentials = place.credentials.as_deref().filter(|_| !headers.authorization);
     let length = target.body.len().to_string();
@@ -451,6 +466,19 @@ mod tests {
     }
 
     #[test]
+    fn what_vegeta_encodes_in_a_path_is_encoded_whether_or_not_http2_may_be_spoken() {
+        let all = r##"/ !"$%26'()*+,-.:;<=>@[\]^_`{|}~é? !"$'<>[\]^`{|}~#<>"##;
+        let target = target("GET", &format!("http://a{all}"), &[], "");
+        for http2 in [false, true] {
+            let text = sent(&target, &Style { http2, ..Style::default() });
+            let expected = r#"GET /%20!%22$%26'()*+,-.:;%3C=%3E@[%5C]%5E_%60%7B%7C%7D~%C3%A9?%20!"$'<>[\]^`{|}~ HTTP/1.1"#;
+            assert_eq!(text.lines().next(), Some(expected));
+        }
+        let over = Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap();
+        assert_eq!(over.http2().unwrap().0.uri().query(), Some("%20!%22$'%3C%3E[\\]^`{|}~"));
+    }
+
+    #[test]
     fn origins() {
         let origin = |url: &str| {
             Request::new(&target("GET", url, &[], ""), &Style::default()).unwrap().origin.to_string()
@@ -473,6 +501,7 @@ mod tests {
             "http://",
             "http:///x",
             "http://a b/",
+            "http://a\\b/",
             "http://a:99999/",
             "http://a/\n",
         ] {

@@ -823,7 +823,7 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
 fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let server = Server::answering(OK).unwrap();
     let mut rows = tempfile::NamedTempFile::new().unwrap();
-    rows.write_all(b"fine\nnot fine\n").unwrap();
+    rows.write_all(b"fine\nnot\tfine\n").unwrap();
     let file = format!("GET {}/{{{{row {}}}}}\n", server.url(""), rows.path().display());
     let reader =
         Reader::new("t", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
