@@ -381,7 +381,7 @@ fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::
         credentials.map(|credentials| ("authorization", credentials)),
         (!target.body.is_empty()).then_some(("content-length", length.as_str())),
     ];
-    let given = headers.verbatim.iter().copied().filter(|(name, _)| !is_hop_by_hop(name));
+    let given = headers.verbatim.iter().copied().filter(|(name, value)| !is_hop_by_hop(name, value));
     for (name, value) in ours.into_iter().flatten().chain(given) {
         request = request.header(name, value.as_bytes());
     }
@@ -389,10 +389,10 @@ fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::
     request.body(()).map_err(bad)
 }
 
-fn is_hop_by_hop(name: &str) -> bool {
-    ["connection", "keep-alive", "proxy-connection", "upgrade"]
-        .iter()
-        .any(|hop| name.eq_ignore_ascii_case(hop))
+/// `TE` may only say `trailers`; Go lets others through, and servers end the connection for them.
+fn is_hop_by_hop(name: &str, value: &str) -> bool {
+    is_one_of(name, &["connection", "keep-alive", "proxy-connection", "upgrade"])
+        || name.eq_ignore_ascii_case("te") && value != "trailers"
 }
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.

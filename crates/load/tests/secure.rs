@@ -17,7 +17,7 @@ use seawall_load::proxy::Proxies;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::Arrivals;
 use seawall_load::supply::{List, Source};
-use seawall_load::target::{Target, Weight};
+use seawall_load::target::{self, Target, Weight};
 use seawall_load::tls::Tls;
 use seawall_testkit::server::Server;
 use seawall_testkit::tls::{Authority, self_signed};
@@ -304,6 +304,28 @@ fn without_tls_http2_is_spoken_when_it_is_known_and_statuses_are_what_they_are()
 fn a_status_that_nobody_registered_is_counted_over_http2() {
     let server = Http2Server::start(None, 100, usize::MAX, answer);
     assert_eq!(run(h2c(&server, "/odd", 2, 1)).total.statuses.iter().collect::<Vec<_>>(), [(720, 2)]);
+}
+
+#[test]
+fn what_http2_forbids_is_not_sent_over_it() {
+    let server = Http2Server::start(None, 100, usize::MAX, |number, request, respond, kept| {
+        let mut names: Vec<_> = request.headers().keys().map(http::HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["te", "user-agent", "x"]);
+        answer(number, request, respond, kept);
+    });
+    let given = ["TE: gzip", "TE: trailers", "Connection: X", "Keep-Alive: 1", "Upgrade: y", "X: z"];
+    let target = Target {
+        method: "GET".into(),
+        url: format!("http://{}/", server.address),
+        headers: given.iter().filter_map(|line| target::header(line).ok()).collect(),
+        ..Target::default()
+    };
+    let request = Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap();
+    let mut plan = h2c(&server, "/", 3, 1);
+    plan.source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), server.connections()), (3, 1));
 }
 
 #[test]
