@@ -41,12 +41,22 @@ fn every_check_of_the_machine_is_in_the_json_summary() {
 
 #[test]
 fn too_few_open_files_are_said_before_anything_is_sent_with_the_command_that_helps() {
+    refused(200, "-rate=0 -max-workers=5000", "--nofile=5064");
+}
+
+/// It sent nothing, said nothing and never ended.
+#[test]
+fn a_limit_of_open_files_that_leaves_room_for_no_connection_is_refused() {
+    refused(60, "-rate=10", "--nofile=65");
+}
+
+fn refused(files: u32, flags: &str, advice: &str) {
     let mut shell = Command::new("sh");
-    let script = "ulimit -n 200; exec \"$0\" attack -rate=0 -max-workers=5000 -duration=1s -output=none";
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_seawall")]);
+    let script = format!("ulimit -n {files}; exec \"$0\" attack {flags} -duration=1s -output=none");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_seawall")]);
     let done = run(shell, "GET http://127.0.0.1:9/\n");
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(said.contains("the limit is 200"), "{said}");
-    assert!(said.contains("prlimit --pid $$ --nofile=5064"), "{said}");
+    assert!(said.contains(&format!("the limit is {files}")), "{said}");
+    assert!(said.contains("prlimit --pid $$") && said.contains(advice), "{said}");
 }

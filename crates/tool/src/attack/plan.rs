@@ -116,11 +116,12 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Resul
     let room = files.saturating_sub(OTHER_FILES);
     let wanted = args.concurrency.unwrap_or(args.max_workers);
     let spread = Spread::of(source, travel, wanted != u64::MAX);
-    if wanted != u64::MAX && wanted > room && spread.streams == 1 {
-        let needed = wanted.saturating_add(OTHER_FILES);
+    let least = if wanted != u64::MAX && spread.streams == 1 { wanted } else { 1 };
+    if least > room {
+        let needed = least.saturating_add(OTHER_FILES);
         bail!(
-            "{wanted} requests in flight need {needed} open files, the limit is {files}: raise it in this shell, \
-             as root, with prlimit --pid $$ --nofile={needed}"
+            "{least} in flight needs {needed} open files, the limit is {files}: raise it in this shell, as root, with \
+             prlimit --pid $$ --nofile={needed}"
         );
     }
     let (carried, connections) = spread.within(room, travel.connections as u64);
