@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
     /// A closed loop of so many clients, whatever -rate says
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
     /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
     #[arg(long, value_name = "N|SHARE")]
