@@ -1,7 +1,7 @@
 //! How requests travel: the flags about connections, names, TLS and HTTP/2, and what the engine makes of them.
 
 use std::io::{Write as _, stderr};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -173,6 +173,11 @@ impl TravelArgs {
         refuse(self.streams == 0, "--streams must be above 0");
         refuse(self.http2_connections == 0, "--http2-connections must be above 0");
         refuse(!self.key.is_empty() && self.cert.is_empty(), "-key needs -cert");
+        // Only an address of this machine can be bound, whatever the protocol.
+        mistakes.extend(self.laddr.iter().filter_map(|&ip| {
+            let error = UdpSocket::bind((ip, 0)).err()?;
+            Some(format!("-laddr: nothing can be sent from {ip}: {error}"))
+        }));
         mistakes
     }
 
