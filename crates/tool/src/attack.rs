@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
     report(args, &summary, &machine)?;
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
-    let interrupted = signals.received().filter(|_| !endless || !whole);
+    let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
 }
 

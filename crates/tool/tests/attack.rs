@@ -267,8 +267,17 @@ fn the_first_signal_drains_and_keeps_every_result() {
 
 #[test]
 fn the_second_signal_ends_at_once() {
+    interrupted_twice("-duration=60s");
+}
+
+#[test]
+fn a_run_without_an_end_was_done_although_the_second_signal_cut_it_off() {
+    interrupted_twice("");
+}
+
+fn interrupted_twice(end: &str) {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
-    let mut attack = start("attack -rate=100 -duration=60s -to=csv -live=none");
+    let mut attack = start(&format!("attack -rate=100 {end} -to=csv -live=none"));
     attack.stdin.take().unwrap().write_all(&get(&silent)).unwrap();
     while silent.connections() < 5 {
         std::thread::yield_now();
