@@ -56,7 +56,7 @@ Examples:
 /// Inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut inputs = input::open(&args.files)?;
+    let mut inputs = input::merged(input::open(&args.files)?);
     let live = input::reads_stdin(&args.files);
     let mut encoder = Encoder::new(args.to, sink(Output::open(&args.output)?, live)?);
     let interrupted = interrupted()?;

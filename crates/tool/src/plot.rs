@@ -58,10 +58,11 @@ Examples:
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (results, logs) = logs::split(&args.files)?;
-    let inputs = input::open(&results)?;
+    let (results, logs) = logs::split(input::open(&args.files)?)?;
+    let runs = Runs::new(&results);
+    let inputs = input::merged(results);
     let mut output = Output::open(&args.output)?;
-    let mut reading = Reading::start(inputs, Runs::new(&results), input::reads_stdin(&results))?;
+    let mut reading = Reading::start(inputs, runs, input::reads_stdin(&args.files))?;
     let mut problems = match reading.wait(None) {
         Wake::Finished(problems) => problems,
         Wake::Interrupted | Wake::Tick => Vec::new(),
@@ -70,7 +71,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if runs.named().next().is_none() {
         bail!("no results{}", problems.iter().map(|problem| format!(": {problem}")).collect::<String>());
     }
-    problems.extend(logs::add_to(&mut runs, &logs)?);
+    problems.extend(logs::add_to(&mut runs, logs));
     output.write(&args.draw(&runs)?, false)?;
     Ok(complain(&problems))
 }

@@ -26,7 +26,7 @@ use anyhow::bail;
 use seawall_load::record::Record;
 
 use self::hist::{Buckets, Histogram};
-use self::input::{Reading, Sink, Wake};
+use self::input::{Input, Reading, Sink, Wake};
 use self::output::Output;
 use self::runs::Runs;
 use self::series::Series;
@@ -136,17 +136,17 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let (results, logs) = logs::split(&args.files)?;
+    let (results, logs) = logs::split(input::open(&args.files)?)?;
     match (&kind, results.is_empty(), logs.is_empty()) {
         (_, _, true) | (Kind::Html, false, _) => {}
-        (_, true, _) => return logs::run(&kind, &args, &logs),
+        (_, true, _) => return logs::run(&kind, &args, logs),
         _ => bail!("HDR logs and results together make a picture only: use -type=html or `seawall plot`"),
     }
-    let inputs = input::open(&results)?;
-    let mut output = Output::open(&args.output)?;
     let sum = Sum::new(&kind, &args, &results);
+    let inputs = input::merged(results);
+    let mut output = Output::open(&args.output)?;
     let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
-    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&results))?;
+    let mut reading = Reading::start(inputs, sum, input::reads_stdin(&args.files))?;
     let mut again = false;
     let mut problems = loop {
         match reading.wait(every) {
@@ -164,7 +164,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!(problems.join("; "));
     }
     if let Some(runs) = &mut sum.runs {
-        problems.extend(logs::add_to(runs, &logs)?);
+        problems.extend(logs::add_to(runs, logs));
     }
     output.write(&sum.render(&kind)?, again)?;
     Ok(complain(&problems))
@@ -188,12 +188,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn new(kind: &Kind, args: &Args, files: &[String]) -> Self {
+    fn new(kind: &Kind, args: &Args, inputs: &[Input]) -> Self {
         let buckets = match kind {
             Kind::Hist(buckets) => Some(buckets.clone()),
             _ => args.buckets.clone(),
         };
-        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(files));
+        let runs = matches!(kind, Kind::Html | Kind::Summary).then(|| Runs::new(inputs));
         Self { totals: Totals::default(), histogram: buckets.map(Histogram::new), runs }
     }
 

@@ -254,3 +254,54 @@ fn what_an_attack_logs_is_what_its_results_hold() {
     assert!(page.status.success(), "{}", text(&page.stderr));
     assert!(text(&page.stdout).contains("\"requests\":50,"));
 }
+
+/// A named pipe that another thread fills; whoever opens it twice finds nothing the second time.
+fn pipe_of(place: &std::path::Path, content: Vec<u8>) -> (PathBuf, std::thread::JoinHandle<()>) {
+    let pipe = place.join("pipe");
+    let _ = std::fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let filled = pipe.clone();
+    // The reader may have had enough before all is written.
+    (pipe, std::thread::spawn(move || drop(std::fs::write(filled, content))))
+}
+
+#[test]
+fn a_named_pipe_was_empty_when_it_was_read_a_second_time() {
+    let place = scratch("named-pipe");
+    let source = place.join("in.json");
+    // More than any buffer holds.
+    std::fs::write(&source, results("a", 0, 1, 5000)).unwrap();
+    for format in ["gob", "json", "csv"] {
+        let encoded = seawall(&["encode", "-to", format]).arg(&source).output().unwrap().stdout;
+        for (command, expected) in [
+            (&["report", "-type=text"][..], "throughput]         5000,"),
+            (&["report", "-type=html"], "\"requests\":5000,"),
+            (&["plot"], "\"requests\":5000,"),
+        ] {
+            let (pipe, writer) = pipe_of(&place, encoded.clone());
+            let done = seawall(command).arg(&pipe).output().unwrap();
+            assert!(done.status.success(), "{format} {command:?}: {}", text(&done.stderr));
+            assert!(text(&done.stdout).contains(expected), "{format} {command:?}");
+            writer.join().unwrap();
+        }
+        let mut child = piped(&["report", "-type=text", "/dev/stdin"]);
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(&encoded));
+        let done = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(text(&done.stdout).contains("throughput]         5000,"), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn an_hdr_log_is_read_from_a_pipe_too() {
+    let log = include_bytes!("../../load/tests/golden/python.hlog");
+    let (pipe, writer) = pipe_of(&scratch("piped-log"), log.to_vec());
+    let done = seawall(&["report", "-type=text"]).arg(&pipe).output().unwrap();
+    writer.join().unwrap();
+    assert!(text(&done.stdout).contains("(no tag)   2000    "), "{}", text(&done.stderr));
+    let mut child = piped(&["report", "-type=text"]);
+    child.stdin.take().unwrap().write_all(log).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(text(&done.stdout).contains("(no tag)   2000    "), "{}", text(&done.stderr));
+}

@@ -20,24 +20,48 @@ pub(crate) trait Sink: Send + 'static {
     fn add(&mut self, source: usize, record: &Record);
 }
 
-/// Any number of inputs, opened.
+/// Any number of inputs as one.
 pub(crate) type Inputs = Merge<Box<dyn BufRead + Send>>;
 
-/// Opens files, or standard input if there are none. `stdin` and `-` stand for standard input, as in vegeta.
-pub(crate) fn open(files: &[String]) -> anyhow::Result<Inputs> {
-    let mut inputs = Merge::new();
-    if files.is_empty() {
-        inputs.add("stdin", stdin());
-    }
-    for file in files {
+/// An opened input. It is opened once and read through one buffer: a pipe has nothing for whoever looks a second time.
+pub(crate) struct Input {
+    /// Its name for messages.
+    pub(crate) name: String,
+    /// All of it, what was looked at included.
+    pub(crate) reader: Box<dyn BufRead + Send>,
+}
+
+impl Input {
+    /// `stdin` and `-` stand for standard input, as in vegeta.
+    fn open(file: &str) -> anyhow::Result<Self> {
         if is_stdin(file) {
-            inputs.add("stdin", stdin());
-            continue;
+            return Ok(Self { name: "stdin".to_owned(), reader: buffered(io::stdin()) });
         }
         let opened = File::open(file).with_context(|| format!("cannot read {file}"))?;
-        inputs.add(file, buffered(opened));
+        Ok(Self { name: file.to_owned(), reader: buffered(opened) })
     }
-    Ok(inputs)
+
+    /// What it begins with, once there is anything; consumes nothing.
+    pub(crate) fn head(&mut self) -> anyhow::Result<&[u8]> {
+        self.reader.fill_buf().with_context(|| format!("cannot read {}", self.name))
+    }
+}
+
+/// Opens files, or standard input if there are none.
+pub(crate) fn open(files: &[String]) -> anyhow::Result<Vec<Input>> {
+    if files.is_empty() {
+        return Ok(vec![Input::open("stdin")?]);
+    }
+    files.iter().map(|file| Input::open(file)).collect()
+}
+
+/// Inputs that hold results, as one.
+pub(crate) fn merged(inputs: impl IntoIterator<Item = Input>) -> Inputs {
+    let mut merged = Merge::new();
+    for Input { name, reader } in inputs {
+        merged.add(&name, reader);
+    }
+    merged
 }
 
 /// True if any of these names is standard input.
@@ -47,10 +71,6 @@ pub(crate) fn reads_stdin(files: &[String]) -> bool {
 
 fn is_stdin(file: &str) -> bool {
     matches!(file, "stdin" | "-")
-}
-
-fn stdin() -> Box<dyn BufRead + Send> {
-    buffered(io::stdin())
 }
 
 fn buffered(input: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {

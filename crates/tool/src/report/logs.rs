@@ -5,56 +5,51 @@
 //! generator was, and the time from the real send.
 
 use std::fmt::Write;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use seawall_load::results::hdr;
 use seawall_load::timeline::Spread;
 
+use super::input::Input;
 use super::output::Output;
 use super::runs::Runs;
-use super::{Args, Kind, complain, hdrplot, input};
+use super::{Args, Kind, complain, hdrplot};
 use crate::go::{Duration, aligned};
 
-/// The files that hold results, and those that are HDR logs. Standard input holds results.
-pub(crate) fn split(files: &[String]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+/// The inputs that hold results, and those that are HDR logs.
+pub(crate) fn split(inputs: Vec<Input>) -> anyhow::Result<(Vec<Input>, Vec<Input>)> {
     let (mut results, mut logs) = (Vec::new(), Vec::new());
-    for file in files {
-        let is_log = !input::reads_stdin(std::slice::from_ref(file)) && hdr::is_log(open(file)?.fill_buf()?);
-        (if is_log { &mut logs } else { &mut results }).push(file.clone());
+    for mut input in inputs {
+        let is_log = hdr::is_log(input.head()?);
+        (if is_log { &mut logs } else { &mut results }).push(input);
     }
     Ok((results, logs))
 }
 
 /// Adds to each run what the logs say about its time; names what is wrong with them.
-pub(crate) fn add_to(runs: &mut Runs, logs: &[String]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn add_to(runs: &mut Runs, logs: Vec<Input>) -> Vec<String> {
     let mut problems = Vec::new();
-    for file in logs {
+    for Input { name, mut reader } in logs {
         let mut strangers = 0;
-        let read = hdr::read(&mut open(file)?, |logged| {
+        let read = hdr::read(&mut reader, |logged| {
             strangers += u64::from(!runs.add_logged(&logged));
             Ok(())
         });
-        problems.extend(read.err().map(|damage| format!("{file}: {damage}")));
+        problems.extend(read.err().map(|damage| format!("{name}: {damage}")));
         if strangers > 0 {
-            problems.push(format!("{file}: {strangers} intervals are of no run among the results"));
+            problems.push(format!("{name}: {strangers} intervals are of no run among the results"));
         }
     }
-    Ok(problems)
-}
-
-fn open(file: &str) -> anyhow::Result<BufReader<File>> {
-    File::open(file).map(BufReader::new).with_context(|| format!("cannot read {file}"))
+    problems
 }
 
 /// Adds logs up and reports them alone.
-pub(super) fn run(kind: &Kind, args: &Args, logs: &[String]) -> anyhow::Result<ExitCode> {
+pub(super) fn run(kind: &Kind, args: &Args, logs: Vec<Input>) -> anyhow::Result<ExitCode> {
     let (mut sums, mut problems) = (Vec::new(), Vec::new());
-    for file in logs {
-        if let Err(damage) = hdr::add_log(&mut open(file)?, &mut sums) {
-            problems.push(format!("{file}: {damage}"));
+    for Input { name, mut reader } in logs {
+        if let Err(damage) = hdr::add_log(&mut reader, &mut sums) {
+            problems.push(format!("{name}: {damage}"));
         }
     }
     let report = match kind {

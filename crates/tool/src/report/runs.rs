@@ -9,7 +9,7 @@ use seawall_load::record::Record;
 use seawall_load::results::hdr::Logged;
 use seawall_load::timeline::{Spread, Timeline};
 
-use super::input::Sink;
+use super::input::{Input, Sink};
 use super::totals::Totals;
 
 /// More runs than this are of no use in one picture; results of further ones are added up as one.
@@ -42,8 +42,9 @@ pub(crate) struct Run {
 
 impl Runs {
     /// None yet.
-    pub(crate) fn new(inputs: &[String]) -> Self {
-        Self { inputs: inputs.to_vec(), runs: Vec::new(), last: 0 }
+    pub(crate) fn new(inputs: &[Input]) -> Self {
+        let inputs = inputs.iter().map(|input| input.name.clone()).collect();
+        Self { inputs, runs: Vec::new(), last: 0 }
     }
 
     /// The runs and their names, which differ from each other.
