@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
 use crate::report::input::{self, Reading, Wake};
 use crate::report::output::Output;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// html or svg [default: by the output's name, else html]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Results in gob, JSON or CSV, and HDR logs; the format is found out [default: stdin]
+    /// Results in gob, JSON or CSV, and HDR logs beside them; the format is found out [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -45,7 +45,8 @@ over a chart to zoom, click a line's name to hide it. The SVG holds the four cha
 Every attack name in every file is a run of its own; several runs are drawn over each other,
 each from its own start, and compared in a table. No result needs to wait for another one, so
 lost or cut results leave no gap but their own. Memory does not depend on the run's length.
-HDR logs among the files (with tags lag and service) add the generator's lag and service times.
+HDR logs beside results (with tags lag and service) add the generator's lag and service times;
+alone they hold no rate, status or error to draw: see `seawall report`.
 
 Examples:
   seawall plot results.gob > plot.html
@@ -59,6 +60,7 @@ Examples:
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (results, logs) = logs::split(input::open(&args.files)?)?;
+    ensure!(!results.is_empty(), logs::TIMES_ALONE);
     let runs = Runs::new(&results);
     let inputs = input::merged(results);
     let mut output = Output::open(&args.output)?;

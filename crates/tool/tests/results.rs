@@ -212,6 +212,20 @@ fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
     assert!(text(&done.stderr).contains("holds times and nothing else"));
 }
 
+/// `plot` left the named log aside and waited for results on standard input.
+#[test]
+fn a_picture_of_hdr_logs_alone_is_refused_without_reading_standard_input() {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../load/tests/golden/python.hlog");
+    for command in [&["plot", log][..], &["report", "-type=html", log]] {
+        // Results that must not be drawn instead.
+        let mut child = piped(command);
+        let _ = child.stdin.take().unwrap().write_all(results("a", 0, 10, 3).as_bytes());
+        let done = child.wait_with_output().unwrap();
+        assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{command:?}");
+        assert!(text(&done.stderr).contains("or give the run's results beside it"), "{command:?}");
+    }
+}
+
 #[test]
 fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let place = scratch("lag");

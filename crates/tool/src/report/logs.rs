@@ -17,6 +17,9 @@ use super::runs::Runs;
 use super::{Args, Kind, complain, hdrplot};
 use crate::go::{Duration, aligned};
 
+/// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
+pub(crate) const TIMES_ALONE: &str = "an HDR log holds times and nothing else: use `seawall report` with -type=text or -type=hdrplot, or give the run's results beside it";
+
 /// The inputs that hold results, and those that are HDR logs.
 pub(crate) fn split(inputs: Vec<Input>) -> anyhow::Result<(Vec<Input>, Vec<Input>)> {
     let (mut results, mut logs) = (Vec::new(), Vec::new());
@@ -55,7 +58,7 @@ pub(super) fn run(kind: &Kind, args: &Args, logs: Vec<Input>) -> anyhow::Result<
     let report = match kind {
         Kind::Text | Kind::Summary => table(&sums),
         Kind::HdrPlot => hdrplot::render(responses(&sums)?),
-        _ => bail!("an HDR log holds times and nothing else: use -type=text or -type=hdrplot"),
+        _ => bail!(TIMES_ALONE),
     };
     Output::open(&args.output)?.write(&report, false)?;
     Ok(complain(&problems))
