@@ -30,6 +30,9 @@ pub struct Record {
     pub error: String,
     /// The kept part of the response body.
     pub body: Vec<u8>,
+    /// There is a body and it is empty, where an absent one was never written down: Go's empty slice and its nil, which
+    /// JSON tells apart. Never true beside a body.
+    pub empty_body: bool,
     /// Request method.
     pub method: String,
     /// Request URL.
@@ -50,6 +53,7 @@ impl Record {
         self.bytes_in = 0;
         self.error.clear();
         self.body.clear();
+        self.empty_body = false;
         self.method.clear();
         self.url.clear();
         self.headers.clear();
@@ -153,7 +157,7 @@ impl Timestamp {
 ///
 /// Absent (no response: Go's nil map) is distinct from present without any, as in the formats.
 /// One arena for all the text, so that clearing and refilling costs no allocation. Values are bytes, because HTTP
-/// lets servers send Latin-1. A name without any value cannot be represented: no server can send one.
+/// lets servers send Latin-1. A name without any value comes from files alone: no server can send one.
 #[derive(Clone, Default)]
 pub struct Headers {
     present: bool,
@@ -166,6 +170,15 @@ struct Entry {
     name: usize,
     value: usize,
     end: usize,
+    kind: Kind,
+}
+
+/// A name has values, or it is bare: one entry that is no value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Value,
+    Empty,
+    Nil,
 }
 
 impl Headers {
@@ -201,6 +214,25 @@ impl Headers {
         self.finish(start, value);
     }
 
+    /// Adds a name with an empty list of values (`[]` in JSON), if it is not there yet.
+    pub fn push_empty(&mut self, name: &[u8]) {
+        self.push_bare(name, Kind::Empty);
+    }
+
+    /// Adds a name without even a list (Go's nil, `null` in JSON), if it is not there yet.
+    pub fn push_nil(&mut self, name: &[u8]) {
+        self.push_bare(name, Kind::Nil);
+    }
+
+    fn push_bare(&mut self, name: &[u8], kind: Kind) {
+        self.present = true;
+        if !self.entries.iter().any(|e| &self.text[e.name..e.value] == name) {
+            let start = self.text.len();
+            self.text.extend_from_slice(name);
+            self.insert(start, self.text.len(), kind);
+        }
+    }
+
     /// Adds a header with its name in Go's canonical form (`content-type` becomes `Content-Type`), as vegeta
     /// records what the wire brought. A name that is not an HTTP token stays as it is.
     pub fn push_canonical(&mut self, name: &[u8], value: &[u8]) {
@@ -217,9 +249,13 @@ impl Headers {
     fn finish(&mut self, start: usize, value: &[u8]) {
         let split = self.text.len();
         self.text.extend_from_slice(value);
+        self.insert(start, split, Kind::Value);
+    }
+
+    fn insert(&mut self, start: usize, split: usize, kind: Kind) {
         let name = &self.text[start..split];
         let at = self.entries.partition_point(|e| &self.text[e.name..e.value] <= name);
-        self.entries.insert(at, Entry { name: start, value: split, end: self.text.len() });
+        self.entries.insert(at, Entry { name: start, value: split, end: self.text.len(), kind });
     }
 
     /// True when there is none.
@@ -230,15 +266,19 @@ impl Headers {
 
     /// Every name and value, one pair per value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.entries.iter().map(|e| (&self.text[e.name..e.value], &self.text[e.value..e.end]))
+        let values = self.entries.iter().filter(|e| e.kind == Kind::Value);
+        values.map(|e| (&self.text[e.name..e.value], &self.text[e.value..e.end]))
     }
 
-    /// Every name once, with its values.
-    pub fn groups(&self) -> impl Iterator<Item = (&[u8], impl ExactSizeIterator<Item = &[u8]>)> {
+    /// Every name once, with its values; without a list if that is Go's nil.
+    pub fn groups(&self) -> impl Iterator<Item = (&[u8], Option<impl ExactSizeIterator<Item = &[u8]>>)> {
         let name = |e: &Entry| &self.text[e.name..e.value];
-        self.entries
-            .chunk_by(move |a, b| name(a) == name(b))
-            .map(move |run| (name(&run[0]), run.iter().map(|e| &self.text[e.value..e.end])))
+        self.entries.chunk_by(move |a, b| name(a) == name(b)).map(move |run| {
+            // A bare name stands first; values that came after it make it one like any other.
+            let values = &run[usize::from(run[0].kind != Kind::Value)..];
+            let nil = values.is_empty() && run[0].kind == Kind::Nil;
+            (name(&run[0]), (!nil).then(|| values.iter().map(|e| &self.text[e.value..e.end])))
+        })
     }
 
     /// How many distinct names there are.
@@ -250,7 +290,9 @@ impl Headers {
 
 impl PartialEq for Headers {
     fn eq(&self, other: &Self) -> bool {
-        self.present == other.present && self.iter().eq(other.iter())
+        let of = |headers: &Self| (headers.present, headers.entries.len());
+        let list = |(name, values): (_, Option<_>)| (name, values.map(Iterator::collect::<Vec<_>>));
+        of(self) == of(other) && self.groups().map(list).eq(other.groups().map(list))
     }
 }
 
@@ -262,7 +304,8 @@ impl fmt::Debug for Headers {
             return f.write_str("absent");
         }
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        f.debug_list().entries(self.iter().map(|(name, value)| (text(name), text(value)))).finish()
+        let list = |values: Option<_>| values.map(|values| Iterator::map(values, text).collect::<Vec<_>>());
+        f.debug_map().entries(self.groups().map(|(name, values)| (text(name), list(values)))).finish()
     }
 }
 
@@ -291,7 +334,7 @@ mod tests {
         headers.push_canonical(b"CONTENT-type", b"text/plain");
         headers.push_canonical(b"Set-Cookie", b"a=1");
         let groups: Vec<_> =
-            headers.groups().map(|(name, values)| (name, values.collect::<Vec<_>>())).collect();
+            headers.groups().map(|(name, values)| (name, values.unwrap().collect::<Vec<_>>())).collect();
         assert_eq!(
             groups,
             [

@@ -44,6 +44,7 @@ fn record() -> impl Strategy<Value = Record> {
         bytes_in: numbers.4,
         error: texts.1,
         body: texts.4,
+        empty_body: false,
         method: texts.2,
         url: texts.3,
         headers,
@@ -77,7 +78,8 @@ proptest! {
     #[test]
     fn csv_returns_every_record_with_its_instant_in_utc(records in vec(record(), 1..4)) {
         let utc = |record: &Record| Record {
-            timestamp: Timestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Utc),
+            timestamp: Timestamp::from_unix_ns(i64::try_from(record.timestamp.unix_ns()).unwrap(), Zone::Offset(0)),
+            empty_body: record.body.is_empty(),
             ..record.clone()
         };
         let expected: Vec<Record> = records.iter().map(utc).collect();

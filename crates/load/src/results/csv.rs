@@ -185,9 +185,12 @@ fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
     }
 }
 
+/// What vegeta takes where the machine's zone is UTC; gob tells it from UTC itself.
+const ZONE: Zone = Zone::Offset(0);
+
 /// Puts the columns into the record. The format holds no zone: instants are UTC here, where vegeta takes the reader's.
 fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), Damage> {
-    record.timestamp = Timestamp::from_unix_ns(number(columns, 0)?, Zone::Utc);
+    record.timestamp = Timestamp::from_unix_ns(number(columns, 0)?, ZONE);
     record.code = number(columns, 1)?;
     record.latency_ns = number(columns, 2)?;
     record.bytes_out = number(columns, 3)?;
@@ -195,6 +198,7 @@ fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Resu
     let text = |column: usize| String::from_utf8_lossy(&columns[column]);
     record.error.push_str(&text(5));
     BASE64_STANDARD.decode_vec(&columns[6], &mut record.body).map_err(|_| Damage::Base64(7))?;
+    record.empty_body = record.body.is_empty();
     record.attack.push_str(&text(7));
     record.seq = number(columns, 8)?;
     record.method.push_str(&text(9));

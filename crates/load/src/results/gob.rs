@@ -103,8 +103,8 @@ impl Fields<'_> {
         uint(self.out, record.headers.names() as u64);
         for (name, values) in record.headers.groups() {
             bytes(self.out, name);
-            uint(self.out, values.len() as u64);
-            values.for_each(|value| bytes(self.out, value));
+            uint(self.out, values.as_ref().map_or(0, ExactSizeIterator::len) as u64);
+            values.into_iter().flatten().for_each(|value| bytes(self.out, value));
         }
     }
 }

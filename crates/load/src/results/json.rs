@@ -1,6 +1,6 @@
 //! JSON lines as vegeta's generated encoder writes them: twelve keys, always all of them, always in this order.
 //!
-//! An empty body is `null`: that is what vegeta prints for every result that came through a gob pipe.
+//! An absent body is `null`: that is what vegeta prints for every result that came through a gob pipe and has none.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     write!(out, ",\"bytes_out\":{},\"bytes_in\":{},\"error\":", record.bytes_out, record.bytes_in)?;
     string(out, record.error.as_bytes());
     out.extend_from_slice(b",\"body\":");
-    body(out, &record.body);
+    body(out, record);
     out.extend_from_slice(b",\"method\":");
     string(out, record.method.as_bytes());
     out.extend_from_slice(b",\"url\":");
@@ -35,13 +35,13 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     Ok(())
 }
 
-fn body(out: &mut Vec<u8>, body: &[u8]) {
-    if body.is_empty() {
+fn body(out: &mut Vec<u8>, record: &Record) {
+    if record.body.is_empty() && !record.empty_body {
         out.extend_from_slice(b"null");
         return;
     }
     out.push(b'"');
-    append_base64(out, body);
+    append_base64(out, &record.body);
     out.push(b'"');
 }
 
@@ -64,16 +64,24 @@ fn headers(out: &mut Vec<u8>, headers: &Headers) {
             out.push(b',');
         }
         string(out, name);
-        out.extend_from_slice(b":[");
-        for (j, value) in values.enumerate() {
-            if j > 0 {
-                out.push(b',');
-            }
-            string(out, value);
+        out.push(b':');
+        match values {
+            Some(values) => list(out, values),
+            None => out.extend_from_slice(b"null"),
         }
-        out.push(b']');
     }
     out.push(b'}');
+}
+
+fn list<'a>(out: &mut Vec<u8>, values: impl Iterator<Item = &'a [u8]>) {
+    out.push(b'[');
+    for (i, value) in values.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        string(out, value);
+    }
+    out.push(b']');
 }
 
 /// Appends a JSON string; bytes that are not UTF-8 become U+FFFD, one each, as in easyjson.
@@ -190,8 +198,15 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
         record.timestamp = rfc3339::parse(&text).ok_or_else(|| Damage::Timestamp(text.into_owned()))?;
     }
     BASE64_STANDARD.decode_vec(line.body.as_deref().unwrap_or(""), &mut record.body)?;
+    record.empty_body = line.body.is_some() && record.body.is_empty();
     for (name, values) in line.headers.iter().flatten() {
-        values.iter().flatten().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));
+        match values.as_deref() {
+            None => record.headers.push_nil(name.as_bytes()),
+            Some([]) => record.headers.push_empty(name.as_bytes()),
+            Some(values) => {
+                values.iter().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));
+            }
+        }
     }
     if line.headers.is_some() {
         record.headers.mark_present();

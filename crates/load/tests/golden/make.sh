@@ -8,5 +8,14 @@ for set in "" headers.; do
 	vegeta encode -to json "${set}results.gob" >"${set}results.json"
 	vegeta encode -to csv "${set}results.gob" >"${set}results.csv"
 done
+# Every direction there is, for what is empty or absent.
+for from in gob csv; do
+	vegeta encode -to $from empty.source.json >empty.source.$from
+done
+for from in gob json csv; do
+	for to in gob json csv; do
+		vegeta encode -to $to empty.source.$from >empty.$from-to.$to
+	done
+done
 # Results of an older and a newer vegeta, and of something else; needs no module.
 go run versions.go .

@@ -215,7 +215,12 @@ fn headers(cursor: &mut Cursor<'_>, headers: &mut Headers) -> Result<(), Damage>
     headers.mark_present();
     for _ in 0..cursor.uint()? {
         let name = cursor.bytes()?;
-        for _ in 0..cursor.uint()? {
+        let count = cursor.uint()?;
+        if count == 0 {
+            // Go reads a list without elements as nil.
+            headers.push_nil(name);
+        }
+        for _ in 0..count {
             headers.push(name, cursor.bytes()?);
         }
     }
