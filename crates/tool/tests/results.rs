@@ -99,6 +99,17 @@ fn a_bad_flag_does_not_empty_the_output() {
     }
 }
 
+/// A device takes bytes and cannot be cut to a length.
+#[test]
+fn a_report_into_dev_null_could_not_be_written() {
+    let input = scratch("device").join("in.json");
+    std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
+    for command in ["report", "plot", "encode"] {
+        let done = seawall(&[command, "-output=/dev/null"]).arg(&input).output().unwrap();
+        assert!(done.status.success(), "{command}: {}", text(&done.stderr));
+    }
+}
+
 fn piped(args: &[&str]) -> Child {
     seawall(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }

@@ -50,8 +50,9 @@ pub(crate) fn is_terminal(name: &str) -> bool {
 }
 
 fn rewrite(file: &mut File, report: &str) -> io::Result<()> {
-    // Pipes and devices cannot be rewound; they get one report after the other.
-    if file.rewind().is_ok() {
+    // Pipes and devices have no length to cut, though some can be rewound; they get one report after the other.
+    if file.metadata()?.is_file() {
+        file.rewind()?;
         file.set_len(0)?;
     }
     file.write_all(report.as_bytes())
