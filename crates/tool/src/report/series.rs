@@ -17,6 +17,10 @@ const MIN_POINTS: usize = 15;
 /// no upper bound at 95 % confidence).
 pub(crate) const FEW: f64 = 4.0;
 
+/// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
+/// which all were due at once has none at all and shows plain counts, as in vegeta.
+const SHORTEST: f64 = 1e-3;
+
 /// One run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,13 +114,18 @@ impl Figures {
 /// N requests have N - 1 intervals between them: vegeta's `rate` divides by one too few.
 pub(crate) fn offered_rate(totals: &Totals) -> f64 {
     let seconds = totals.duration().seconds();
-    if seconds > 0.0 { totals.requests.saturating_sub(1) as f64 / seconds } else { totals.requests as f64 }
+    if seconds > 0.0 {
+        totals.requests.saturating_sub(1) as f64 / seconds.max(SHORTEST)
+    } else {
+        totals.requests as f64
+    }
 }
 
 /// As vegeta's throughput, except that N requests fill N intervals, so that the good rate never exceeds the offered one.
 pub(crate) fn good_rate(totals: &Totals) -> f64 {
-    let seconds = totals.duration().seconds() + totals.wait().seconds().max(interval(totals));
-    if seconds > 0.0 { totals.successes as f64 / seconds } else { totals.successes as f64 }
+    let due = totals.duration().seconds();
+    let seconds = due + totals.wait().seconds().max(interval(totals));
+    if due > 0.0 { totals.successes as f64 / seconds.max(SHORTEST) } else { totals.successes as f64 }
 }
 
 impl TargetFigures {
@@ -225,7 +234,8 @@ fn curve(totals: &Totals) -> Vec<(f64, i64)> {
 }
 
 /// Instants of rows against the run's own start and end. The first and the last row are covered in part only: a rate
-/// is per second of what is covered, and none is told where that is too little.
+/// is per second of what is covered, and none is told where that is less than half of a row, or of a run shorter than
+/// a row.
 struct Time {
     width: f64,
     start: f64,
@@ -257,19 +267,73 @@ impl Time {
         self.per_covered(at, count, self.due_length)
     }
 
-    /// A mean over the whole row as one over the part that the run covers.
-    fn mean(&self, at: usize, mean: f64) -> Option<f64> {
-        self.per_covered(at, 1, self.length).map(|rate| mean * rate * self.width)
+    fn per_covered(&self, at: usize, count: u64, length: f64) -> Option<f64> {
+        if self.due_length == 0.0 {
+            return Some(count as f64);
+        }
+        self.covered(at, length).map(|covered| count as f64 / covered.max(SHORTEST))
     }
 
-    fn per_covered(&self, at: usize, count: u64, length: f64) -> Option<f64> {
+    /// A mean over the whole row as one over the part that the run covers.
+    fn mean(&self, at: usize, mean: f64) -> Option<f64> {
+        self.covered(at, self.length).map(|covered| mean * self.width / covered.max(1e-9))
+    }
+
+    /// Seconds of a row that belong to a run of this length, if they are enough.
+    fn covered(&self, at: usize, length: f64) -> Option<f64> {
+        // A little less than half, for two halves must not both be too short by a rounding.
+        const ENOUGH_OF_IT: f64 = 0.499;
         let end = (self.start + (at + 1) as f64 * self.width).min(length);
-        let covered = end - self.since_start(at);
-        (covered > self.width / 2.0 || length < self.width).then(|| count as f64 / covered.max(1e-9))
+        Some(end - self.since_start(at)).filter(|covered| *covered >= self.width.min(length) * ENOUGH_OF_IT)
     }
 }
 
 /// Mean time between requests: the last one's share of the time.
 fn interval(totals: &Totals) -> f64 {
     totals.duration().seconds() / totals.requests.saturating_sub(1).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::record::{Record, Timestamp, Zone};
+
+    use super::*;
+    use crate::report::input::Sink;
+    use crate::report::runs::Runs;
+
+    /// Requests due so many nanoseconds after a time that a row straddles, answered after 1 ms.
+    fn drawn(due_ns: &[i64]) -> Series {
+        const JUST_BEFORE_A_ROW_ENDS: i64 = 1_735_787_045_124_600_000;
+        let mut runs = Runs::new(&[]);
+        for due in due_ns {
+            let timestamp = Timestamp::from_unix_ns(JUST_BEFORE_A_ROW_ENDS + due, Zone::Utc);
+            runs.add(0, &Record { code: 200, latency_ns: 1_000_000, timestamp, ..Record::default() });
+        }
+        let (name, run) = runs.named().next().unwrap();
+        Series::new(name, run, POINTS)
+    }
+
+    fn most(values: &[Option<f64>]) -> f64 {
+        values.iter().flatten().copied().fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn one_request_was_drawn_at_a_billion_a_second() {
+        for (due, count) in [(&[0][..], 1.0), (&[0, 0], 2.0)] {
+            let series = drawn(due);
+            assert_eq!((series.figures.offered, series.figures.good), (count, count), "{due:?}");
+            assert_eq!((most(&series.offered), most(&series.good)), (count, count), "{due:?}");
+        }
+        let series = drawn(&[0, 1]);
+        assert!(most(&series.offered) <= 2000.0 && most(&series.good) <= 2000.0, "{series:?}");
+        assert!(series.figures.offered <= 2000.0 && series.figures.good <= 2000.0, "{series:?}");
+    }
+
+    #[test]
+    fn a_run_shorter_than_a_row_keeps_its_rate() {
+        let series = drawn(&(0..10).map(|i| i * 1_000_000).collect::<Vec<_>>());
+        assert!((series.figures.offered - 1000.0).abs() < 1e-6, "{:?}", series.figures);
+        assert!((900.0..1100.0).contains(&most(&series.offered)), "{:?}", series.offered);
+        assert!((900.0..1100.0).contains(&most(&series.good)), "{:?}", series.good);
+    }
 }
