@@ -39,8 +39,8 @@ enum Format {
 
 const HELP: &str = "\
 The page needs no network and no other file: percentile curve, response time, rate (offered,
-good, errors) and requests in flight over time, status codes, errors with counts, targets. Drag
-over a chart to zoom, click a line's name to hide it. The SVG holds the four charts.
+achieved, good, errors) and requests in flight over time, status codes, errors with counts,
+targets. Drag over a chart to zoom, click a line's name to hide it. The SVG holds the four charts.
 
 Every attack name in every file is a run of its own; several runs are drawn over each other,
 each from its own start, and compared in a table. No result needs to wait for another one, so

@@ -10,7 +10,7 @@ use seawall_load::results::hdr::Logged;
 use seawall_load::timeline::{Spread, Timeline};
 
 use super::input::{Input, Sink};
-use super::totals::Totals;
+use super::totals::{Totals, never_sent};
 
 /// More runs than this are of no use in one picture; results of further ones are added up as one.
 const MAX_RUNS: usize = 12;
@@ -118,6 +118,10 @@ impl Sink for Runs {
         let run = self.run_mut(source, &record.attack);
         run.totals.add(record);
         run.timeline.add(record);
+        if never_sent(record) {
+            // Where its failure is counted, so that one can be taken from the other.
+            run.timeline.row_mut(record.end_unix_ns()).dropped += 1;
+        }
         run.targets.add(record);
     }
 }

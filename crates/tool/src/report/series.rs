@@ -38,7 +38,7 @@ pub(crate) struct Series {
     /// Seconds since the first request was due, where each point starts.
     pub(crate) t: Vec<f64>,
     pub(crate) offered: Vec<Option<f64>>,
-    pub(crate) sent: Vec<Option<f64>>,
+    pub(crate) achieved: Vec<Option<f64>>,
     pub(crate) good: Vec<Option<f64>>,
     pub(crate) bad: Vec<Option<f64>>,
     pub(crate) inflight: Vec<Option<f64>>,
@@ -59,6 +59,8 @@ pub(crate) struct Figures {
     pub(crate) seconds: f64,
     /// Per second: intervals between requests over [`Self::seconds`].
     pub(crate) offered: f64,
+    /// Requests sent that came to an end, per second of the same time as [`Self::good`].
+    pub(crate) achieved: f64,
     /// Good answers per second, from the first request due to the last answer, or to when the next request would have
     /// been due if that is later.
     pub(crate) good: f64,
@@ -95,6 +97,7 @@ impl Figures {
             requests: totals.requests,
             seconds: totals.duration().seconds(),
             offered: offered_rate(totals),
+            achieved: achieved_rate(totals),
             good: good_rate(totals),
             success: totals.success(),
             min: totals.latency.min(),
@@ -121,11 +124,21 @@ pub(crate) fn offered_rate(totals: &Totals) -> f64 {
     }
 }
 
+/// What was sent and came to an end, well or badly. Results do not say when a request was sent, so it counts when it
+/// ended.
+pub(crate) fn achieved_rate(totals: &Totals) -> f64 {
+    ended_rate(totals, totals.requests - totals.unsent)
+}
+
 /// As vegeta's throughput, except that N requests fill N intervals, so that the good rate never exceeds the offered one.
 pub(crate) fn good_rate(totals: &Totals) -> f64 {
+    ended_rate(totals, totals.successes)
+}
+
+fn ended_rate(totals: &Totals, count: u64) -> f64 {
     let due = totals.duration().seconds();
     let seconds = due + totals.wait().seconds().max(interval(totals));
-    if due > 0.0 { totals.successes as f64 / seconds.max(SHORTEST) } else { totals.successes as f64 }
+    if due > 0.0 { count as f64 / seconds.max(SHORTEST) } else { count as f64 }
 }
 
 impl TargetFigures {
@@ -158,7 +171,6 @@ impl Series {
                 .map(|row| row.filter(|row| row.offered > 0).map(|row| row.response.quantile(q)))
                 .collect()
         };
-        let knows_sent = rows.iter().flatten().any(|row| row.sent > 0);
         Self {
             name,
             figures: Figures::new(&run.totals),
@@ -169,7 +181,7 @@ impl Series {
             few: (run.totals.requests as f64 / FEW).max(1.0).log10(),
             t: all.clone().map(|at| time.since_start(at)).collect(),
             offered: all.clone().map(|at| due(at, |row| row.offered).flatten()).collect(),
-            sent: all.clone().filter(|_| knows_sent).map(|at| due(at, |row| row.sent).flatten()).collect(),
+            achieved: all.clone().map(|at| rate(at, |row| row.good + row.errors - row.dropped)).collect(),
             good: all.clone().map(|at| rate(at, |row| row.good)).collect(),
             bad: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
             inflight: timeline
@@ -295,6 +307,7 @@ fn interval(totals: &Totals) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::fault::Fault;
     use seawall_load::record::{Record, Timestamp, Zone};
 
     use super::*;
@@ -327,6 +340,29 @@ mod tests {
         let series = drawn(&[0, 1]);
         assert!(most(&series.offered) <= 2000.0 && most(&series.good) <= 2000.0, "{series:?}");
         assert!(series.figures.offered <= 2000.0 && series.figures.good <= 2000.0, "{series:?}");
+    }
+
+    /// Two a millisecond, of which one is answered, one refused by the server, and every fourth never sent.
+    #[test]
+    fn the_rate_that_was_achieved_was_not_drawn() {
+        let mut runs = Runs::new(&[]);
+        let start = 1_735_787_045_000_000_000;
+        for i in 0..4000 {
+            let timestamp = Timestamp::from_unix_ns(start + i * 500_000, Zone::Utc);
+            let (code, error) = match i % 4 {
+                0 | 2 => (200, String::new()),
+                1 => (503, "503 Service Unavailable".to_owned()),
+                _ => (0, Fault::Dropped.to_string()),
+            };
+            runs.add(0, &Record { code, error, latency_ns: 1, timestamp, ..Record::default() });
+        }
+        let (name, run) = runs.named().next().unwrap();
+        let series = Series::new(name, run, POINTS);
+        let Figures { offered, achieved, good, .. } = series.figures;
+        let rates = [offered, achieved, good, most(&series.achieved)];
+        for (rate, expected) in rates.into_iter().zip([2000.0, 1500.0, 1000.0, 1500.0]) {
+            assert!((rate - expected).abs() < 0.01 * expected, "{rates:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 
 use super::json::second;
 use super::runs::{Run, Runs, Target};
-use super::series::{FEW, good_rate, offered_rate};
+use super::series::{FEW, achieved_rate, good_rate, offered_rate};
 use super::totals::Totals;
 use crate::go::{Duration, aligned};
 
@@ -57,9 +57,13 @@ fn headline(out: &mut String, run: &Run) -> fmt::Result {
 
 fn rates(totals: &Totals) -> String {
     let mut rows = "\nRate\n".to_owned();
-    let (offered, good) = (offered_rate(totals), good_rate(totals));
+    let (offered, achieved, good) = (offered_rate(totals), achieved_rate(totals), good_rate(totals));
     let failed = totals.requests - totals.successes;
     let _ = writeln!(rows, "  offered\t{offered:.2}/s\trequests due per second, from the first to the last");
+    let _ = writeln!(
+        rows,
+        "  achieved\t{achieved:.2}/s\tanswers and failures per second, until the last one came"
+    );
     let _ = writeln!(rows, "  good\t{good:.2}/s\tanswers 200 to 399 per second, until the last answer came");
     let _ = writeln!(
         rows,

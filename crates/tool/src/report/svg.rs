@@ -134,8 +134,12 @@ fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
         return [of(curve), of(|run| times(run, &run.p99)), of(|run| rates(run, &run.good)), of(flying)];
     };
     let quantiles = [("99 %", "c2", &run.p99), ("90 %", "c6", &run.p90), ("median", "c1", &run.p50)];
-    let outcomes =
-        [("good", "c3", &run.good), ("errors", "bad", &run.bad), ("offered", "plain", &run.offered)];
+    let outcomes = [
+        ("achieved", "c1", &run.achieved),
+        ("good", "c3", &run.good),
+        ("errors", "bad", &run.bad),
+        ("offered", "plain", &run.offered),
+    ];
     [
         vec![Line::new("all requests", "c1", curve(run))],
         quantiles.map(|(name, class, values)| Line::new(name, class, times(run, values))).into(),

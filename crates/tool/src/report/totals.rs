@@ -6,7 +6,9 @@
 //! above the true value, at every quantile.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
 
+use seawall_load::fault::Fault;
 use seawall_load::record::{Record, Timestamp};
 use seawall_load::timeline::{Precision, Spread};
 
@@ -21,6 +23,8 @@ const MAX_TEXTS: usize = 1000;
 pub(crate) struct Totals {
     pub(crate) requests: u64,
     pub(crate) successes: u64,
+    /// Requests that [`never_sent`] knows.
+    pub(crate) unsent: u64,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) latency: Spread,
@@ -39,6 +43,7 @@ impl Default for Totals {
         Self {
             requests: 0,
             successes: 0,
+            unsent: 0,
             bytes_in: 0,
             bytes_out: 0,
             latency: Spread::new(Precision::Three),
@@ -58,6 +63,7 @@ impl Totals {
     pub(crate) fn add(&mut self, record: &Record) {
         self.requests += 1;
         self.successes += u64::from(record.is_success());
+        self.unsent += u64::from(never_sent(record));
         self.bytes_in = self.bytes_in.wrapping_add(record.bytes_in);
         self.bytes_out = self.bytes_out.wrapping_add(record.bytes_out);
         self.latency.record(record.latency_ns);
@@ -154,6 +160,13 @@ impl Totals {
     pub(crate) fn mean_of(&self, sum: u64) -> f64 {
         if self.requests == 0 { 0.0 } else { sum as f64 / self.requests as f64 }
     }
+}
+
+/// True for a request that our generator gave up before it sent it. A record has nothing but the text to tell.
+pub(super) fn never_sent(record: &Record) -> bool {
+    static TEXTS: LazyLock<[String; 3]> =
+        LazyLock::new(|| [Fault::Shed, Fault::Dropped, Fault::Template].map(|fault| fault.to_string()));
+    record.code == 0 && TEXTS.contains(&record.error)
 }
 
 fn later(timestamp: Timestamp, ns: i64) -> Timestamp {

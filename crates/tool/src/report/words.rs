@@ -11,6 +11,10 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
         "Requests that were due per second: N requests have N - 1 intervals. vegeta's rate divides N by the same time, so it reads a little higher.",
     ),
     (
+        "achieved rate",
+        "Requests that were sent and came to an end, well or badly, per second from the first request due to the last answer. Below the offered rate the server did not keep up, or the generator gave requests up before it sent them.",
+    ),
+    (
         "good rate",
         "Answers with status 200 to 399, per second from the first request due to the last answer. vegeta's throughput is nearly the same.",
     ),

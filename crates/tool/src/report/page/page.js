@@ -306,13 +306,14 @@ function pictures() {
     const times = [one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")];
     if (any("service")) times.push(dense(one("service", "99 % from the real send", "plain", { dash: "5 4" })));
     list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: times }));
-    const rates = [one("good", "good answers", "good"), one("bad", "errors", "bad"), one("offered", "offered", "plain", { dash: "5 4" })];
-    if (any("sent")) rates.unshift(one("sent", "sent", "low"));
+    const rates = [one("achieved", "achieved", "low"), one("good", "good answers", "good"), one("bad", "errors", "bad"),
+      one("offered", "offered", "plain", { dash: "5 4" })];
     list.push(chart({ ...perSecond, title: "Rate over time", series: rates }));
   } else {
     for (const [key, name] of [["p50", "Median"], ["p99", "99 %"]]) list.push(chart({ ...latency, title: name + " response time over time",
       x: "time", xName: "time since the start of each run", series: perRun(key) }));
     list.push(chart({ ...perSecond, title: "Offered rate over time", series: perRun("offered") }));
+    list.push(chart({ ...perSecond, title: "Achieved rate over time", series: perRun("achieved") }));
     list.push(chart({ ...perSecond, title: "Good answers over time", series: perRun("good") }));
     if (any("bad")) list.push(chart({ ...perSecond, title: "Errors over time", series: perRun("bad") }));
   }
@@ -329,16 +330,17 @@ function tiles(run) {
   // A percentile that rests on fewer than four answers is shown, but not as if it were known.
   const tail = (value, q, name) => f.requests * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
   return h("div", { class: "tiles" },
-    tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.good) + " /s", "good rate"),
+    tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.achieved) + " /s", "achieved rate"), tile(count(f.good) + " /s", "good rate"),
     tile(percent(f.success), "good answers", f.success < 1 ? "bad" : ""), tile(time(f.p50), "median"), tail(f.p99, 0.99, "99 %"),
     tail(f.p999, 0.999, "99.9 %"), tile(time(f.max), "largest"));
 }
 
-const FIGURES = [["requests", "Requests", whole], ["seconds", "Attack", span], ["offered", "Offered rate /s", count], ["good", "Good rate /s", count],
+const FIGURES = [["requests", "Requests", whole], ["seconds", "Attack", span], ["offered", "Offered rate /s", count],
+  ["achieved", "Achieved rate /s", count], ["good", "Good rate /s", count],
   ["success", "Good answers", percent], ["min", "Smallest", time], ["mean", "Mean", time], ["p50", "Median", time], ["p90", "90 %", time],
   ["p95", "95 %", time], ["p99", "99 %", time], ["p999", "99.9 %", time], ["max", "Largest", time], ["bytesIn", "Body bytes in", bytes], ["bytesOut", "Body bytes out", bytes]];
 const WORSE_IF_MORE = new Set(["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"]);
-const WORSE_IF_LESS = new Set(["good", "success"]);
+const WORSE_IF_LESS = new Set(["achieved", "good", "success"]);
 
 function comparison() {
   const head = h("tr", {}, h("th", {}, ""), ...runs.map((run, i) => h("th", { class: "n" },
