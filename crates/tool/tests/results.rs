@@ -256,6 +256,7 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let page = text(&done.stdout);
     let lags = page.split("\"lag\":[").nth(1).unwrap().split(']').next().unwrap();
     assert_eq!(lags.split(',').filter(|lag| *lag != "null").count(), 1, "{lags}");
+    assert!(page.contains("attack --hdr FILE logs it"), "where lag comes from is not said");
     let done = seawall(&["report", "-type=text"]).arg(&input).arg(&log).output().unwrap();
     assert!(text(&done.stderr).contains("make a picture only"), "{}", text(&done.stderr));
 }

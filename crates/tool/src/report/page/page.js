@@ -321,6 +321,8 @@ function pictures() {
     title: "In flight over time", series: alone ? [one("inflight", "in flight", "c4")] : perRun("inflight") }));
   if (any("lag")) list.push(chart({ ...latency, yName: "lag", title: "Lag of the generator (sent minus due), 99 %", x: "time", xName: "time since the start",
     series: alone ? [dense(one("lag", "lag", "c7"))] : perRun("lag").map(dense) }));
+  else list.push(h("section", { class: "card wide" }, h("h2", {}, "Lag of the generator"), h("p", { class: "note" },
+    "Results do not say when a request was really sent. attack --hdr FILE logs it; give that file beside the results to see it here.")));
   return h("div", { class: "charts" }, ...list);
 }
 
