@@ -1,5 +1,6 @@
 //! `seawall plot`: results as one offline HTML page or as one SVG picture.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// Most points per line; a run with more shows wider intervals
     #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS)]
     threshold: usize,
-    /// Where to write it; a name that ends in .svg makes a picture
+    /// Where to write it; a name that ends in .html makes a page, in .svg a picture
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
     /// html or svg [default: by the output's name, else html]
@@ -59,6 +60,7 @@ Examples:
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let format = args.format()?;
     let (results, logs) = logs::split(input::open(&args.files)?)?;
     ensure!(!results.is_empty(), logs::TIMES_ALONE);
     let runs = Runs::new(&results);
@@ -74,16 +76,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("no results{}", problems.iter().map(|problem| format!(": {problem}")).collect::<String>());
     }
     problems.extend(logs::add_to(&mut runs, logs));
-    output.write(&args.draw(&runs)?, false)?;
+    output.write(&args.draw(format, &runs)?, false)?;
     Ok(complain(&problems))
 }
 
 impl Args {
-    fn draw(&self, runs: &Runs) -> anyhow::Result<String> {
-        let by_name = if self.output.ends_with(".svg") { Format::Svg } else { Format::Html };
+    /// What was asked for, or what the output's name says. A page in a file of another kind would open nowhere.
+    fn format(&self) -> anyhow::Result<Format> {
+        let named = Path::new(&self.output).extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
+        Ok(match (self.format, named.as_deref()) {
+            (Some(format), _) => format,
+            (None, None | Some("html" | "htm")) => Format::Html,
+            (None, Some("svg")) => Format::Svg,
+            (None, Some(other)) => bail!(
+                "plot makes .html and .svg, and {} ends in .{other}: name it so, or say -format=html or -format=svg",
+                self.output
+            ),
+        })
+    }
+
+    fn draw(&self, format: Format, runs: &Runs) -> anyhow::Result<String> {
         let series: Vec<Series> =
             runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
-        match self.format.unwrap_or(by_name) {
+        match format {
             Format::Html => html::render(&self.title, runs, series),
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }

@@ -195,6 +195,28 @@ fn two_attacks_are_two_runs_and_an_svg_is_one_picture() {
     assert!(!picture.contains("NaN") && !picture.contains("inf"), "a number got lost");
 }
 
+/// A name that ends in .png held a page, and one that ends in .SVG too.
+#[test]
+fn the_outputs_name_says_what_is_drawn_or_is_refused() {
+    let place = scratch("names");
+    let input = place.join("in.json");
+    std::fs::write(&input, results("a", 0, 10, 60)).unwrap();
+    for (name, begins) in [("x.html", "<!doctype html>"), ("x.SVG", "<svg "), ("plain", "<!doctype html>")] {
+        let output = place.join(name);
+        let done = seawall(&["plot", "-output"]).arg(&output).arg(&input).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        assert!(std::fs::read_to_string(&output).unwrap().starts_with(begins), "{name}");
+    }
+    let output = place.join("x.png");
+    std::fs::write(&output, "precious").unwrap();
+    let done = seawall(&["plot", "-output"]).arg(&output).arg(&input).output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stderr).contains(".html and .svg"), "{}", text(&done.stderr));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "precious");
+    let done = seawall(&["plot", "-format=svg", "-output"]).arg(&output).arg(&input).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+}
+
 #[test]
 fn the_summary_counts_errors_and_tells_targets_apart() {
     let place = scratch("summary");
