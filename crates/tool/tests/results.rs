@@ -218,6 +218,20 @@ fn the_outputs_name_says_what_is_drawn_or_is_refused() {
 }
 
 #[test]
+fn runs_of_one_name_could_not_be_told_apart() {
+    let place = scratch("one-name");
+    let (long, input) = ("x".repeat(40), place.join("in.json"));
+    std::fs::write(&input, results(&long, 0, 10, 60)).unwrap();
+    let summary = seawall(&["report", "-type=summary"]).args([&input, &input, &input]).output().unwrap();
+    let summary = text(&summary.stdout);
+    let names: std::collections::HashSet<_> =
+        summary.lines().filter(|line| line.starts_with("=== ")).collect();
+    assert_eq!(names.len(), 3, "{summary}");
+    let picture = seawall(&["plot", "-format=svg"]).args([&input, &input]).output().unwrap();
+    assert_eq!(text(&picture.stdout).matches("json) #2</text>").count(), 4, "{}", text(&picture.stdout));
+}
+
+#[test]
 fn the_summary_counts_errors_and_tells_targets_apart() {
     let place = scratch("summary");
     let input = place.join("in.json");

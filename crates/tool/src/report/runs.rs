@@ -3,7 +3,7 @@
 //! A run is one attack name in one input, so two files of the same name stay apart and one file may hold several. What
 //! is kept per run does not grow with its length: totals, a [`Timeline`], and a bounded number of targets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use seawall_load::record::Record;
 use seawall_load::results::hdr::Logged;
@@ -47,9 +47,15 @@ impl Runs {
         Self { inputs, runs: Vec::new(), last: 0 }
     }
 
-    /// The runs and their names, which differ from each other.
+    /// The runs and their names, which differ from each other: what two would share gets a number.
     pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Run)> {
-        self.runs.iter().map(|run| (self.name(run), run))
+        let mut taken = HashSet::new();
+        self.runs.iter().map(move |run| {
+            let name = self.name(run);
+            let numbered = (2..).map(|number| format!("{name} #{number}"));
+            let free = std::iter::once(name.clone()).chain(numbered).find(|name| taken.insert(name.clone()));
+            (free.unwrap_or(name), run)
+        })
     }
 
     /// Adds what an HDR log says to the run that went on then; `false` if none did, or the log's tag is not known.

@@ -235,7 +235,7 @@ impl Panel {
     fn legend(&self, out: &mut String) -> fmt::Result {
         let (mut x, y) = (LEFT, HEIGHT - 16.0);
         for line in &self.lines {
-            let name: String = line.name.chars().take(24).collect();
+            let name = shortened(&line.name);
             let width = 40.0 + name.chars().count() as f64 * 6.8;
             if x + width > WIDTH {
                 return writeln!(out, "<text x=\"{x:.0}\" y=\"{y}\">…</text>");
@@ -252,6 +252,17 @@ impl Panel {
         }
         Ok(())
     }
+}
+
+/// A name for the legend. Names of runs differ at their start or at their end, so both are kept.
+fn shortened(name: &str) -> String {
+    const MOST: usize = 24;
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= MOST {
+        return name.to_owned();
+    }
+    let (start, end) = (&letters[..MOST / 2 - 1], &letters[letters.len() - MOST / 2..]);
+    start.iter().chain(&['…']).chain(end).collect()
 }
 
 /// Text as it may stand between tags; control characters have no place in XML at all.
