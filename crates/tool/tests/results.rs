@@ -242,6 +242,9 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
     let done = seawall(&["report", "-type=summary"]).arg(&input).output().unwrap();
     let summary = text(&done.stdout);
     assert!(summary.contains("50.000%"), "{summary}");
+    // A bar of half of the requests was as long as one of all.
+    let bars: Vec<_> = summary.lines().map(|line| line.matches('#').count()).filter(|bar| *bar > 0).collect();
+    assert_eq!(bars, [20, 20], "{summary}");
     assert!(summary.contains("2  503 Busy"), "{summary}");
     assert!(summary.contains("GET http://127.0.0.1/b"), "{summary}");
     assert!(summary.contains("too few answers to tell"), "{summary}");

@@ -13,7 +13,7 @@ use crate::go::{Duration, aligned};
 /// More lines of one kind than this push the rest off the screen; what is left out is counted.
 const MOST_LINES: usize = 10;
 
-/// Width of the longest bar.
+/// Width of a bar that stands for all requests.
 const BAR: f64 = 40.0;
 
 /// The whole summary.
@@ -104,10 +104,9 @@ fn latencies(totals: &Totals) -> String {
 
 fn codes(totals: &Totals) -> String {
     let mut rows = "\nStatus codes\n".to_owned();
-    let most = totals.codes.values().copied().max().unwrap_or(1).max(1);
     for (code, count) in totals.codes.iter().take(MOST_LINES) {
         let name = if *code == 0 { "none".to_owned() } else { code.to_string() };
-        let bar = "#".repeat((*count as f64 / most as f64 * BAR).ceil() as usize);
+        let bar = "#".repeat((totals.mean_of(*count) * BAR).ceil() as usize);
         let _ =
             writeln!(rows, "  {name}\t{}\t{}\t{bar}", thousands(*count), percent(*count, totals.requests));
     }

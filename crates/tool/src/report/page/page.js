@@ -361,10 +361,9 @@ function comparison() {
 }
 
 function codes(run) {
-  const most = Math.max(...run.codes.map(([, n]) => n), 1);
   const rows = run.codes.map(([code, n]) => h("tr", {}, h("td", {}, code === 0 ? "none" : String(code)), h("td", { class: "n" }, whole(n)),
     h("td", { class: "n" }, percent(n / run.figures.requests)),
-    h("td", { style: "width:45%" }, h("span", { class: "bar " + (code >= 200 && code < 400 ? "good" : "bad"), style: `width:${(n / most * 100).toFixed(2)}%` }))));
+    h("td", { style: "width:45%" }, h("span", { class: "bar " + (code >= 200 && code < 400 ? "good" : "bad"), style: `width:${(n / run.figures.requests * 100).toFixed(2)}%` }))));
   return h("section", { class: "card" }, h("h2", {}, "Status codes" + (alone ? "" : " – " + run.name)), h("div", { class: "scroll" }, h("table", {},
     h("tr", {}, h("th", {}, "Code"), h("th", { class: "n" }, "Requests"), h("th", { class: "n" }, "Share"), h("th", {}, "")), ...rows)));
 }
