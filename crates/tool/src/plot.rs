@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::report::input::{self, Reading, Wake};
 use crate::report::output::Output;
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "Load report")]
     title: String,
     /// Most points per line; a run with more shows wider intervals
-    #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS)]
+    #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS, value_parser = points)]
     threshold: usize,
     /// Where to write it; a name that ends in .html makes a page, in .svg a picture
     #[arg(long, value_name = "FILE", default_value = "stdout")]
@@ -53,6 +53,10 @@ Examples:
   seawall plot results.gob > plot.html
   seawall plot -title='new cache' -output=compare.html before.gob after.gob
   seawall plot -output=latency.svg results.gob";
+
+fn points(text: &str) -> anyhow::Result<usize> {
+    text.parse().context("expected a whole number of points, such as 300")
+}
 
 /// Runs the command.
 ///

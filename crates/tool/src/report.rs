@@ -22,7 +22,7 @@ pub(crate) mod words;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use seawall_load::record::Record;
 
 use self::hist::{Buckets, Histogram};
@@ -117,7 +117,9 @@ impl Args {
             "plot" => bail!("for plots see `seawall plot`, or -type=html"),
             other => match (other.strip_prefix("hist"), &self.buckets) {
                 (Some(_), Some(buckets)) => Kind::Hist(buckets.clone()),
-                (Some(bounds), None) => Kind::Hist(Buckets::from_str(bounds)?),
+                (Some(bounds), None) => {
+                    Kind::Hist(Buckets::from_str(bounds).with_context(|| format!("bad -type={other}"))?)
+                }
                 (None, _) => {
                     bail!(
                         "unknown report type {other:?}: expected summary, text, json, hist[...], hdrplot or html"

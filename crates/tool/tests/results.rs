@@ -99,6 +99,32 @@ fn a_bad_flag_does_not_empty_the_output() {
     }
 }
 
+/// A message that names neither the file nor the flag sends the reader looking for both.
+#[test]
+fn complaints_did_not_say_what_they_were_about() {
+    let place = scratch("complaints");
+    let (input, noise) = (place.join("in.json"), place.join("noise.bin"));
+    std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
+    std::fs::write(&noise, [0x91, 0x02, 0xfe, 0x17].repeat(40)).unwrap();
+    let (directory, input, noise) =
+        (place.to_str().unwrap(), input.to_str().unwrap(), noise.to_str().unwrap());
+    for (args, expected) in [
+        (&["report", directory][..], &[directory, "directory"][..]),
+        (&["plot", directory], &[directory, "directory"]),
+        (&["encode", directory], &[directory, "directory"]),
+        (&["report", noise], &[noise, "not results in gob, JSON or CSV"]),
+        (&["plot", noise], &[noise, "not results in gob, JSON or CSV"]),
+        (&["plot", "-threshold=foo", input], &["'foo'", "--threshold", "a whole number"]),
+        (&["report", "-type=hist[foo]", input], &["-type=hist[foo]", "\"foo\" is not a duration"]),
+        (&["report", "-type=hist", input], &["-type=hist", "[0,1ms,10ms]"]),
+    ] {
+        let done = seawall(args).output().unwrap();
+        assert!(!done.status.success(), "{args:?}");
+        let said = text(&done.stderr);
+        assert!(expected.iter().all(|part| said.contains(part)), "{args:?}: {said}");
+    }
+}
+
 /// A device takes bytes and cannot be cut to a length.
 #[test]
 fn a_report_into_dev_null_could_not_be_written() {
