@@ -243,6 +243,16 @@ fn the_outputs_name_says_what_is_drawn_or_is_refused() {
     assert!(done.status.success(), "{}", text(&done.stderr));
 }
 
+/// A line through one point has no length.
+#[test]
+fn a_run_of_one_request_was_invisible_in_a_picture() {
+    let input = scratch("one-request").join("in.json");
+    std::fs::write(&input, results("a", 0, 10, 1)).unwrap();
+    let done = seawall(&["plot", "-format=svg"]).arg(&input).output().unwrap();
+    // Three quantiles, four rates and what was in flight.
+    assert_eq!(text(&done.stdout).matches("<circle ").count(), 8, "{}", text(&done.stdout));
+}
+
 #[test]
 fn runs_of_one_name_could_not_be_told_apart() {
     let place = scratch("one-name");

@@ -48,7 +48,7 @@ fn picture(out: &mut String, title: &str, runs: &[Series]) -> fmt::Result {
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#5c6670}.title{font-size:20px;font-weight:600;fill:#1b1f24}\
 .name{font-size:14px;font-weight:600;fill:#1b1f24}.key{fill:#1b1f24}.paper{fill:#fcfcfb}\
-.grid{stroke:#edf0f2}.axis{stroke:#dfe3e7}path,.sample{fill:none;stroke-width:1.8;stroke-linejoin:round}\
+.grid{stroke:#edf0f2}.axis{stroke:#dfe3e7}path,.sample{fill:none;stroke-width:1.8;stroke-linejoin:round}circle{fill:none;stroke-width:2.2}\
 .c1{stroke:#1f6fd1}.c2{stroke:#c2570c}.c3{stroke:#17805a}.c4{stroke:#8a3fc0}.c5{stroke:#b3255a}.c6{stroke:#0d7f92}\
 .c7{stroke:#8a6d00}.c8{stroke:#5661d8}.bad{stroke:#c8283f}.plain{stroke:#7b8794;stroke-dasharray:5 4}\
 @media(prefers-color-scheme:dark){text{fill:#9ca7b2}.title,.name,.key{fill:#e7eaed}.paper{fill:#14171a}\
@@ -168,9 +168,11 @@ impl Panel {
         let (wide, high) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
         writeln!(
             out,
-            "<clipPath id=\"p{at}\"><rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{wide}\" height=\"{:.1}\"/></clipPath>",
+            "<clipPath id=\"p{at}\"><rect x=\"{}\" y=\"{:.1}\" width=\"{}\" height=\"{:.1}\"/></clipPath>",
+            LEFT - 3.0,
             TOP - 4.0,
-            high + 6.0
+            wide + 6.0,
+            high + 7.0
         )?;
         writeln!(out, "<g clip-path=\"url(#p{at})\">")?;
         self.lines.iter().try_for_each(|line| self.path(out, line))?;
@@ -216,20 +218,24 @@ impl Panel {
         writeln!(out, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", base + 36.0, self.below)
     }
 
-    /// A line breaks where a value is missing.
+    /// A line breaks where a value is missing; a value alone between gaps is a dot.
     fn path(&self, out: &mut String, line: &Line) -> fmt::Result {
-        write!(out, "<path class=\"{}\" d=\"", line.class)?;
-        let mut command = 'M';
-        for (x, y) in &line.points {
-            let Some(y) = y.filter(|y| self.y.has(*y)) else {
-                command = 'M';
+        let class = &line.class;
+        for stretch in line.points.split(|(_, y)| !y.is_some_and(|y| self.y.has(y))) {
+            let mut places = stretch.iter().filter_map(|(x, y)| y.map(|y| self.place(*x, y)));
+            let Some((x, y)) = places.next() else { continue };
+            if stretch.len() == 1 {
+                writeln!(
+                    out,
+                    "<circle class=\"{class}\" style=\"stroke-dasharray:none\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"1.1\"/>"
+                )?;
                 continue;
-            };
-            let (px, py) = self.place(*x, y);
-            write!(out, "{command}{px:.1} {py:.1}")?;
-            command = 'L';
+            }
+            write!(out, "<path class=\"{class}\" d=\"M{x:.1} {y:.1}")?;
+            places.try_for_each(|(x, y)| write!(out, "L{x:.1} {y:.1}"))?;
+            writeln!(out, "\"/>")?;
         }
-        writeln!(out, "\"/>")
+        Ok(())
     }
 
     fn legend(&self, out: &mut String) -> fmt::Result {
