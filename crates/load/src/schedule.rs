@@ -106,6 +106,8 @@ struct Placed {
     length: Option<Nanos>,
     /// Position at the start.
     first: Position,
+    /// Position at the end, which is the next stage's first.
+    last: Position,
 }
 
 impl Schedule {
@@ -127,9 +129,11 @@ impl Schedule {
 
     fn push(&mut self, stage: Stage) {
         let Some(start) = self.end else { return };
-        let first = self.position_at(start);
+        let first = self.stages.last().map_or(0, |stage| stage.last);
         self.end = stage.length.map(|length| start.saturating_add(length));
-        self.stages.push(Placed { shape: stage.shape, start, length: stage.length, first });
+        let mut placed = Placed { shape: stage.shape, start, length: stage.length, first, last: first };
+        placed.measure();
+        self.stages.push(placed);
     }
 
     /// When the last stage ends, if it does.
@@ -204,17 +208,28 @@ impl Schedule {
 
     /// The instant of a position, looking for its stage from `hint` on.
     fn instant(&self, position: Position, hint: &mut usize) -> Option<Nanos> {
-        while self.stages.get(*hint + 1).is_some_and(|next| next.first <= position) {
+        while self.stages.get(*hint).is_some_and(|stage| stage.last <= position) {
             *hint += 1;
         }
-        let stage = self.stages.get(*hint)?;
-        let inside = stage.shape.instant(position - stage.first, stage.length)?;
-        let within = stage.length.is_none_or(|length| inside < length);
-        within.then(|| stage.start.saturating_add(inside))
+        self.stages.get(*hint)?.instant(position)
     }
 }
 
 impl Placed {
+    fn measure(&mut self) {
+        let length = self.length;
+        self.last =
+            length.map_or(Position::MAX, |at| self.first.saturating_add(self.shape.hits_until(at, length)));
+    }
+
+    /// The instant of a position that is its own. Whether it is, positions say, which add up; the instant of a curve is
+    /// rounded, and must not be rounded out of the stage.
+    fn instant(&self, position: Position) -> Option<Nanos> {
+        let inside = self.shape.instant(position - self.first, self.length)?;
+        let inside = self.length.map_or(inside, |length| inside.min(length.saturating_sub(1)));
+        Some(self.start.saturating_add(inside))
+    }
+
     /// Lets it end early. A ramp ends at the rate that it has reached, so that what was due before stays where it was.
     fn cut(&mut self, at: Nanos) {
         if self.length.is_some_and(|length| length <= at) {
@@ -225,6 +240,7 @@ impl Placed {
             *to = reached;
         }
         self.length = Some(at);
+        self.measure();
     }
 }
 
@@ -587,6 +603,15 @@ mod tests {
         assert_eq!(cursor.next(6), Next::Over, "hits 0 and 2 are the other thread's");
         let mut other = Cursor::new(Arc::new(Arrivals::Closed), until, 0, 2);
         assert_eq!(other.next(SECOND), Next::Over);
+    }
+
+    #[test]
+    fn a_hit_that_rounded_to_the_end_of_its_stage_took_all_that_followed_with_it() {
+        let ramp = Stage { shape: Shape::Ramp { from: 0.0, to: 1e6 }, length: Some(SECOND + 1) };
+        let hits =
+            all(&open(vec![ramp, stage(Shape::Hold(rate("10")), 1)], Spacing::Even), Until::default(), 1);
+        assert_eq!(hits.len(), 500_011);
+        assert!(hits.is_sorted_by_key(|hit| hit.due));
     }
 
     fn any_stage() -> impl Strategy<Value = Stage> {
