@@ -11,10 +11,14 @@ use std::sync::Arc;
 use crate::clock::{Nanos, SECOND};
 use crate::rate::Rate;
 
-/// A position counts hits in units of 2^-20, so that stages may meet within a hit.
-type Position = u64;
-const HIT: u32 = 20;
-const ONE: f64 = (1u64 << HIT) as f64;
+/// A position counts hits in units of 2^-64, so that stages may meet within a hit and every hit with a number has one.
+/// The number is the upper half, the fraction the lower.
+type Position = u128;
+const HIT: u32 = u64::BITS;
+const ONE: f64 = (1u128 << HIT) as f64;
+
+/// Parts of a hit to which the area under a curve is rounded: the noise of floating point must not make a hit of its own.
+const GRAIN: f64 = (1u64 << 20) as f64;
 
 /// One stretch of a profile.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,7 +180,7 @@ impl Schedule {
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
         let position = self.position_at(at);
-        let even = position.div_ceil(1 << HIT);
+        let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
         match self.spacing {
             Spacing::Even => even,
             Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
@@ -196,7 +200,7 @@ impl Schedule {
     #[must_use]
     pub fn time_for(&self, hits: u64) -> Option<Nanos> {
         let planned = !matches!(self.spacing, Spacing::Poisson(_));
-        self.instant(hits.checked_mul(1 << HIT).filter(|_| planned)?, &mut 0)
+        planned.then(|| self.instant(Position::from(hits) << HIT, &mut 0))?
     }
 
     fn position_at(&self, at: Nanos) -> Position {
@@ -267,16 +271,19 @@ impl Shape {
     fn hits_until(&self, at: Nanos, length: Option<Nanos>) -> Position {
         let hits = match self {
             Self::Hold(rate) => {
-                let scaled = (u128::from(at) * u128::from(rate.hits())) << HIT;
-                return u64::try_from(scaled / u128::from(rate.period())).unwrap_or(u64::MAX);
+                let (scaled, period) = (u128::from(at) * u128::from(rate.hits()), u128::from(rate.period()));
+                let whole = u64::try_from(scaled / period).map(|whole| Position::from(whole) << HIT);
+                return whole.map_or(Position::MAX, |whole| whole + ((scaled % period) << HIT) / period);
             }
             Self::Ramp { from, .. } => (from + self.rate(at, length)) / 2.0 * seconds(at),
             Self::Sine { mean, amplitude, period } => {
                 sine_hits(seconds(at), *mean, *amplitude, seconds(*period))
             }
-            Self::Replay(offsets) => return (offsets.partition_point(|&offset| offset < at) as u64) << HIT,
+            Self::Replay(offsets) => {
+                return (offsets.partition_point(|&offset| offset < at) as Position) << HIT;
+            }
         };
-        (hits * ONE).round() as u64
+        ((hits * GRAIN).round() * (ONE / GRAIN)) as Position
     }
 
     /// The inverse of [`Shape::hits_until`]. Exact for a held rate, within a nanosecond or two for curves.
@@ -284,7 +291,9 @@ impl Shape {
         let hits = position as f64 / ONE;
         let seconds = match self {
             Self::Hold(rate) => {
-                let scaled = (u128::from(position) * u128::from(rate.period())) >> HIT;
+                let (whole, fraction) = ((position >> HIT) as u64, position as u64);
+                let period = u128::from(rate.period());
+                let scaled = u128::from(whole) * period + ((u128::from(fraction) * period) >> HIT);
                 return u64::try_from(scaled / u128::from(rate.hits())).ok();
             }
             Self::Replay(offsets) => return offsets.get(usize::try_from(position >> HIT).ok()?).copied(),
@@ -409,8 +418,8 @@ impl Cursor {
     fn instant(&mut self) -> Option<Nanos> {
         let Arrivals::Open(schedule) = &*self.arrivals else { return Some(0) };
         let position = match schedule.spacing {
-            Spacing::Even => self.seq << HIT,
-            Spacing::Burst(size) => (self.seq - self.seq % size.max(1)) << HIT,
+            Spacing::Even => Position::from(self.seq) << HIT,
+            Spacing::Burst(size) => Position::from(self.seq - self.seq % size.max(1)) << HIT,
             Spacing::Poisson(_) => self.gaps.as_ref().map_or(0, |gaps| gaps.position),
         };
         schedule.instant(position, &mut self.stage)
@@ -433,7 +442,7 @@ impl Gaps {
     fn skip(&mut self, count: u64) {
         for _ in 0..count {
             let gap = -(1.0 - self.random.f64()).ln();
-            self.position = self.position.saturating_add((gap * ONE) as u64);
+            self.position = self.position.saturating_add((gap * ONE) as Position);
         }
     }
 }
@@ -489,8 +498,11 @@ mod tests {
     fn after_a_year_a_hit_is_still_due_to_the_nanosecond() {
         let schedule = Schedule::constant(rate("3/s"), Spacing::Even);
         let year = 365 * 86_400;
-        assert_eq!(schedule.instant((3 * year) << HIT, &mut 0), Some(year * SECOND));
-        assert_eq!(schedule.instant((3 * year + 1) << HIT, &mut 0), Some(year * SECOND + 333_333_333));
+        assert_eq!(schedule.instant(Position::from(3 * year) << HIT, &mut 0), Some(year * SECOND));
+        assert_eq!(
+            schedule.instant(Position::from(3 * year + 1) << HIT, &mut 0),
+            Some(year * SECOND + 333_333_333)
+        );
     }
 
     #[test]
@@ -614,6 +626,14 @@ mod tests {
         assert!(hits.is_sorted_by_key(|hit| hit.due));
     }
 
+    #[test]
+    fn of_more_than_sixteen_million_million_hits_none_were_counted() {
+        let schedule = Schedule::constant(rate("5000000"), Spacing::Even);
+        let long = 9000 * 3600;
+        assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
+        assert_eq!(schedule.time_for(5_000_000 * long), Some(long * SECOND));
+    }
+
     fn any_stage() -> impl Strategy<Value = Stage> {
         let shape =
             prop_oneof![
@@ -628,10 +648,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq in 0..1u64 << 40) {
+        fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq: u64) {
             let schedule = Schedule::constant(Rate::new(hits, period).unwrap(), Spacing::Even);
             let exact = u128::from(seq) * u128::from(period) / u128::from(hits);
-            prop_assert_eq!(schedule.instant(seq << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
+            prop_assert_eq!(schedule.instant(Position::from(seq) << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
         }
 
         #[test]
