@@ -599,18 +599,14 @@ impl Running {
         }
     }
 
-    /// When the schedule was over: where it was planned to be if all of it was handed out, although its last hit was due,
-    /// and may have been answered, some time before.
+    /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
+    /// some time before; or upon a command before that. A closed loop plans nothing and goes on to the end.
     fn end(&self, ended: Nanos) -> Nanos {
-        if let Some((at, _)) = self.control.0.ended() {
-            return at.min(self.end).min(ended);
-        }
+        let told = self.control.0.ended().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
-        let Arrivals::Open(schedule) = &*arrivals else { return ended.min(self.end) };
-        let planned = self.end.min(schedule.time_for(self.until.hits).unwrap_or(Nanos::MAX));
-        let whole =
-            planned != Nanos::MAX && self.scheduled(planned).is_some_and(|hits| self.total.done >= hits);
-        if whole { planned } else { planned.min(ended) }
+        let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
+        let over = schedule.over(self.until.hits, told.unwrap_or(Nanos::MAX).min(self.end));
+        if over == Nanos::MAX { ended } else { over }
     }
 
     fn scheduled(&self, end: Nanos) -> Option<u64> {

@@ -196,12 +196,28 @@ impl Schedule {
         }
     }
 
-    /// How long the schedule takes for this many hits: until the next one would be due. None where that is without end, and
-    /// of Poisson arrivals, which take the time they take.
+    /// When the schedule is over that ends after this many hits or at `latest`, whichever comes first: the hits take until
+    /// the next one would be due. Poisson arrivals are drawn again for it.
     #[must_use]
-    pub fn time_for(&self, hits: u64) -> Option<Nanos> {
-        let planned = !matches!(self.spacing, Spacing::Poisson(_));
-        planned.then(|| self.instant(Position::from(hits) << HIT, &mut 0))?
+    pub fn over(&self, hits: u64, latest: Nanos) -> Nanos {
+        if hits == u64::MAX {
+            return latest;
+        }
+        let next = match self.spacing {
+            Spacing::Even | Spacing::Burst(_) => Position::from(hits) << HIT,
+            Spacing::Poisson(seed) => {
+                let (mut gaps, reached) = (Gaps::new(seed), self.reached(latest));
+                let drawn = (0..=hits).map(|_| {
+                    gaps.skip(1);
+                    gaps.position
+                });
+                drawn
+                    .take_while(|&position| position < reached)
+                    .nth(usize::try_from(hits).unwrap_or(usize::MAX))
+                    .unwrap_or(reached)
+            }
+        };
+        self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
     }
 
     /// The first position that is not due before `at`. It is searched for, although the area under the rates says nearly the
@@ -649,11 +665,32 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
+        for (spacing, next) in [(Spacing::Even, 20), (Spacing::Burst(50), 20), (Spacing::Poisson(5), 20)] {
+            let schedule = Schedule::constant(rate("100"), spacing);
+            let over = schedule.over(next, SECOND);
+            let planned = if let Spacing::Poisson(_) = spacing {
+                all(
+                    &Arc::new(Arrivals::Open(schedule.clone())),
+                    Until { after: SECOND, ..Until::default() },
+                    1,
+                )[20]
+                    .due
+            } else {
+                SECOND / 5
+            };
+            assert_eq!(over, planned, "{spacing:?}");
+            assert_eq!(schedule.over(next, over - 1), over - 1);
+            assert_eq!(schedule.over(u64::MAX, SECOND), SECOND);
+        }
+    }
+
+    #[test]
     fn of_more_than_sixteen_million_million_hits_none_were_counted() {
         let schedule = Schedule::constant(rate("5000000"), Spacing::Even);
         let long = 9000 * 3600;
         assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
-        assert_eq!(schedule.time_for(5_000_000 * long), Some(long * SECOND));
+        assert_eq!(schedule.over(5_000_000 * long, Nanos::MAX), long * SECOND);
     }
 
     fn any_stage() -> impl Strategy<Value = Stage> {

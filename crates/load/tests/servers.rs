@@ -143,6 +143,32 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
 }
 
 #[test]
+fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut plan = open(&silent, "100", Duration::MAX);
+    plan.until.hits = 10;
+    let running = engine::start(plan, None).unwrap();
+    let control = running.control();
+    while control.elapsed() < SECOND / 5 || control.in_flight() < 10 {
+        std::thread::yield_now();
+    }
+    control.abort();
+    let outcome = running.finish();
+    assert_eq!((outcome.scheduled, outcome.scheduled_for, outcome.unsent()), (Some(10), SECOND / 10, 0));
+}
+
+#[test]
+fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_secs(60));
+    plan.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), Spacing::Poisson(1)));
+    plan.until.hits = 20;
+    let outcome = run(plan);
+    assert_eq!((outcome.scheduled, outcome.unsent()), (Some(20), 0));
+    assert!(outcome.scheduled_for < SECOND, "{}", outcome.scheduled_for);
+}
+
+#[test]
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
         loop {
