@@ -30,7 +30,7 @@ use crate::schedule::{Arrivals, Cursor, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::sources::Sources;
 use crate::stats::{Histogram, Stats};
-use crate::supply::{Feed, Source, Supply, feed_all};
+use crate::supply::{Exhausted, Feed, Source, Supply, feed_all};
 use crate::target::Mistake;
 use crate::tls;
 
@@ -289,7 +289,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
     let (rules, counting) = (plan.rules(), plan.counting());
-    let (supplies, mistake) = supplies(plan.source, &plan.style, &pollers)?;
+    let (supplies, exhausted) = supplies(plan.source, &plan.style, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
         size: threads,
@@ -326,7 +326,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         since_tick: *Stats::reserved(),
         peaks: vec![0; threads],
         written: writer.map(|writer| writer.written),
-        mistake,
+        exhausted,
     })
 }
 
@@ -437,12 +437,12 @@ fn known_addresses(source: &Source, dial: &Dial, times: &mut Histogram) -> HashM
     known
 }
 
-/// A view of the source for each thread, and where to ask for the mistake that ended it.
+/// A view of the source for each thread, and where to ask whether it ended.
 fn supplies(
     source: Source,
     style: &Style,
     pollers: &[Poller],
-) -> io::Result<(Vec<Supply>, Option<Receiver<Mistake>>)> {
+) -> io::Result<(Vec<Supply>, Option<Receiver<Exhausted>>)> {
     let intake = match source {
         Source::List(list) => {
             return Ok((pollers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None));
@@ -451,14 +451,14 @@ fn supplies(
     };
     let (feeds, supplies): (Vec<_>, Vec<_>) =
         pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
-    let (sender, mistake) = channel();
+    let (sender, exhausted) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Err(mistake) = feed_all(intake, &feeds) {
-            // A run that has ended does not ask.
-            let _ = sender.send(mistake);
+        if let Some(exhausted) = feed_all(intake, &feeds) {
+            // Before the feeds are dropped, so that a thread that ends for it ends after it. A run that has ended does not ask.
+            let _ = sender.send(exhausted);
         }
     })?;
-    Ok((supplies, Some(mistake)))
+    Ok((supplies, Some(exhausted)))
 }
 
 /// The thread that writes records.
@@ -518,7 +518,7 @@ pub struct Running {
     /// Most requests in flight, by thread.
     peaks: Vec<u64>,
     written: Option<Receiver<Result<u64, EncodeError>>>,
-    mistake: Option<Receiver<Mistake>>,
+    exhausted: Option<Receiver<Exhausted>>,
 }
 
 impl Running {
@@ -585,6 +585,11 @@ impl Running {
         self.threads.drain(..).for_each(|thread| _ = thread.join());
         let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
         let written = self.written.as_ref().map_or(Ok(0), |writer| await_writer(writer, patience));
+        let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
+        if let Some(exhausted) = &exhausted {
+            // As if their number had been known from the start.
+            self.until.hits = self.until.hits.min(exhausted.requests);
+        }
         let end = self.end(ended);
         Outcome {
             scheduled: self.scheduled(end),
@@ -592,7 +597,7 @@ impl Running {
             scheduled_for: end.saturating_sub(self.warm_up),
             elapsed: ended.saturating_sub(self.warm_up),
             written,
-            mistake: self.mistake.and_then(|mistake| mistake.try_recv().ok()),
+            mistake: exhausted.and_then(|exhausted| exhausted.mistake),
             early: self.control.0.early(),
             threads,
             total: self.total,

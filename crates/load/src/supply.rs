@@ -294,18 +294,31 @@ impl Drop for Feed {
     }
 }
 
-/// Reads the whole input, request `k` for thread `k mod n`, so that hit `k` sends it.
-///
-/// # Errors
-/// The first mistake; the threads then have what stood before it.
-pub(crate) fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Result<(), Mistake> {
-    for feed in feeds.iter().cycle() {
-        let Some((request, ..)) = intake.next_request()? else { return Ok(()) };
-        if !feed.give(Arc::new(request)) {
-            return Ok(());
-        }
+/// An input that was read to its end.
+#[derive(Debug)]
+pub(crate) struct Exhausted {
+    /// What it came to; no hit has any of a higher number.
+    pub(crate) requests: u64,
+    /// The bad line that it ended with.
+    pub(crate) mistake: Option<Mistake>,
+}
+
+/// Reads the whole input, request `k` for thread `k mod n`, so that hit `k` sends it. None when the threads ended first.
+pub(crate) fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Option<Exhausted> {
+    for (requests, feed) in (0..).zip(feeds.iter().cycle()) {
+        let mistake = match intake.next_request() {
+            Ok(Some((request, ..))) => {
+                if feed.give(Arc::new(request)) {
+                    continue;
+                }
+                return None;
+            }
+            Ok(None) => None,
+            Err(mistake) => Some(mistake),
+        };
+        return Some(Exhausted { requests, mistake });
     }
-    Ok(())
+    None
 }
 
 #[cfg(test)]

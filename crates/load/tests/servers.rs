@@ -168,6 +168,38 @@ fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
     assert!(outcome.scheduled_for < SECOND, "{}", outcome.scheduled_for);
 }
 
+/// Targets that are read during the run: `/0`, `/1` and so on.
+fn lazy(server: &Server, targets: u64) -> Source {
+    let file: String = (0..targets).map(|k| format!("GET {}\n", server.url(&format!("/{k}")))).collect();
+    let input = Box::new(std::io::Cursor::new(file));
+    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
+    Source::Lazy(Intake::new(reader, Style::default(), None))
+}
+
+#[test]
+fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_generator() {
+    let server = Server::start(|mut peer, _| {
+        loop {
+            peer.request()?;
+            let_pass(Duration::from_millis(200));
+            peer.send(OK.as_bytes())?;
+        }
+    });
+    let server = server.unwrap();
+    for (threads, spacing) in [(1, Spacing::Even), (3, Spacing::Even), (2, Spacing::Burst(50))] {
+        let mut plan = open(&server, "1000", Duration::from_secs(60));
+        plan.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), spacing));
+        plan.source = lazy(&server, 20);
+        plan.threads = threads;
+        let outcome = run(plan);
+        assert_eq!(
+            (outcome.scheduled, outcome.total.sent, outcome.scheduled_for),
+            (Some(20), 20, SECOND / 50),
+            "{threads} threads, {spacing:?}"
+        );
+    }
+}
+
 #[test]
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
