@@ -13,7 +13,7 @@ use crate::recorder::Recorder;
 use crate::request::Request;
 use crate::schedule::Hit;
 use crate::stats::{Finished, Stats, TARGETS};
-use crate::supply::{Pick, Supply};
+use crate::supply::Supply;
 
 /// What counts, the same for all threads of a run.
 #[derive(Debug, Clone)]
@@ -152,7 +152,7 @@ impl Books {
             let picked = supply.pick(hit.seq);
             recorder.record(|record| {
                 fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
-                if let Pick::Ready(which, _) = &picked {
+                if let Some((which, _)) = &picked {
                     name_request(record, supply.request(which));
                 }
                 record.error.push_str(&fault.to_string());

@@ -20,7 +20,7 @@ use crate::http2::Done;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
 use crate::schedule::{Cursor, Hit, Next};
-use crate::supply::{Pick, Supply};
+use crate::supply::{Reach, Supply};
 
 /// Due hits sent in one go before answers are looked at again.
 const BURST: usize = 64;
@@ -202,11 +202,21 @@ impl Shard {
         }
     }
 
+    /// The next hit that has a request, which it uses up whatever becomes of it.
     #[inline]
     fn next_hit(&mut self) -> Next {
-        match self.progress.held.take() {
+        let next = match self.progress.held.take() {
             Some(hit) => Next::Due(hit),
             None => self.cursor.next(self.progress.now),
+        };
+        let Next::Due(hit) = next else { return next };
+        match self.supply.reach(hit.seq) {
+            Reach::There => next,
+            Reach::NotYet if !self.is_too_late(hit) => {
+                self.progress.held = Some(hit);
+                Next::Later(Nanos::MAX)
+            }
+            Reach::NotYet | Reach::Over => Next::Over,
         }
     }
 
@@ -248,15 +258,8 @@ impl Shard {
         if deadline <= now {
             return self.never_sent(hit, Fault::Shed);
         }
-        let (which, target) = match self.supply.pick(hit.seq) {
-            Pick::Ready(which, target) => (which, target),
-            Pick::NotYet => {
-                self.progress.held = Some(hit);
-                self.progress.next_due = Nanos::MAX;
-                return;
-            }
-            Pick::Over => return self.end_schedule(),
-            Pick::Unsendable => return self.never_sent(hit, Fault::Template),
+        let Some((which, target)) = self.supply.pick(hit.seq) else {
+            return self.never_sent(hit, Fault::Template);
         };
         self.books.launched(hit, now, self.progress.room_since);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));

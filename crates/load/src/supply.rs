@@ -179,23 +179,26 @@ pub(crate) struct Supply {
     queue: Option<Queue>,
 }
 
+/// A request that was read for the hit with this number.
+type Numbered = (u64, Arc<Request>);
+
 #[derive(Debug)]
 struct Queue {
-    requests: Receiver<Arc<Request>>,
+    requests: Receiver<Numbered>,
+    /// The one reached last.
+    front: Option<Numbered>,
     hungry: Arc<AtomicBool>,
 }
 
-/// What to send for a hit.
-#[derive(Debug)]
-pub(crate) enum Pick {
-    /// This request, counted under this target.
-    Ready(Which, usize),
+/// Whether the source has a request for a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It can be picked.
+    There,
     /// The input has not been read that far.
     NotYet,
     /// The input has ended.
     Over,
-    /// The filled template is no request.
-    Unsendable,
 }
 
 impl Supply {
@@ -203,27 +206,29 @@ impl Supply {
         Self { style: style.clone(), list, queue: None }
     }
 
+    /// Goes on to the request of a hit, past those of hits that were never sent. Hits come in order.
     #[inline]
-    pub(crate) fn pick(&self, seq: u64) -> Pick {
-        let Some(queue) = &self.queue else {
-            let index = self.list.index(seq);
-            return match self.list.templates.get(index) {
-                Some(Some(template)) => self.filled(template, seq, index),
-                _ => Pick::Ready(Which::Listed(index), index),
-            };
-        };
-        match queue.requests.try_recv() {
-            Ok(request) => Pick::Ready(Which::Own(request), 0),
-            Err(TryRecvError::Disconnected) => Pick::Over,
-            Err(TryRecvError::Empty) => queue.ask(),
+    pub(crate) fn reach(&mut self, seq: u64) -> Reach {
+        self.queue.as_mut().map_or(Reach::There, |queue| queue.reach(seq))
+    }
+
+    /// The request of a hit that was reached, and the target under which it counts; none when the filled template is no
+    /// request.
+    #[inline]
+    pub(crate) fn pick(&self, seq: u64) -> Option<(Which, usize)> {
+        if let Some(queue) = &self.queue {
+            return queue.front.as_ref().map(|(_, request)| (Which::Own(Arc::clone(request)), 0));
+        }
+        let index = self.list.index(seq);
+        match self.list.templates.get(index) {
+            Some(Some(template)) => Some((self.filled(template, seq)?, index)),
+            _ => Some((Which::Listed(index), index)),
         }
     }
 
-    fn filled(&self, template: &Template, seq: u64, index: usize) -> Pick {
-        match Request::new(&template.fill(seq), &self.style) {
-            Ok(request) => Pick::Ready(Which::Own(Arc::new(request)), index),
-            Err(_) => Pick::Unsendable,
-        }
+    fn filled(&self, template: &Template, seq: u64) -> Option<Which> {
+        let request = Request::new(&template.fill(seq), &self.style).ok()?;
+        Some(Which::Own(Arc::new(request)))
     }
 
     /// The request of a flight. Indexes come from [`Supply::pick`] alone.
@@ -247,22 +252,29 @@ impl Supply {
 }
 
 impl Queue {
+    fn reach(&mut self, seq: u64) -> Reach {
+        while self.front.as_ref().is_none_or(|(number, _)| *number < seq) {
+            match self.requests.try_recv().or_else(|_| self.ask()) {
+                Ok(front) => self.front = Some(front),
+                Err(TryRecvError::Empty) => return Reach::NotYet,
+                Err(TryRecvError::Disconnected) => return Reach::Over,
+            }
+        }
+        Reach::There
+    }
+
     /// Says that this thread waits, then looks again: a request that came in between would wake nobody.
     #[cold]
-    fn ask(&self) -> Pick {
+    fn ask(&self) -> Result<Numbered, TryRecvError> {
         self.hungry.store(true, Ordering::SeqCst);
-        match self.requests.try_recv() {
-            Ok(request) => Pick::Ready(Which::Own(request), 0),
-            Err(TryRecvError::Empty) => Pick::NotYet,
-            Err(TryRecvError::Disconnected) => Pick::Over,
-        }
+        self.requests.try_recv()
     }
 }
 
 /// The other end of a thread's queue.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    requests: SyncSender<Arc<Request>>,
+    requests: SyncSender<Numbered>,
     hungry: Arc<AtomicBool>,
     waker: Waker,
 }
@@ -272,14 +284,14 @@ impl Feed {
     pub(crate) fn new(style: &Style, waker: Waker) -> (Self, Supply) {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
-        let queue = Queue { requests, hungry: Arc::clone(&hungry) };
+        let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
         let list = List { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
         (Self { requests: sender, hungry, waker }, Supply { style: style.clone(), list, queue: Some(queue) })
     }
 
     /// False when the thread has ended.
-    fn give(&self, request: Arc<Request>) -> bool {
-        let given = self.requests.send(request).is_ok();
+    fn give(&self, numbered: Numbered) -> bool {
+        let given = self.requests.send(numbered).is_ok();
         if self.hungry.swap(false, Ordering::SeqCst) {
             self.waker.wake();
         }
@@ -308,7 +320,7 @@ pub(crate) fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Option<Exhausted> 
     for (requests, feed) in (0..).zip(feeds.iter().cycle()) {
         let mistake = match intake.next_request() {
             Ok(Some((request, ..))) => {
-                if feed.give(Arc::new(request)) {
+                if feed.give((requests, Arc::new(request))) {
                     continue;
                 }
                 return None;

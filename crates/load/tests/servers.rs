@@ -201,6 +201,43 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
 }
 
 #[test]
+fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let plan = |threads| {
+        let mut plan = open(&server, "1000", Duration::from_secs(60));
+        plan.source = lazy(&server, 50);
+        plan.in_flight = InFlight { most: 2, when_busy: WhenBusy::Drop };
+        plan.travel.timeout = Some(Duration::from_millis(200));
+        plan.threads = threads;
+        plan
+    };
+    for threads in [1, 2] {
+        let outcome = run(plan(threads));
+        let ended = outcome.total.sent + outcome.total.fault(Fault::Dropped);
+        assert_eq!((outcome.scheduled, ended, outcome.total.done), (Some(50), 50, 50), "{threads} threads");
+        let (outcome, records) = recorded(plan(threads));
+        assert_eq!(
+            (outcome.scheduled, outcome.total.done, records.len()),
+            (Some(50), 50, 50),
+            "{threads} threads"
+        );
+        for record in records {
+            assert_eq!(record.url, server.url(&format!("/{}", record.seq)));
+        }
+    }
+}
+
+#[test]
+fn a_shed_hit_left_its_target_to_the_next() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_secs(60));
+    plan.source = lazy(&server, 20);
+    plan.travel.deadline = Some(Duration::ZERO);
+    let outcome = run(plan);
+    assert_eq!((outcome.scheduled, outcome.total.fault(Fault::Shed), outcome.total.sent), (Some(20), 20, 0));
+}
+
+#[test]
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
         loop {
