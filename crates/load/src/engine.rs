@@ -26,7 +26,7 @@ use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
-use crate::schedule::{Arrivals, Cursor, Until};
+use crate::schedule::{Arrivals, Cursor, Turn, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::sources::Sources;
 use crate::stats::{Histogram, Stats};
@@ -289,6 +289,8 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
     let (rules, counting) = (plan.rules(), plan.counting());
+    // What is read during the run is dealt out beforehand, every n-th request to a thread.
+    let turn = matches!(plan.source, Source::List(_)).then(Turn::default);
     let (supplies, exhausted) = supplies(plan.source, &plan.style, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
@@ -298,6 +300,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         known,
         arrivals,
         until: plan.until,
+        turn,
         rules,
         counting,
         making: making(&plan.travel, Arc::clone(&dial)),
@@ -341,6 +344,7 @@ struct Crew {
     known: HashMap<Origin, Found>,
     arrivals: Arc<Arrivals>,
     until: Until,
+    turn: Option<Turn>,
     rules: Rules,
     counting: Counting,
     travel: Travel,
@@ -373,7 +377,7 @@ impl Crew {
             clock: self.clock,
             shared: Arc::clone(&self.shared),
             rules: Rules { in_flight: share(self.rules.in_flight, index, self.size), ..self.rules.clone() },
-            cursor: Cursor::new(Arc::clone(&self.arrivals), self.until, index as u64, self.size as u64),
+            cursor: self.cursor(index as u64),
             supply,
             pool,
             flights: Flights::new(),
@@ -384,6 +388,14 @@ impl Crew {
         let thread = std::thread::Builder::new().name(format!("sender {index}"));
         self.threads.push(thread.spawn(move || shard.run())?);
         Ok(())
+    }
+
+    fn cursor(&self, index: u64) -> Cursor {
+        let cursor = Cursor::new(Arc::clone(&self.arrivals), self.until, index, self.size as u64);
+        match &self.turn {
+            Some(turn) => cursor.in_turn(turn.clone()),
+            None => cursor,
+        }
     }
 
     fn limits(&self, index: usize) -> Limits {

@@ -7,6 +7,7 @@
 //! does the rest.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Nanos, SECOND};
 use crate::rate::Rate;
@@ -380,11 +381,12 @@ impl Default for Until {
     }
 }
 
-/// One thread's way through the arrivals: every n-th hit.
+/// One thread's way through the arrivals: every n-th hit, or in a closed loop whichever is next.
 #[derive(Debug)]
 pub struct Cursor {
     arrivals: Arc<Arrivals>,
     until: Until,
+    turn: Turn,
     seq: u64,
     stride: u64,
     stage: usize,
@@ -400,17 +402,34 @@ impl Cursor {
             Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Gaps::new(*seed)),
             _ => None,
         };
-        let mut cursor = Self { arrivals, until, seq: index, stride, stage: 0, gaps, due: None };
+        let mut cursor = Self {
+            arrivals,
+            until,
+            turn: Turn::every(stride, index),
+            seq: index,
+            stride,
+            stage: 0,
+            gaps,
+            due: None,
+        };
         cursor.skip_gaps(index + 1);
         cursor.due = cursor.instant();
         cursor
     }
 
+    /// In a closed loop: takes the hits that nobody has taken, instead of every n-th.
+    #[must_use]
+    pub fn in_turn(self, turn: Turn) -> Self {
+        Self { turn, ..self }
+    }
+
     /// What is due at `now`. A hit is handed out once.
     #[inline]
     pub fn next(&mut self, now: Nanos) -> Next {
+        if self.is_closed() {
+            return self.next_with_room(now);
+        }
         let Some(due) = self.due.filter(|_| self.seq < self.until.hits) else { return Next::Over };
-        let due = due.max(if self.is_closed() { now } else { 0 });
         if due >= self.until.after {
             return Next::Over;
         }
@@ -422,6 +441,15 @@ impl Cursor {
         self.skip_gaps(self.stride);
         self.due = self.instant();
         Next::Due(hit)
+    }
+
+    /// The next hit of a closed loop is due as soon as there is room for it, which is when it is asked for.
+    fn next_with_room(&mut self, now: Nanos) -> Next {
+        if now >= self.until.after {
+            return Next::Over;
+        }
+        let seq = self.turn.take();
+        if seq < self.until.hits { Next::Due(Hit { seq, due: now }) } else { Next::Over }
     }
 
     /// Goes on with other arrivals from the same hit.
@@ -449,6 +477,31 @@ impl Cursor {
             Spacing::Poisson(_) => self.gaps.as_ref().map_or(0, |gaps| gaps.position),
         };
         schedule.instant(position, &mut self.stage)
+    }
+}
+
+/// The number of the next hit of a closed loop, for all its threads. A thread whose answers come late, or that has fewer
+/// clients, takes fewer hits; had each its own, the others would stand idle at the end until the slowest has sent its share.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    next: Arc<AtomicU64>,
+    step: u64,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::every(1, 0)
+    }
+}
+
+impl Turn {
+    fn every(step: u64, first: u64) -> Self {
+        Self { next: Arc::new(first.into()), step }
+    }
+
+    /// Relaxed, because the number is all that is shared: nothing is read on the strength of it.
+    fn take(&self) -> u64 {
+        self.next.fetch_add(self.step, Ordering::Relaxed)
     }
 }
 
@@ -691,6 +744,18 @@ mod tests {
         let long = 9000 * 3600;
         assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
         assert_eq!(schedule.over(5_000_000 * long, Nanos::MAX), long * SECOND);
+    }
+
+    #[test]
+    fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
+        let (turn, until) = (Turn::default(), Until { hits: 4, ..Until::default() });
+        let cursor = |index| Cursor::new(Arc::new(Arrivals::Closed), until, index, 2).in_turn(turn.clone());
+        let (mut slow, mut fast) = (cursor(0), cursor(1));
+        assert_eq!(slow.next(1), Next::Due(Hit { seq: 0, due: 1 }));
+        for seq in 1..4 {
+            assert_eq!(fast.next(seq), Next::Due(Hit { seq, due: seq }));
+        }
+        assert_eq!((slow.next(5), fast.next(5)), (Next::Over, Next::Over));
     }
 
     fn any_stage() -> impl Strategy<Value = Stage> {

@@ -3,7 +3,7 @@
 //! Three values meet here and know nothing of each other: the [`Cursor`] says which hit is due, the
 //! [`Rules`] say how long it may take and when the run is over, the [`Pool`] moves bytes. Open and closed loop,
 //! recorded or not, one target or many: the same few functions run. Nothing is shared with the other threads but
-//! [`Shared`], which is read.
+//! [`Shared`], which is read, and the number of the next hit where the loop is closed.
 //!
 //! In the steady state a request costs one write, one read, two looks at the clock and a handful of histogram
 //! increments; nothing is allocated.

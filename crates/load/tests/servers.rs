@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -235,6 +236,34 @@ fn a_shed_hit_left_its_target_to_the_next() {
     plan.travel.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.total.fault(Fault::Shed), outcome.total.sent), (Some(20), 20, 0));
+}
+
+#[test]
+fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
+    const HITS: usize = 30;
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&answered);
+    // The first client gets its first answer when the other has had all of its.
+    let server = Server::start(move |mut peer, number| {
+        loop {
+            peer.request()?;
+            while number == 0 && counter.load(Ordering::SeqCst) < HITS - 1 {
+                std::thread::yield_now();
+            }
+            counter.fetch_add(1, Ordering::SeqCst);
+            peer.send(OK.as_bytes())?;
+        }
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, HITS as u64);
+    (plan.threads, plan.in_flight.most) = (2, 2);
+    plan.travel.timeout = Some(Duration::from_secs(5));
+    let (outcome, records) = recorded(plan);
+    let timed_out = outcome.total.fault(Fault::Timeout);
+    // So that the server's thread ends, too.
+    answered.store(HITS, Ordering::SeqCst);
+    assert_eq!((outcome.threads, outcome.total.good(), timed_out), (2, HITS as u64, 0));
+    assert!(records.iter().map(|record| record.seq).eq(0..HITS as u64));
 }
 
 #[test]
