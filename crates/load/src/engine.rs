@@ -257,12 +257,20 @@ impl Outcome {
     /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
     #[must_use]
     pub fn unsent(&self) -> u64 {
-        let never_sent = [Fault::Dropped, Fault::Shed, Fault::Template]
-            .iter()
-            .map(|&fault| self.total.fault(fault))
-            .sum::<u64>();
-        self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(self.total.sent + never_sent))
+        self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(handed_out(&self.total)))
     }
+
+    /// Hits that the schedule made due; in a closed loop those that there was room for.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.scheduled.unwrap_or_else(|| handed_out(&self.total))
+    }
+}
+
+/// Hits that were sent, dropped, shed or no request.
+fn handed_out(total: &Stats) -> u64 {
+    let never_sent = [Fault::Dropped, Fault::Shed, Fault::Template];
+    total.sent + never_sent.map(|fault| total.fault(fault)).iter().sum::<u64>()
 }
 
 /// Starts a run. The first hit is due some milliseconds later, when every thread is there.
@@ -626,10 +634,11 @@ impl Running {
         if over == Nanos::MAX { ended } else { over }
     }
 
+    /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
         let hits = |at| schedule.hits_before(at).min(self.until.hits);
-        Some(hits(end) - hits(self.warm_up.min(end)))
+        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
     }
 }

@@ -267,6 +267,29 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
 }
 
 #[test]
+fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offered() {
+    let server = Server::answering(OK).unwrap();
+    for _ in 0..60 {
+        let mut plan = open(&server, "100000", Duration::from_secs(60));
+        (plan.threads, plan.in_flight.when_busy) = (2, WhenBusy::Drop);
+        plan.in_flight.most = 2;
+        let running = engine::start(plan, None).unwrap();
+        let control = running.control();
+        while control.elapsed() < SECOND / 200 {
+            std::thread::yield_now();
+        }
+        control.drain();
+        let outcome = running.finish();
+        assert!(
+            outcome.scheduled >= Some(outcome.total.done),
+            "{:?} {}",
+            outcome.scheduled,
+            outcome.total.done
+        );
+    }
+}
+
+#[test]
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
         loop {
