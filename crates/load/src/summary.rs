@@ -26,13 +26,13 @@ pub struct Summary {
     pub duration: Nanos,
     /// The same with the wait for the last answers.
     pub elapsed: Nanos,
-    /// What the schedule asked for; in a closed loop the same as achieved.
+    /// What the schedule asked for; in a closed loop what there was room for.
     pub offered_rate: f64,
     /// What was sent.
     pub achieved_rate: f64,
     /// What was answered with a status from 200 to 399.
     pub good_rate: f64,
-    /// Hits that the schedule made due.
+    /// Hits that the schedule made due; in a closed loop those that there was room for.
     pub offered: u64,
     /// Requests sent.
     pub sent: u64,
@@ -148,7 +148,7 @@ impl Summary {
         let total = &outcome.total;
         let seconds = outcome.scheduled_for as f64 / SECOND as f64;
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let offered = outcome.scheduled.unwrap_or(total.sent);
+        let offered = outcome.offered();
         let good = total.good();
         let Times { service, response } = total.all();
         Self {

@@ -70,6 +70,27 @@ fn the_fields_command_works_with_the_programs_name_replaced() {
     assert!(heads.iter().all(|head| head.contains("\r\nMetadata-Flavor: Google\r\n")), "{heads:?}");
 }
 
+/// What was dropped or shed was subtracted from a smaller number.
+#[test]
+fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
+    let server = Server::answering(OK).unwrap();
+    let closed = "attack -rate=0 -max-workers=1 --requests=10 --deadline=0s -output=none";
+    let output = seawall(&format!("{closed} --summary=none"), &get(&server));
+    let warned =
+        |output: &Output| ["panicked", "hits"].iter().any(|word| text(&output.stderr).contains(word));
+    assert!(!warned(&output), "{}", text(&output.stderr));
+    let output = seawall(&format!("{closed} --summary=json"), &get(&server));
+    let summary = summary(&output);
+    assert_eq!(
+        (&summary["offered"], &summary["sent"], &summary["unsent"]),
+        (&10.into(), &0.into(), &10.into())
+    );
+    let late = "attack -rate=1 -max-workers=1 --when-busy=drop -duration=1000000001ns -timeout=1500ms";
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let output = seawall(&format!("{late} -output=none --summary=none"), &get(&silent));
+    assert!(!warned(&output), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_bad_line_is_named_and_nothing_is_sent() {
     let (server, heads) = witness();

@@ -96,9 +96,8 @@ fn notes(out: &mut String, summary: &Summary) {
 /// For standard error when no summary is asked for: only what the results do not show of themselves.
 pub(crate) fn warnings(summary: &Summary) -> String {
     let mut out = verdict(summary);
-    let unsent = summary.unsent
-        - summary.failures.get("dropped").unwrap_or(&0)
-        - summary.failures.get("shed").unwrap_or(&0);
+    let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
+    let unsent = summary.unsent.saturating_sub(given_up.sum());
     if unsent > 0 {
         let _ = writeln!(out, "seawall: {unsent} hits of the schedule were not sent before its end");
     }
