@@ -106,6 +106,14 @@ impl Books {
         }
     }
 
+    /// The last byte of a flight's request was handed to the system.
+    #[inline]
+    pub(crate) fn written(&mut self, flight: &Flight, now: Nanos) {
+        if flight.hit.due >= self.counting.warm_up {
+            self.stats.write.record(now.saturating_sub(flight.sent));
+        }
+    }
+
     /// A flight has ended.
     pub(crate) fn finished(
         &mut self,

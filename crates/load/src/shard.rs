@@ -291,7 +291,7 @@ impl Shard {
             Ok(()) => {
                 let request = self.supply.request(&flight.which);
                 if flight.connection.is_some_and(|index| self.pool.has_sent(index, request)) {
-                    self.books.stats.write.record(self.progress.now.saturating_sub(flight.sent));
+                    self.books.written(flight, self.progress.now);
                 }
             }
             Err(fault) => match flight.connection {
@@ -322,17 +322,17 @@ impl Shard {
 
     /// Goes on with the request and the answer on an HTTP/1.1 connection.
     fn exchange(&mut self, index: usize, key: FlightKey) {
-        let Flight { which, answer, first_byte, sent, .. } = self.flights.of(key);
-        let request = self.supply.request(which);
+        let flight = self.flights.of(key);
+        let request = self.supply.request(&flight.which);
         match self.pool.send(index, request) {
-            Ok(true) => self.books.stats.write.record(self.clock.now().saturating_sub(*sent)),
+            Ok(true) => self.books.written(flight, self.clock.now()),
             Ok(false) => {}
             Err(fault) => return self.unwritable(index, key, fault),
         }
-        let received = self.pool.receive(index, request, answer);
+        let received = self.pool.receive(index, request, &mut flight.answer);
         self.progress.now = self.clock.now();
-        if first_byte.is_none() && !matches!(received, Ok(Received::More { begun: false }) | Err(_)) {
-            *first_byte = Some(self.progress.now);
+        if flight.first_byte.is_none() && !matches!(received, Ok(Received::More { begun: false }) | Err(_)) {
+            flight.first_byte = Some(self.progress.now);
         }
         match received {
             Ok(Received::More { .. }) => {}

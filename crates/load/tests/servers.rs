@@ -639,6 +639,15 @@ fn the_warm_up_is_sent_and_not_counted() {
 }
 
 #[test]
+fn requests_of_the_warm_up_were_among_the_times_of_writing() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "1000", Duration::from_millis(200));
+    plan.warm_up = Duration::from_millis(100);
+    let outcome = run(plan);
+    assert_eq!((outcome.total.sent, outcome.total.write.count()), (100, 100));
+}
+
+#[test]
 fn a_changed_rate_takes_effect_while_running() {
     let server = Server::answering(OK).unwrap();
     // Unchanged it would take a minute.
