@@ -73,8 +73,9 @@ fn lag(outcome: &Outcome) -> Option<Finding> {
 fn unsent(outcome: &Outcome) -> Option<Finding> {
     let scheduled = outcome.scheduled?;
     let unsent = outcome.unsent();
-    let mostly_busy = outcome.total.busy > outcome.scheduled_for / 100 * outcome.threads as u64;
-    (unsent * 100 > scheduled && !mostly_busy).then(|| {
+    let mostly_busy =
+        outcome.total.busy > (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
+    (unsent > scheduled / 100 && !mostly_busy).then(|| {
         let measured = format!("{unsent} of {scheduled} hits were not sent in time, more than 1 %");
         Finding::new("unsent", Verdict::GeneratorLimited, measured)
     })
@@ -82,8 +83,8 @@ fn unsent(outcome: &Outcome) -> Option<Finding> {
 
 fn stalled(outcome: &Outcome) -> Option<Finding> {
     let stalled = outcome.total.stalled;
-    let all = outcome.scheduled_for * outcome.threads as u64;
-    (stalled * 100 > all).then(|| {
+    let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
+    (stalled > all / 100).then(|| {
         let measured =
             format!("senders waited {stalled} ns for a slow reader of the results, more than 1 % of the run");
         Finding::new("results", Verdict::GeneratorLimited, measured)
@@ -125,6 +126,17 @@ mod tests {
         let mut total = Stats { sent: 1000, ..Stats::default() };
         total.own_lag.record(900_000);
         assert_eq!(checks(total), [""; 0]);
+    }
+
+    #[test]
+    fn a_burst_without_end_overflowed_the_share_of_hits_not_sent() {
+        let endless = |busy| Outcome {
+            scheduled: Some(u64::MAX),
+            ..outcome(Stats { sent: 1000, stalled: u64::MAX / 2, busy, ..Stats::default() })
+        };
+        let verdicts = |busy| of_run(&endless(busy)).iter().map(|finding| finding.check).collect::<Vec<_>>();
+        assert_eq!(verdicts(0), ["unsent", "results"]);
+        assert_eq!(verdicts(SECOND / 2), ["results"]);
     }
 
     #[test]
