@@ -92,6 +92,22 @@ fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
 }
 
 #[test]
+fn a_warm_up_longer_than_the_profile_measured_nothing_and_said_nothing() {
+    let server = Server::answering(OK).unwrap();
+    let words = "attack --warm-up=1s --output=none --profile=hold,10/s,for,100ms";
+    let words: Vec<String> = words.split(' ').map(|word| word.replace(',', " ")).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(&words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have refused before it read this.
+    let _ = child.stdin.take().unwrap().write_all(&get(&server));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = "seawall: --warm-up must be shorter than --profile, or nothing is measured\n";
+    assert_eq!(text(&output.stderr), said);
+}
+
+#[test]
 fn a_bad_line_is_named_and_nothing_is_sent() {
     let (server, heads) = witness();
     let input = format!("GET {}\n\nGOT\n", server.url("/"));

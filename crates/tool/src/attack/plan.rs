@@ -97,7 +97,11 @@ fn arrivals(args: &Args) -> anyhow::Result<Arrivals> {
     if let Some(text) = &args.profile {
         let stages =
             profile::parse(text, |file| File::open(file).map(BufReader::new)).context("--profile")?;
-        return Ok(Arrivals::Open(Schedule::new(stages, spacing)));
+        let schedule = Schedule::new(stages, spacing);
+        if schedule.end().is_some_and(|end| end <= nanos(args.warm_up)) {
+            bail!("--warm-up must be shorter than --profile, or nothing is measured");
+        }
+        return Ok(Arrivals::Open(schedule));
     }
     Ok(match args.rate {
         Pace::Exact(rate) if args.concurrency.is_none() => Arrivals::Open(Schedule::constant(rate, spacing)),
