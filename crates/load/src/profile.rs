@@ -75,8 +75,14 @@ pub fn parse<R: BufRead>(
         }
         stages.extend(more);
     }
+    if stages.iter().all(|stage| stage.shape == PAUSE) {
+        return Err(sense(text, "nothing is ever sent"));
+    }
     Ok(stages)
 }
+
+/// A ramp from nothing to nothing.
+const PAUSE: Shape = Shape::Ramp { from: 0.0, to: 0.0 };
 
 fn stage<R: BufRead>(
     sentence: &str,
@@ -91,11 +97,14 @@ fn stage<R: BufRead>(
     };
     match words[..] {
         ["hold", at] => Ok(vec![Stage { shape: Shape::Hold(rate(at)?), length: None }]),
-        ["hold", at, "for", length] => Ok(vec![lasting(Shape::Hold(rate(at)?), time(length)?)]),
+        ["hold", at, "for", length] => {
+            let shape = if is_nothing(at) { PAUSE } else { Shape::Hold(rate(at)?) };
+            Ok(vec![lasting(shape, time(length)?)])
+        }
         ["ramp", from, "to", to, "for", length] => {
             let (from, to) = (speed(sentence, from)?, speed(sentence, to)?);
             if from + to == 0.0 {
-                return Err(sense(sentence, "a ramp from nothing to nothing"));
+                return Err(sense(sentence, "a ramp from nothing to nothing: a pause is `hold 0 for TIME`"));
             }
             Ok(vec![lasting(Shape::Ramp { from, to }, time(length)?)])
         }
@@ -116,10 +125,14 @@ fn stage<R: BufRead>(
 
 /// A ramp may start or end at nothing.
 fn speed(sentence: &str, word: &str) -> Result<f64, BadProfile> {
-    if word == "0" || word.starts_with("0/") {
+    if is_nothing(word) {
         return Ok(0.0);
     }
     word.parse::<Rate>().map(Rate::per_second).map_err(|reason| bad_word(sentence, reason))
+}
+
+fn is_nothing(word: &str) -> bool {
+    word == "0" || word.starts_with("0/")
 }
 
 fn bad_word(sentence: &str, reason: Malformed) -> BadProfile {
@@ -209,6 +222,7 @@ mod tests {
         assert_eq!(hits("sine 100/s by 50/s every 2s for 4s"), 400);
         assert_eq!(hits("replay offsets"), 3);
         assert_eq!(hits("hold 100/s for 1s, replay offsets,hold 1/s for 5s"), 108);
+        assert_eq!(hits("hold 50 for 1s, hold 0 for 1s, hold 50 for 1s, hold 0/s for 2s"), 100);
         assert_eq!(read("hold 5").unwrap()[0].length, None);
     }
 
@@ -223,6 +237,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert!(read("hover 5").unwrap_err().starts_with("\"hover 5\" is not a stage"));
+        assert!(read("hold 0 for 1s, hold 0 for 2s").unwrap_err().contains("nothing is ever sent"));
         assert!(read("hold x for 1s").unwrap_err().contains("\"x\" is not a rate"));
         assert!(read("hold 1 for 0s").unwrap_err().contains("above 0"));
         assert!(read("hold 1, hold 2 for 1s").unwrap_err().contains("only the last"));

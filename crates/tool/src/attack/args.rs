@@ -293,6 +293,7 @@ Load over time (--profile), stages separated by commas:
   hold RATE [for TIME]                         ramp RATE to RATE for TIME
   step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
   replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
+  hold 0 for TIME      a pause
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
