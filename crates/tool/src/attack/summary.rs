@@ -14,8 +14,8 @@ pub(crate) fn text(summary: &Summary) -> String {
     row(
         &mut out,
         "Duration",
-        "total, sending",
-        &format!("{}, {}", duration(summary.elapsed), duration(summary.duration)),
+        "schedule, to last answer",
+        &format!("{}, {}", duration(summary.duration), duration(summary.elapsed)),
     );
     latencies(&mut out, "Response time", &summary.response);
     latencies(&mut out, "Service time", &summary.service);
