@@ -1,13 +1,12 @@
 //! Reads a machine and changes nothing: what the kernel says about CPU, memory, network and limits.
 //!
-//! Three layers. Parsers ([`cgroup`], [`proc`], [`net`]) are pure: text in, values out, nothing panics on any text.
+//! Three layers. Parsers ([`seawall_cgroup`], [`proc`], [`net`]) are pure: text in, values out, nothing panics on any text.
 //! A [`Snapshot`] reads the files and keeps what each said, or why it could not be read ([`Unread`]). Judges
 //! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`Finding`]s.
 //!
 //! This crate knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
 //! said to be untested, never to be fine.
 
-pub mod cgroup;
 pub mod files;
 pub mod finding;
 pub mod generator;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cgroup::{Home, Quota, Throttling, Version, memory_limit, reclaimable};
 use crate::files::{Files, Reading, Unread, parsed};
 use crate::net::{Softnet, Tcp, number, ports, speed, time_wait};
 use crate::proc::{OpenFiles, stalled};
+use seawall_cgroup::{Home, Quota, Throttling, Version, memory_limit, reclaimable};
 
 /// What the machine said at one instant.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,5 +1,8 @@
 //! Which control groups this process is in, and what they say: versions 1, 2, and both at once.
 //!
+//! Pure: text in, values out, nothing panics on any text. Who reads the files (`probe` for the generator's verdict, the agent
+//! for its own limits) is not this crate's business.
+//!
 //! Formats: Linux `cgroups(7)`, `proc_pid_mountinfo(5)`, `Documentation/admin-guide/cgroup-v2.rst`,
 //! `Documentation/admin-guide/cgroup-v1/memory.rst`, `Documentation/scheduler/sched-bwc.rst`.
 
