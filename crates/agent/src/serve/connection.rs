@@ -1,0 +1,266 @@
+//! One connection from accept to end: reads, has its turns, writes, waits for what takes time.
+//!
+//! A connection's task. It knows sockets and states; what the bytes mean is `turn`'s and `answer`'s business.
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use seawall_cloud::gce::Frame;
+use seawall_core::Moment;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::turn::{After, Pending};
+use super::{FULL, Scratch, Thread};
+use crate::callers::Caller;
+use crate::connections::{Key, State};
+use crate::held::Held;
+
+/// A connection's place in the table; given up when its task ends, however it ends.
+pub(super) struct Place {
+    pub(super) thread: Rc<Thread>,
+    pub(super) key: Key,
+}
+
+impl Place {
+    fn note(&self, state: State, now: Moment) {
+        self.thread.connections.borrow_mut().note(self.key, state, now);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.thread.connections.borrow_mut().leave(self.key);
+    }
+}
+
+/// A socket and who is at its other end.
+struct Line {
+    stream: TcpStream,
+    caller: Caller,
+}
+
+impl Drop for Line {
+    /// A pod that is gone is not answered any more, by the kernel neither: what was written and not acknowledged it would
+    /// send to the pod's address again and again, where the next pod may be by then, and that one could read it from
+    /// the wire (container runtimes grant CAP_NET_RAW by default). A reset throws it away.
+    fn drop(&mut self) {
+        if matches!(&self.caller, Caller::Pod(pod) if pod.connections.is_closed()) {
+            // A socket that is broken already has nothing left to send.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+/// One connection from accept to end.
+pub(super) async fn connection(place: Place, stream: TcpStream, peer: SocketAddr, caller: Caller) {
+    let mut line = Line { stream, caller };
+    // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
+    let mut kept = place.thread.held.nothing();
+    let mut read = true;
+    loop {
+        let turn =
+            poll_fn(|context| place.poll_turn(context, &mut line.stream, &line.caller, &mut kept, read));
+        let Some((unsent, after)) = turn.await else { return };
+        if !unsent.is_empty() && !place.flush(&line.stream, &unsent).await {
+            return;
+        }
+        drop(unsent);
+        match after {
+            After::Read => read = true,
+            After::Look => read = false,
+            After::Later(pending) => {
+                if !place.answer_later(&line.stream, *pending).await {
+                    return;
+                }
+                read = kept.is_empty();
+            }
+            After::Settle(patience) => {
+                line.caller = place.settle(peer, patience).await;
+                read = false;
+            }
+            After::Close => return,
+            After::Linger => return place.linger(&mut line.stream).await,
+        }
+    }
+}
+
+impl Place {
+    /// Reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
+    /// and what comes next; nothing when the connection is over.
+    ///
+    /// A poll function and not a wait for readiness followed by a read: after a short read the runtime knows
+    /// that the socket is empty and asks epoll at once, which saves a read of nothing per request. The scratch buffer
+    /// is borrowed inside one poll only.
+    fn poll_turn(
+        &self,
+        context: &mut Context<'_>,
+        stream: &mut TcpStream,
+        caller: &Caller,
+        kept: &mut Held,
+        read: bool,
+    ) -> Poll<Option<(Held, After)>> {
+        let mut scratch = self.thread.scratch.borrow_mut();
+        let Scratch { read: buffer, write: out } = &mut *scratch;
+        let mut filled = kept.len().min(buffer.len());
+        if read {
+            let mut rest = ReadBuf::new(&mut buffer[filled..]);
+            match ready!(Pin::new(&mut *stream).poll_read(context, &mut rest)) {
+                Ok(()) if rest.filled().is_empty() => return Poll::Ready(None),
+                Ok(()) => filled += rest.filled().len(),
+                Err(_) => return Poll::Ready(None),
+            }
+        }
+        buffer[..kept.len()].copy_from_slice(kept);
+        Poll::Ready(self.turn(stream, caller, &buffer[..filled], kept, out))
+    }
+
+    fn turn(
+        &self,
+        stream: &TcpStream,
+        caller: &Caller,
+        bytes: &[u8],
+        kept: &mut Held,
+        out: &mut Vec<u8>,
+    ) -> Option<(Held, After)> {
+        out.clear();
+        let now = self.thread.shared.clock.now();
+        let mut batch = self.thread.answer_all(caller, bytes, now, out);
+        if !kept.replace(&bytes[batch.taken..]) {
+            batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
+        }
+        if batch.taken > 0 && !kept.is_empty() {
+            // Whole requests came, so the head behind them is another one and has a time of its own.
+            self.note(State::Idle, now);
+        }
+        self.note(batch.state(!kept.is_empty()), now);
+        let sent = send(stream, out)?;
+        let mut unsent = self.thread.held.nothing();
+        unsent.replace(&out[sent..]).then_some((unsent, batch.after))
+    }
+
+    /// Writes what the socket did not take at once. False when the client is gone.
+    async fn flush(&self, stream: &TcpStream, mut unsent: &[u8]) -> bool {
+        while !unsent.is_empty() {
+            self.note(State::Write, self.thread.shared.clock.now());
+            if stream.writable().await.is_err() {
+                return false;
+            }
+            match send(stream, unsent) {
+                Some(n) => unsent = &unsent[n..],
+                None => return false,
+            }
+        }
+        self.note(State::Idle, self.thread.shared.clock.now());
+        true
+    }
+
+    /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
+    async fn linger(&self, stream: &mut TcpStream) {
+        const MOST: usize = 256 * 1024;
+        // Writing the refusal may have left the connection noted as idle, which is allowed far longer.
+        self.note(State::Head, self.thread.shared.clock.now());
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut discarded = 0;
+        while discarded < MOST {
+            match poll_fn(|context| self.poll_discard(context, stream)).await {
+                0 => return,
+                n => discarded += n,
+            }
+        }
+    }
+
+    /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
+    /// read gives nothing, as the end does.
+    fn poll_discard(&self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<usize> {
+        let mut scratch = self.thread.scratch.borrow_mut();
+        let mut room = ReadBuf::new(&mut scratch.read);
+        let _ = ready!(Pin::new(stream).poll_read(context, &mut room));
+        Poll::Ready(room.filled().len())
+    }
+
+    /// Waits until it is known who asks; whoever is not known by then is nobody, and is told why.
+    async fn settle(&self, peer: SocketAddr, patience: Duration) -> Caller {
+        let thread = &*self.thread;
+        self.note(State::Busy, thread.shared.clock.now());
+        let callers = &thread.shared.callers;
+        let settled = tokio::time::timeout(patience, async {
+            match callers.currently_at(peer).await {
+                Some(pod) => pod,
+                None => {
+                    let pod = callers.settled(peer).await;
+                    thread.metrics.held_and_settled();
+                    pod
+                }
+            }
+        })
+        .await;
+        let permit = settled.as_ref().ok().and_then(|pod| {
+            let most = thread.shared.limits.connections_per_caller;
+            thread.permit(&pod.connections, most, Some(&pod.connections))
+        });
+        match (settled, permit) {
+            (Ok(pod), Some(permit)) => {
+                thread.connections.borrow_mut().settle(self.key, permit);
+                Caller::Pod(pod)
+            }
+            (Ok(_), None) => Caller::Nobody(FULL),
+            (Err(_), _) => {
+                thread.metrics.held_in_vain();
+                Caller::Nobody(callers.why_nobody(peer))
+            }
+        }
+    }
+
+    /// Waits for a slow answer and writes it. False when the connection is over.
+    async fn answer_later(&self, stream: &TcpStream, pending: Pending) -> bool {
+        let Pending { later, version, keep_alive, head_only, since, request } = pending;
+        self.note(State::Busy, since);
+        let route = later.route;
+        let outcome = tokio::select! {
+            outcome = later.outcome => outcome,
+            () = gone(stream), if later.is_poll => return false,
+        };
+        let thread = &*self.thread;
+        // The stop itself may be what ended the wait, before this thread has turned to it.
+        let keep_alive = keep_alive && !thread.stop.has_begun();
+        let now = thread.shared.clock.now();
+        let mut out = Vec::new();
+        let status = {
+            let mut date = thread.date.borrow_mut();
+            let server = thread.service.server();
+            let frame =
+                Frame { date: date.at(&thread.shared.clock, now), server, version, keep_alive, head_only };
+            outcome.write(&frame, request, now, &mut out)
+        };
+        thread.metrics.answered(route, status, now.since(since));
+        self.flush(stream, &out).await && keep_alive
+    }
+}
+
+/// Writes once: how much the socket took, or nothing if the client is gone.
+fn send(stream: &TcpStream, bytes: &[u8]) -> Option<usize> {
+    if bytes.is_empty() {
+        return Some(0);
+    }
+    match stream.try_write(bytes) {
+        Ok(n) => Some(n),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// Returns when the client has closed its side; never, once it has sent more instead.
+async fn gone(stream: &TcpStream) {
+    match stream.peek(&mut [0]).await {
+        Ok(0) | Err(_) => {}
+        Ok(_) => std::future::pending().await,
+    }
+}

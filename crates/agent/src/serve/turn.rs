@@ -1,0 +1,162 @@
+//! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
+
+use std::time::Duration;
+
+use seawall_cloud::Refusal;
+use seawall_cloud::gce::Frame;
+use seawall_core::Moment;
+use seawall_wire::request::slots;
+use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
+
+use super::{BATCH, Thread};
+use crate::answer::{Asked, Step};
+use crate::callers::Caller;
+use crate::connections::State;
+use crate::later::Later;
+use crate::metrics::Route;
+
+/// What happens once the answers collected so far are written.
+pub(super) enum After {
+    /// Wait for more bytes.
+    Read,
+    /// Look at the bytes that were kept: whole requests may stand there.
+    Look,
+    /// A request takes time.
+    Later(Box<Pending>),
+    /// Who asks is not known yet: wait this long at most, then look at the request, which was kept.
+    Settle(Duration),
+    /// Close; everything the client sent was understood.
+    Close,
+    /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
+    /// the connection and destroy the answer on its way.
+    Linger,
+}
+
+/// The answers to a buffer: how many of its bytes are dealt with, and what comes next.
+pub(super) struct Batch {
+    pub(super) taken: usize,
+    pub(super) after: After,
+}
+
+/// A request that takes time, and what its answer needs to know.
+pub(super) struct Pending {
+    pub(super) later: Later,
+    pub(super) version: Version,
+    pub(super) keep_alive: bool,
+    pub(super) head_only: bool,
+    pub(super) since: Moment,
+    pub(super) request: u64,
+}
+
+/// How long a client waits before it gives up, and so how long a pod that is not known yet is waited for. The tightest of
+/// Go's clients takes 500 ms for an answer, others a second (SDK study, section 4.4).
+fn patience_of(head: &RequestHead<'_, '_>) -> Duration {
+    // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the others are net/http and aws-sdk-go-v2.
+    let is_go = |agent: &[u8]| {
+        ["Go-http-client/", "gcloud-golang/", "aws-sdk-go"]
+            .iter()
+            .any(|known| agent.starts_with(known.as_bytes()))
+    };
+    let millis = if head.header("user-agent").is_some_and(is_go) { 400 } else { 900 };
+    Duration::from_millis(millis)
+}
+
+impl Batch {
+    /// What the connection waits for next.
+    pub(super) fn state(&self, kept: bool) -> State {
+        match self.after {
+            After::Later(_) | After::Settle(_) => State::Busy,
+            After::Linger => State::Head,
+            _ if kept => State::Head,
+            _ => State::Idle,
+        }
+    }
+}
+
+impl Thread {
+    /// Answers the whole requests at the start of `bytes`.
+    pub(super) fn answer_all(&self, caller: &Caller, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
+        let mut taken = 0;
+        loop {
+            if out.len() > BATCH {
+                return Batch { taken, after: After::Look };
+            }
+            let mut slots = slots();
+            match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
+                Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
+                Ok(Parsed::Complete(head, _)) if matches!(caller, Caller::Unsettled) => {
+                    return Batch { taken, after: After::Settle(patience_of(&head)) };
+                }
+                Ok(Parsed::Complete(head, used)) => {
+                    taken += used;
+                    if let Some(after) = self.answer_one(caller, &head, now, out) {
+                        return Batch { taken, after };
+                    }
+                }
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    self.write_refusal(&refusal, out);
+                    self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
+                    return Batch { taken: bytes.len(), after: After::Linger };
+                }
+            }
+        }
+    }
+
+    /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
+    /// answered yet cannot be, so its connection ends.
+    pub(super) fn refuse_to_hold(&self, after: &After, out: &mut Vec<u8>) -> Option<After> {
+        const FULL: Refusal = Refusal::new(
+            503,
+            "half_requests",
+            "Too many requests have arrived in part; send each in one piece, or try again shortly.",
+        );
+        if !matches!(after, After::Read) {
+            return None;
+        }
+        self.write_refusal(&FULL, out);
+        self.metrics.answered(Route::Refused, FULL.status, Duration::ZERO);
+        Some(After::Linger)
+    }
+
+    /// Answers one request; says what comes next unless it is simply the next request.
+    fn answer_one(
+        &self,
+        caller: &Caller,
+        head: &RequestHead<'_, '_>,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
+        let request = self.next_request();
+        let mut date = self.date.borrow_mut();
+        // No metadata request has a body. One that announces a body is refused by the dialect, and as
+        // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
+        let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
+        // Whoever sends another method speaks another protocol, and every dialect refuses it.
+        let reads = matches!(head.method, "GET" | "HEAD");
+        let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
+        let date = date.at(&self.shared.clock, now);
+        let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
+        match self.service.answer(caller, Asked { head, frame: &frame, request, now }, out) {
+            Step::Answered { route, status } => {
+                self.metrics.answered(route, status, self.shared.clock.now().since(now));
+                if status == 200 && matches!(route, Route::Token | Route::Identity) {
+                    self.metrics.warm();
+                }
+                let end = if bodiless { After::Close } else { After::Linger };
+                (!keep_alive).then_some(end)
+            }
+            Step::Later(later) => {
+                let Frame { version, head_only, .. } = frame;
+                Some(After::Later(Box::new(Pending {
+                    later,
+                    version,
+                    keep_alive,
+                    head_only,
+                    since: now,
+                    request,
+                })))
+            }
+        }
+    }
+}
