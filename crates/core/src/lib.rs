@@ -11,6 +11,7 @@ pub mod limiter;
 pub mod pod;
 pub mod principal;
 pub mod secret;
+pub mod share;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
