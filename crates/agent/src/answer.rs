@@ -16,6 +16,7 @@ use seawall_core::{Moment, WantRef};
 use seawall_wire::RequestHead;
 
 use crate::callers::{Caller, Federated, PodCaller, Standing};
+use crate::connections::Cap;
 use crate::forward::Forwarder;
 use crate::later::{self, Later, LongPolls, PollPlace, Wanted};
 use crate::metrics::Route;
@@ -50,6 +51,8 @@ pub(crate) enum Step {
 pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) head: &'a RequestHead<'h, 'b>,
     pub(crate) frame: &'a Frame<'a>,
+    /// Counts the caller's connections; names the caller wherever something is shared.
+    pub(crate) share: &'a Arc<Cap>,
     pub(crate) request: u64,
     pub(crate) now: Moment,
 }
@@ -77,16 +80,20 @@ impl Service {
         let step = match (self, caller) {
             (_, Caller::Nobody(refusal)) => Err(*refusal),
             (_, Caller::Unsettled) => Err(GONE),
-            (_, Caller::Pod(pod)) if pod.connections.is_closed() => Err(GONE),
+            (_, caller) if caller.is_gone() => Err(GONE),
             (Self::Federate { .. }, Caller::Anyone) => Err(ANYONE),
             (Self::Federate { long_polls, passthrough, .. }, Caller::Pod(pod)) => match &**pod.standing() {
                 Standing::Federated(own) => federate(pod, own, long_polls, asked, out),
-                Standing::Passthrough => passthrough.forward(caller, asked.head).map(Step::Later),
+                Standing::Passthrough => {
+                    passthrough.forward(caller, asked.share, asked.head).map(Step::Later)
+                }
                 Standing::Refused(tree, why) => bare(pod, tree, *why, long_polls, asked, out),
                 Standing::Pending => Err(GONE),
             },
             (Self::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
-            (Self::Conceal(forwarder), caller) => forwarder.forward(caller, asked.head).map(Step::Later),
+            (Self::Conceal(forwarder), caller) => {
+                forwarder.forward(caller, asked.share, asked.head).map(Step::Later)
+            }
         };
         step.unwrap_or_else(|refusal| {
             respond::refusal(out, asked.frame, &refusal, asked.request);

@@ -17,7 +17,6 @@ use seawall_cloud::gce;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
 
 use crate::admin::Admin;
 use crate::answer::Service;
@@ -26,13 +25,20 @@ use crate::connections::{Cap, Timeouts};
 use crate::federation::Federation;
 use crate::forward::Forwarder;
 use crate::identity::{Strategy, Who};
+use crate::lanes::Lanes;
 use crate::later::LongPolls;
 use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
 use crate::listen;
+use crate::machine::Machine;
 use crate::metrics::{BrokerCollector, ClusterCollector, FloorCollector, Traffic, TrafficCollector};
+use crate::places::Places;
 use crate::ready::{ProbeAddress, Readiness};
+use crate::room::Room;
 use crate::serve::{Limits, Shared, Thread};
 use crate::{debug, sandbox};
+
+/// Open files that are asked for: more than the caps need where memory sets no bound.
+const DESCRIPTORS: u64 = 65_536;
 
 /// Runs the agent until it is told to stop.
 ///
@@ -42,8 +48,8 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     log_to_stderr(config.log_level);
     let strategy = Strategy::load(config)?;
     let threads = config.threads.count();
-    listen::make_room(config.limits.connections)?;
-    let listeners = listen::bind(&config.listen, threads)?;
+    let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
+    let listeners = listen::bind(&config.listen, threads, room.lanes)?;
     let control = control_runtime()?;
     // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
     let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
@@ -53,11 +59,11 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     sandbox::enter().context("cannot give up privileges")?;
 
     let identity = strategy.name();
-    let parts = Parts::new(config, strategy, &control)?;
+    let parts = Parts::new(config, room, strategy, &control)?;
     let (stopper, stop) = lifecycle::switch();
     let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
     let admin = parts.admin(&metrics, listeners.addresses.clone());
-    announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads);
+    announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
     }
@@ -131,12 +137,23 @@ fn log_to_stderr(level: tracing::Level) {
         .init();
 }
 
-fn announce(config: &Config, identity: &str, listeners: &[SocketAddr], admin: SocketAddr, threads: usize) {
+fn announce(
+    config: &Config,
+    identity: &str,
+    listeners: &[SocketAddr],
+    admin: SocketAddr,
+    threads: usize,
+    room: &Room,
+) {
     let mode = match config.mode {
         Mode::Federate(_) => "federate",
         Mode::Conceal => "conceal",
     };
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), mode, identity, ?listeners, %admin, threads, "serving");
+    let Room { connections, connections_per_caller, held, forwards, .. } = *room;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), mode, identity, ?listeners, %admin, threads,
+        connections, connections_per_caller, held_bytes = held, forwards, "serving"
+    );
 }
 
 /// Serves the admin port until a signal (or the end of a traffic thread), then waits for the drain. A second signal
@@ -170,11 +187,13 @@ struct Parts {
     probe: ProbeAddress,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
-    forwards: Arc<Semaphore>,
+    strangers: Arc<Cap>,
+    forwards: Arc<Places>,
+    room: Room,
 }
 
 impl Parts {
-    fn new(config: &Config, strategy: Strategy, control: &Runtime) -> anyhow::Result<Self> {
+    fn new(config: &Config, room: Room, strategy: Strategy, control: &Runtime) -> anyhow::Result<Self> {
         let clock = Clock::system();
         let probe = ProbeAddress::default();
         let (credentials, probe_tree) = match &config.mode {
@@ -195,7 +214,9 @@ impl Parts {
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
-            forwards: Arc::new(Semaphore::new(config.limits.forwards as usize)),
+            strangers: Arc::default(),
+            forwards: Places::new(room.forwards),
+            room,
         })
     }
 
@@ -239,16 +260,16 @@ impl Parts {
             clock: self.clock.clone(),
             callers: self.who.callers.clone(),
             open: self.open.clone(),
-            limits: limits(config),
+            strangers: self.strangers.clone(),
+            limits: limits(config, &self.room),
         };
         let service = self.service(config, &stop);
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
-            let listeners = listeners.into_iter().map(tokio::net::TcpListener::from_std);
-            let listeners = listeners.collect::<std::io::Result<Vec<_>>>()?;
-            Thread::new(shared, service, metrics, stop, number as u64).run(listeners).await;
+            let lanes = Lanes::new(listeners)?;
+            Thread::new(shared, service, metrics, stop, number as u64).run(lanes).await;
             Ok::<_, std::io::Error>(())
         };
         let body = move || {
@@ -273,7 +294,7 @@ impl Parts {
             most_per_pod: limits.long_polls_per_pod,
             stop: stop.clone(),
         };
-        let (places, idle) = (self.forwards.clone(), limits.forwards as usize);
+        let (places, idle) = (self.forwards.clone(), self.room.forwards as usize);
         let forwarder = Forwarder::new(&config.conceal.upstream, places, idle, long_polls.clone());
         match &config.mode {
             Mode::Federate(_) => {
@@ -284,11 +305,14 @@ impl Parts {
     }
 }
 
-fn limits(config: &Config) -> Limits {
+/// What one traffic thread lets clients hold.
+fn limits(config: &Config, room: &Room) -> Limits {
     let limits = &config.limits;
     Limits {
-        connections: limits.connections,
-        connections_per_caller: limits.connections_per_pod,
+        connections: room.connections,
+        connections_per_caller: room.connections_per_caller,
+        held: room.held / config.threads.count(),
+        cores: room.cores,
         timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
         wire: seawall_wire::Limits::default(),
     }

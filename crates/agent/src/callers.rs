@@ -108,12 +108,17 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
+    /// Whether this was a pod that is gone, or has lost its address.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Pod(pod) if pod.connections.is_closed())
+    }
+
     /// Whether this may be another caller on the next connection, so that this one must end.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Nobody(refusal) => refusal.is_retryable(),
             Self::Unsettled => true,
-            Self::Pod(pod) => pod.connections.is_closed(),
+            Self::Pod(_) => self.is_gone(),
             Self::Anyone | Self::Probe => false,
         }
     }
@@ -240,6 +245,12 @@ impl Callers {
                 in_cluster(pods, roster, ip).map_or(Caller::Unsettled, Caller::Pod)
             }
         }
+    }
+
+    /// Who is probably at an address: by the last view, current or not. For shares, never for credentials.
+    pub(crate) fn likely_at(&self, ip: IpAddr) -> Option<Arc<PodCaller>> {
+        let Known::Cluster { pods, roster } = &self.known else { return None };
+        in_cluster(pods, roster, ip.to_canonical()).ok()
     }
 
     /// Who is at an address by a view that is current. Never ends but in `source-ip`.

@@ -2,15 +2,20 @@
 //!
 //! A connection's task carries no timer of its own: ten thousand timers would cost more memory than the
 //! connections. One sweep a quarter of a second looks at this table and ends what is overdue. The same
-//! table answers "which idle connection is the oldest" when a cap is reached. Used by `serve` only.
+//! table answers "which connection is needed least" when a cap is reached, and wakes those whose turn it is. Used by `serve` only.
 
+use std::cmp::Reverse;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
-use seawall_core::Moment;
+use seawall_core::{Moment, share};
 use slab::Slab;
 use tokio::task::AbortHandle;
+
+use crate::turns::{self, Key};
 
 /// How often overdue connections are looked for. Timeouts are late by at most this.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
@@ -21,7 +26,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The rest of a request head, or the first one.
+    /// The first byte.
+    Silent,
+    /// The rest of a request head.
     Head,
     /// The next request.
     Idle,
@@ -41,7 +48,7 @@ pub(crate) struct Timeouts {
 impl Timeouts {
     fn allowed(&self, state: State) -> Option<Duration> {
         match state {
-            State::Head => Some(self.head),
+            State::Silent | State::Head => Some(self.head),
             State::Idle => Some(self.idle),
             State::Write => Some(WRITE_TIMEOUT),
             State::Busy => None,
@@ -58,6 +65,17 @@ pub(crate) struct Cap {
 }
 
 impl Cap {
+    /// Whether one more is within its share, while the process has so many open of `most`.
+    ///
+    /// The last quarter is for callers with a few: whoever comes finds room, even if everybody else hoards and gives nothing back.
+    /// Of the rest a caller may have eight times as many as it leaves free ([`seawall_core::share`], with places an eighth as
+    /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
+    pub(crate) fn may_take(&self, process: &Self, most: u32) -> bool {
+        const FEW: u32 = 8;
+        let free = (most - most / 4).saturating_sub(process.open());
+        self.open() < FEW || share::may_take(u64::from(self.open() / 8), u64::from(free))
+    }
+
     /// Counts one more if that stays within `most`.
     pub(crate) fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
         if self.is_closed() {
@@ -116,10 +134,16 @@ struct Slot {
     permits: Option<Permits>,
     state: State,
     since: Moment,
+    /// Wakes it for its next turn, while it waits for one.
+    parked: Option<Parked>,
 }
 
-/// Where a connection stands in its thread's table.
-pub(crate) type Key = usize;
+/// A connection that waits for its next turn, and in whose queue.
+#[derive(Debug)]
+struct Parked {
+    of: Rc<turns::Share>,
+    waker: Waker,
+}
 
 /// One thread's connections.
 #[derive(Debug, Default)]
@@ -130,7 +154,13 @@ pub(crate) struct Connections {
 impl Connections {
     /// Enters a connection that was just accepted.
     pub(crate) fn enter(&mut self, permits: Permits, now: Moment) -> Key {
-        self.slots.insert(Slot { abort: None, permits: Some(permits), state: State::Head, since: now })
+        self.slots.insert(Slot {
+            abort: None,
+            permits: Some(permits),
+            state: State::Silent,
+            since: now,
+            parked: None,
+        })
     }
 
     /// Names the task that can be ended.
@@ -144,7 +174,7 @@ impl Connections {
     pub(crate) fn note(&mut self, key: Key, state: State, now: Moment) {
         if let Some(slot) = self.slots.get_mut(key) {
             // A partial head keeps the instant of its first byte, or a byte a second would never time out.
-            if slot.state != State::Head || state != State::Head {
+            if !matches!((slot.state, state), (State::Head | State::Silent, State::Head)) {
                 slot.since = now;
             }
             slot.state = state;
@@ -165,17 +195,45 @@ impl Connections {
         }
     }
 
-    /// Ends the connection that has been idle longest, of one caller or of all. False if none is idle.
-    pub(crate) fn end_oldest_idle(&mut self, of: Option<&Arc<Cap>>) -> bool {
-        let candidates =
-            self.slots.iter().filter(|(_, slot)| slot.state == State::Idle && slot.abort.is_some());
-        let oldest = candidates
-            .filter(|(_, slot)| {
-                of.is_none_or(|cap| slot.permits.as_ref().is_some_and(|p| p.caller.is_of(cap)))
-            })
-            .min_by_key(|(_, slot)| slot.since)
-            .map(|(key, _)| key);
-        oldest.is_some_and(|key| self.end(key))
+    /// Lets a connection wait for its next turn.
+    pub(crate) fn park(&mut self, key: Key, of: &Rc<turns::Share>, waker: Waker) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.parked = Some(Parked { of: of.clone(), waker });
+        }
+    }
+
+    /// Wakes a connection that waits for its next turn in this queue. False if it is gone: its key may be another's by now.
+    pub(crate) fn unpark(&mut self, key: Key, of: &Rc<turns::Share>) -> bool {
+        let slot = self.slots.get_mut(key);
+        let parked = slot.and_then(|slot| slot.parked.take_if(|parked| Rc::ptr_eq(&parked.of, of)));
+        parked.map(|parked| parked.waker.wake()).is_some()
+    }
+
+    /// Ends the connection that this caller needs least: one that never said anything before one that is idle, and the oldest
+    /// of those. False if it has none such.
+    pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
+        let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller));
+        let least = own.min_by_key(|(_, slot, _)| (slot.state != State::Silent, slot.since));
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Ends the connection that is needed least of the caller that has most, if that has more than `own`. False if there is none.
+    pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
+        let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own);
+        let least = others.min_by_key(|(_, slot, permits)| {
+            (Reverse(permits.caller.0.open()), slot.state != State::Silent, slot.since)
+        });
+        let key = least.map(|(key, ..)| key);
+        key.is_some_and(|key| self.end(key))
+    }
+
+    /// Connections that nobody waits at.
+    fn spare(&self) -> impl Iterator<Item = (Key, &Slot, &Permits)> {
+        let is_spare =
+            |slot: &Slot| matches!(slot.state, State::Silent | State::Idle) && slot.abort.is_some();
+        let spare = self.slots.iter().filter(move |(_, slot)| is_spare(slot));
+        spare.filter_map(|(key, slot)| Some((key, slot, slot.permits.as_ref()?)))
     }
 
     /// Ends every connection that waited longer than its state allows; how many.
@@ -247,13 +305,45 @@ mod tests {
         let (_, newer) = enter(&mut table, &mine, State::Idle, at(3));
         let (_, older) = enter(&mut table, &mine, State::Idle, at(2));
         let (_, busy) = enter(&mut table, &mine, State::Busy, at(0));
-        assert!(table.end_oldest_idle(Some(&mine)));
+        assert!(table.end_least_of(&mine));
         tokio::task::yield_now().await;
         assert!(older.is_finished());
-        assert!(table.end_oldest_idle(None));
+        assert!(table.end_least_of(&mine));
         tokio::task::yield_now().await;
-        assert!(foreign.is_finished());
-        assert!(!newer.is_finished() && !busy.is_finished());
+        assert!(newer.is_finished());
+        assert!(!table.end_least_of(&mine), "the rest is busy");
+        assert!(!foreign.is_finished() && !busy.is_finished());
+    }
+
+    #[tokio::test]
+    async fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
+        let mut table = Connections::default();
+        let (hoarder, quiet) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let (_, oldest) = enter(&mut table, &quiet, State::Idle, at(1));
+        let (_, idle) = enter(&mut table, &hoarder, State::Idle, at(2));
+        let (_, silent) = enter(&mut table, &hoarder, State::Silent, at(3));
+        assert!(table.end_least_of_the_largest(1));
+        tokio::task::yield_now().await;
+        assert!(silent.is_finished() && !idle.is_finished());
+        assert!(!table.end_least_of_the_largest(1), "nobody has more than one any more");
+        assert!(!oldest.is_finished());
+    }
+
+    #[test]
+    fn hoarders_leave_connections_for_others_and_a_few_are_never_refused() {
+        let process = Arc::new(Cap::default());
+        let mut permits = Vec::new();
+        let mut open = |cap: &Arc<Cap>| {
+            let taken =
+                cap.may_take(&process, 1600).then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
+            taken.map(|pair| permits.push(pair)).is_some()
+        };
+        let hoarders: [Arc<Cap>; 9] = Default::default();
+        // One after the other, and none gives anything back.
+        hoarders.iter().for_each(|hoarder| while open(hoarder) {});
+        assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
+        let callers: [Arc<Cap>; 32] = std::array::from_fn(|_| Arc::default());
+        assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
     }
 
     #[tokio::test]

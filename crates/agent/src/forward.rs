@@ -16,11 +16,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use seawall_cloud::{Refusal, gce};
 use seawall_wire::RequestHead;
-use tokio::sync::Semaphore;
 
 use crate::callers::Caller;
+use crate::connections::Cap;
 use crate::later::{Later, LongPolls, Outcome};
 use crate::metrics::Route;
+use crate::places::Places;
 
 /// How long the real server may take to answer a request that is no long poll, waiting for a place included.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -59,14 +60,14 @@ pub(crate) struct Forwarded {
 pub(crate) struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
     upstream: String,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     long_polls: LongPolls,
 }
 
 impl Forwarder {
     /// A client for `upstream` (`http://HOST[:PORT]`) whose short requests take one of `places` each, and which keeps at
     /// most `idle` connections.
-    pub(crate) fn new(upstream: &str, places: Arc<Semaphore>, idle: usize, long_polls: LongPolls) -> Self {
+    pub(crate) fn new(upstream: &str, places: Arc<Places>, idle: usize, long_polls: LongPolls) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
@@ -81,7 +82,12 @@ impl Forwarder {
     ///
     /// # Errors
     /// The rule of the dialect that forbids it, or too many long polls.
-    pub(crate) fn forward(&self, caller: &Caller, head: &RequestHead<'_, '_>) -> Result<Later, Refusal> {
+    pub(crate) fn forward(
+        &self,
+        caller: &Caller,
+        share: &Arc<Cap>,
+        head: &RequestHead<'_, '_>,
+    ) -> Result<Later, Refusal> {
         let forward = gce::admit(head)?;
         let own_polls = match caller {
             Caller::Pod(pod) => Some(&pod.long_polls),
@@ -91,12 +97,12 @@ impl Forwarder {
         let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
         let request = self.request(&forward)?;
         let is_poll = poll.is_some();
-        let (client, places, mut stop) =
-            (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
+        let (client, places, share, mut stop) =
+            (self.client.clone(), self.places.clone(), share.clone(), self.long_polls.stop.clone());
         let outcome = async move {
             let _poll = poll;
             let asked = async {
-                let _place = if is_poll { None } else { places.acquire().await.ok() };
+                let _place = if is_poll { None } else { places.enter(&share).await };
                 ask(&client, request).await
             };
             let asked = tokio::time::timeout(deadline, asked);

@@ -119,6 +119,13 @@ fn system_now() -> Moment {
     Moment(seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
+/// The CPU time that all threads of this process have used so far (`clock_gettime(2)`).
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Where a manual clock's wall time starts: 2026-01-01T00:00:00Z.
 const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 

@@ -30,8 +30,8 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     out.push_str(&section);
     writeln!(out, "conceal:\n  upstream: {:?}", config.conceal.upstream)?;
     let limits = &config.limits;
-    writeln!(out, "limits:\n  connections: {}", limits.connections)?;
-    writeln!(out, "  connectionsPerPod: {}", limits.connections_per_pod)?;
+    writeln!(out, "limits:\n  connections: {}", count_or_auto(limits.connections))?;
+    writeln!(out, "  connectionsPerPod: {}", count_or_auto(limits.connections_per_pod))?;
     writeln!(
         out,
         "  headTimeout: {}\n  idleTimeout: {}",
@@ -91,6 +91,10 @@ fn source_ip(source: &SourceIp, out: &mut String) -> std::fmt::Result {
     }
     let passthrough: Vec<String> = source.passthrough.iter().map(ToString::to_string).collect();
     writeln!(out, "  passthrough: {passthrough:?}")
+}
+
+fn count_or_auto(count: Option<u32>) -> String {
+    count.map_or("auto".to_owned(), |count| count.to_string())
 }
 
 fn span(span: Duration) -> String {

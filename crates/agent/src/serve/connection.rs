@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,19 +16,38 @@ use seawall_core::Moment;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::turn::{After, Pending};
-use super::{FULL, Scratch, Thread};
-use crate::callers::Caller;
-use crate::connections::{Key, State};
+use super::turn::{After, Asker, Pending};
+use super::{FULL, READ, Scratch, Thread};
+use crate::callers::{Caller, PodCaller};
+use crate::connections::State;
 use crate::held::Held;
+use crate::tenants::Tenant;
+use crate::turns::Key;
 
 /// A connection's place in the table; given up when its task ends, however it ends.
 pub(super) struct Place {
     pub(super) thread: Rc<Thread>,
     pub(super) key: Key,
+    pub(super) tenant: Rc<Tenant>,
 }
 
 impl Place {
+    /// Ready when the caller has a turn left in this round; else the connection waits for one of the next. Where it would read, it
+    /// waits only once there is something to be read: a turn is not given to who has no use for it.
+    fn poll_admitted(&self, context: &mut Context<'_>, reads: Option<&TcpStream>) -> Poll<()> {
+        let Thread { turns, connections, .. } = &*self.thread;
+        if !turns.is_spent(&self.tenant.turns) {
+            return Poll::Ready(());
+        }
+        if let Some(stream) = reads {
+            // A socket that failed is told by the read itself.
+            let _ = ready!(stream.poll_read_ready(context));
+        }
+        connections.borrow_mut().park(self.key, &self.tenant.turns, context.waker().clone());
+        turns.wait(&self.tenant.turns, self.key);
+        Poll::Pending
+    }
+
     fn note(&self, state: State, now: Moment) {
         self.thread.connections.borrow_mut().note(self.key, state, now);
     }
@@ -50,7 +70,7 @@ impl Drop for Line {
     /// send to the pod's address again and again, where the next pod may be by then, and that one could read it from
     /// the wire (container runtimes grant CAP_NET_RAW by default). A reset throws it away.
     fn drop(&mut self) {
-        if matches!(&self.caller, Caller::Pod(pod) if pod.connections.is_closed()) {
+        if self.caller.is_gone() {
             // A socket that is broken already has nothing left to send.
             let _ = self.stream.set_zero_linger();
         }
@@ -58,10 +78,10 @@ impl Drop for Line {
 }
 
 /// One connection from accept to end.
-pub(super) async fn connection(place: Place, stream: TcpStream, peer: SocketAddr, caller: Caller) {
+pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: SocketAddr, caller: Caller) {
     let mut line = Line { stream, caller };
     // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
-    let mut kept = place.thread.held.nothing();
+    let mut kept = place.tenant.held.nothing();
     let mut read = true;
     loop {
         let turn =
@@ -75,13 +95,17 @@ pub(super) async fn connection(place: Place, stream: TcpStream, peer: SocketAddr
             After::Read => read = true,
             After::Look => read = false,
             After::Later(pending) => {
-                if !place.answer_later(&line.stream, *pending).await {
+                if !place.answer_later(&line, *pending).await {
                     return;
                 }
                 read = kept.is_empty();
             }
             After::Settle(patience) => {
                 line.caller = place.settle(peer, patience).await;
+                // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
+                if !kept.pass_to(&place.tenant.held) {
+                    return;
+                }
                 read = false;
             }
             After::Close => return,
@@ -91,7 +115,7 @@ pub(super) async fn connection(place: Place, stream: TcpStream, peer: SocketAddr
 }
 
 impl Place {
-    /// Reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
+    /// Once it is the caller's turn: reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
     /// and what comes next; nothing when the connection is over.
     ///
     /// A poll function and not a wait for readiness followed by a read: after a short read the runtime knows
@@ -105,17 +129,20 @@ impl Place {
         kept: &mut Held,
         read: bool,
     ) -> Poll<Option<(Held, After)>> {
+        ready!(self.poll_admitted(context, read.then_some(&*stream)));
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
         let mut filled = kept.len().min(buffer.len());
         if read {
-            let mut rest = ReadBuf::new(&mut buffer[filled..]);
+            let end = buffer.len().min(filled + READ);
+            let mut rest = ReadBuf::new(&mut buffer[filled..end]);
             match ready!(Pin::new(&mut *stream).poll_read(context, &mut rest)) {
                 Ok(()) if rest.filled().is_empty() => return Poll::Ready(None),
                 Ok(()) => filled += rest.filled().len(),
                 Err(_) => return Poll::Ready(None),
             }
         }
+        self.thread.turns.take(&self.tenant.turns);
         buffer[..kept.len()].copy_from_slice(kept);
         Poll::Ready(self.turn(stream, caller, &buffer[..filled], kept, out))
     }
@@ -130,7 +157,8 @@ impl Place {
     ) -> Option<(Held, After)> {
         out.clear();
         let now = self.thread.shared.clock.now();
-        let mut batch = self.thread.answer_all(caller, bytes, now, out);
+        let asker = Asker { caller, share: &self.tenant.connections };
+        let mut batch = self.thread.answer_all(asker, bytes, now, out);
         if !kept.replace(&bytes[batch.taken..]) {
             batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
         }
@@ -140,7 +168,7 @@ impl Place {
         }
         self.note(batch.state(!kept.is_empty()), now);
         let sent = send(stream, out)?;
-        let mut unsent = self.thread.held.nothing();
+        let mut unsent = self.tenant.held.nothing();
         unsent.replace(&out[sent..]).then_some((unsent, batch.after))
     }
 
@@ -158,6 +186,13 @@ impl Place {
         }
         self.note(State::Idle, self.thread.shared.clock.now());
         true
+    }
+
+    /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
+    async fn write(&self, stream: &TcpStream, out: &[u8]) -> bool {
+        let Some(sent) = send(stream, out) else { return false };
+        let mut unsent = self.tenant.held.nothing();
+        unsent.replace(&out[sent..]) && self.flush(stream, &unsent).await
     }
 
     /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
@@ -180,15 +215,17 @@ impl Place {
     /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
     /// read gives nothing, as the end does.
     fn poll_discard(&self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<usize> {
+        ready!(self.poll_admitted(context, Some(&*stream)));
         let mut scratch = self.thread.scratch.borrow_mut();
         let mut room = ReadBuf::new(&mut scratch.read);
         let _ = ready!(Pin::new(stream).poll_read(context, &mut room));
+        self.thread.turns.take(&self.tenant.turns);
         Poll::Ready(room.filled().len())
     }
 
     /// Waits until it is known who asks; whoever is not known by then is nobody, and is told why.
-    async fn settle(&self, peer: SocketAddr, patience: Duration) -> Caller {
-        let thread = &*self.thread;
+    async fn settle(&mut self, peer: SocketAddr, patience: Duration) -> Caller {
+        let thread = self.thread.clone();
         self.note(State::Busy, thread.shared.clock.now());
         let callers = &thread.shared.callers;
         let settled = tokio::time::timeout(patience, async {
@@ -202,25 +239,30 @@ impl Place {
             }
         })
         .await;
-        let permit = settled.as_ref().ok().and_then(|pod| {
-            let most = thread.shared.limits.connections_per_caller;
-            thread.permit(&pod.connections, most, Some(&pod.connections))
-        });
-        match (settled, permit) {
-            (Ok(pod), Some(permit)) => {
-                thread.connections.borrow_mut().settle(self.key, permit);
-                Caller::Pod(pod)
-            }
-            (Ok(_), None) => Caller::Nobody(FULL),
-            (Err(_), _) => {
+        match settled {
+            Ok(pod) if self.counts_for(&pod) => Caller::Pod(pod),
+            Ok(_) => Caller::Nobody(FULL),
+            Err(_) => {
                 thread.metrics.held_in_vain();
                 Caller::Nobody(callers.why_nobody(peer))
             }
         }
     }
 
+    /// Counts the connection for this pod from now on. False where the pod has no room for it.
+    fn counts_for(&mut self, pod: &PodCaller) -> bool {
+        let thread = &self.thread;
+        if !Arc::ptr_eq(&self.tenant.connections, &pod.connections) {
+            let Some(permit) = thread.permit(&pod.connections) else { return false };
+            thread.connections.borrow_mut().settle(self.key, permit);
+            self.tenant = thread.tenants.borrow_mut().pod(pod);
+        }
+        true
+    }
+
     /// Waits for a slow answer and writes it. False when the connection is over.
-    async fn answer_later(&self, stream: &TcpStream, pending: Pending) -> bool {
+    async fn answer_later(&self, line: &Line, pending: Pending) -> bool {
+        let stream = &line.stream;
         let Pending { later, version, keep_alive, head_only, since, request } = pending;
         self.note(State::Busy, since);
         let route = later.route;
@@ -228,6 +270,10 @@ impl Place {
             outcome = later.outcome => outcome,
             () = gone(stream), if later.is_poll => return false,
         };
+        // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
+        if line.caller.is_gone() {
+            return false;
+        }
         let thread = &*self.thread;
         // The stop itself may be what ended the wait, before this thread has turned to it.
         let keep_alive = keep_alive && !thread.stop.has_begun();
@@ -241,7 +287,7 @@ impl Place {
             outcome.write(&frame, request, now, &mut out)
         };
         thread.metrics.answered(route, status, now.since(since));
-        self.flush(stream, &out).await && keep_alive
+        self.write(stream, &out).await && keep_alive
     }
 }
 

@@ -14,7 +14,7 @@ mod connection;
 mod turn;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,18 +23,20 @@ use std::time::Duration;
 
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{Frame, respond};
-use seawall_core::{Backoff, Clock};
-use seawall_wire::Version;
-use tokio::net::{TcpListener, TcpStream};
+use seawall_core::{Clock, clock};
+use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
 use crate::answer::Service;
 use crate::callers::{Caller, Callers};
 use crate::connections::{Cap, Connections, Permit, Permits, SWEEP, Timeouts};
 use crate::date::Date;
-use crate::held::Budget;
+use crate::lanes::Lanes;
 use crate::lifecycle::{DRAIN, Stop};
 use crate::metrics::Traffic;
+use crate::pace::Pace;
+use crate::tenants::{Tenant, Tenants};
+use crate::turns::Turns;
 use connection::{Place, connection};
 
 /// What every traffic thread has in common.
@@ -43,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) callers: Arc<Callers>,
     pub(crate) open: Arc<Cap>,
+    /// Connections of those whom nothing is given to.
+    pub(crate) strangers: Arc<Cap>,
     pub(crate) limits: Limits,
 }
 
@@ -51,14 +55,25 @@ pub(crate) struct Shared {
 pub(crate) struct Limits {
     pub(crate) connections: u32,
     pub(crate) connections_per_caller: u32,
+    /// Bytes that this thread's connections may hold together.
+    pub(crate) held: usize,
+    /// Cores of CPU quota.
+    pub(crate) cores: Option<f64>,
     pub(crate) timeouts: Timeouts,
     pub(crate) wire: seawall_wire::Limits,
 }
 
 const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
 
-/// Answers collected before they are written; a client that pipelines more waits for its turn.
-const BATCH: usize = 32 * 1024;
+/// Bytes read in one turn. A metadata request has some 200; a head that is longer comes in several turns.
+const READ: usize = 4 * 1024;
+
+/// Requests answered in one turn, and bytes of answers after which it ends; a client that pipelines more waits for its next turn.
+const REQUESTS: usize = 16;
+const BATCH: usize = 16 * 1024;
+
+/// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// One traffic thread.
 pub(crate) struct Thread {
@@ -69,9 +84,8 @@ pub(crate) struct Thread {
     connections: RefCell<Connections>,
     scratch: RefCell<Scratch>,
     date: RefCell<Date>,
-    held: Budget,
-    /// Caps of callers that are no pod, by address; those with nothing open are swept.
-    strangers: RefCell<HashMap<IpAddr, Arc<Cap>>>,
+    turns: Turns,
+    tenants: RefCell<Tenants>,
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     requests: Cell<u64>,
@@ -95,6 +109,7 @@ impl Thread {
         // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
         // of which the parser still wants more, or reading into no room would look like the client's end.
         let read = vec![0; shared.limits.wire.head + 2];
+        let tenants = RefCell::new(Tenants::new(shared.limits.held, shared.strangers.clone()));
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Self {
             shared,
@@ -104,21 +119,20 @@ impl Thread {
             connections: RefCell::default(),
             scratch: RefCell::new(scratch),
             date: RefCell::default(),
-            held: Budget::default(),
-            strangers: RefCell::default(),
+            turns: Turns::default(),
+            tenants,
             draining: Cell::new(false),
             requests: Cell::new(number << 48),
         }
     }
 
-    /// Serves these listeners until the stop has begun and the drain is over.
-    pub(crate) async fn run(self, listeners: Vec<TcpListener>) {
+    /// Serves these lanes until the stop has begun and the drain is over.
+    pub(crate) async fn run(self, lanes: Lanes) {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
-        for listener in listeners {
-            local.spawn_local(thread.clone().accept(listener, stop.clone()));
-        }
+        local.spawn_local(thread.clone().accept(lanes, stop.clone()));
+        local.spawn_local(thread.clone().keep_rounds());
         local.spawn_local(thread.clone().sweep());
         local
             .run_until(async {
@@ -128,89 +142,131 @@ impl Thread {
             .await;
     }
 
-    /// Accepts until the stop. An error never ends the listener: most (a reset client, no more descriptors) pass.
-    async fn accept(self: Rc<Self>, listener: TcpListener, mut stop: Stop) {
-        let mut backoff = Backoff::doubling(Duration::from_millis(5), Duration::from_secs(1));
+    /// Accepts until the stop. An error never ends it: most (a reset client, no more descriptors) pass.
+    async fn accept(self: Rc<Self>, mut lanes: Lanes, mut stop: Stop) {
         loop {
-            let accepted = tokio::select! {
+            let ready = tokio::select! {
                 biased;
                 () = stop.begun() => return,
-                accepted = listener.accept() => accepted,
+                () = self.turns.next(), if lanes.are_resting() => lanes.resume().map(|()| Vec::new()),
+                ready = lanes.ready() => ready,
             };
-            match accepted {
-                Ok((stream, peer)) => {
-                    backoff.reset();
-                    self.admit(stream, peer);
-                }
-                Err(error) => {
-                    self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
-                    // At the descriptor limit an idle connection is worth less than a new caller.
-                    self.connections.borrow_mut().end_oldest_idle(None);
-                    tracing::debug!(%error, "accept failed");
-                    tokio::time::sleep(backoff.next(fastrand::f64())).await;
-                }
+            let accepted =
+                ready.and_then(|ready| ready.into_iter().try_for_each(|lane| self.empty(&mut lanes, lane)));
+            if let Err(error) = accepted {
+                self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%error, "accept failed");
+                // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
+                self.connections.borrow_mut().end_least_of_the_largest(0);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 
-    /// Decides who this is and whether there is room, and starts the connection's task.
-    fn admit(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr) {
-        self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
-        let caller = self.shared.callers.at(peer, stream.local_addr().ok());
-        let Some(permits) = self.permits(&caller, peer.ip()) else {
-            self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
-            return self.refuse_at_cap(&stream);
-        };
-        let now = self.shared.clock.now();
-        let key = self.connections.borrow_mut().enter(permits, now);
-        let place = Place { thread: self.clone(), key };
-        let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
-        self.connections.borrow_mut().started(key, task.abort_handle());
+    /// Accepts what waits in a lane, as long as it has turns left.
+    fn empty(self: &Rc<Self>, lanes: &mut Lanes, lane: usize) -> std::io::Result<()> {
+        loop {
+            if self.turns.is_spent(lanes.turns(lane)) {
+                self.turns.want();
+                return lanes.rest(lane);
+            }
+            match lanes.accept(lane) {
+                Ok(Some((stream, peer))) => self.admit(stream, peer)?,
+                Ok(None) => return Ok(()),
+                // The client went away before it was accepted (accept(2)).
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error),
+            }
+            self.turns.spend(lanes.turns(lane));
+        }
     }
 
-    /// Room in both caps, made by closing the oldest idle connection where that helps: of those that this thread accepted.
-    /// The other's table is not this one's to touch. The kernel deals connections out by a hash of the addresses, so each
-    /// has about half of any caller's; who is refused while only the other has idle ones tries again and is dealt anew.
-    fn permits(&self, caller: &Caller, ip: IpAddr) -> Option<Permits> {
-        let limits = &self.shared.limits;
-        let own = match caller {
-            Caller::Pod(pod) => pod.connections.clone(),
-            _ => self.strangers.borrow_mut().entry(ip.to_canonical()).or_default().clone(),
+    /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
+    /// the CPU quota allows while others are there.
+    async fn keep_rounds(self: Rc<Self>) {
+        let mut pace = self.shared.limits.cores.map(Pace::new);
+        loop {
+            self.turns.wanted().await;
+            tokio::task::yield_now().await;
+            let rest = pace.as_mut().map(|pace| pace.rest(self.shared.clock.now(), clock::cpu_time()));
+            if let Some(rest) = rest.filter(|rest| !rest.is_zero() && self.turns.are_shared()) {
+                tokio::time::sleep(rest).await;
+            }
+            self.turns.begin(|key, of| self.connections.borrow_mut().unpark(key, of));
+        }
+    }
+
+    /// Decides who this is and whether there is room, and starts the connection's task.
+    fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+        self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        let caller = self.shared.callers.at(peer, stream.local_addr().ok());
+        let tenant = self.tenant(&caller, peer.ip());
+        let Some(permits) = self.permits(&tenant) else {
+            self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
+            self.refuse_at_cap(&mut stream);
+            return Ok(());
         };
-        let caller = self.permit(&own, limits.connections_per_caller, Some(&own))?;
-        let process = self.permit(&self.shared.open, limits.connections, None)?;
+        let stream = TcpStream::from_std(stream)?;
+        let now = self.shared.clock.now();
+        let key = self.connections.borrow_mut().enter(permits, now);
+        let place = Place { thread: self.clone(), key, tenant };
+        let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
+        self.connections.borrow_mut().started(key, task.abort_handle());
+        Ok(())
+    }
+
+    /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares
+    /// are no credentials, and a known pod must not wait among strangers each time that the proof is renewed.
+    fn tenant(&self, caller: &Caller, ip: IpAddr) -> Rc<Tenant> {
+        let likely = matches!(caller, Caller::Unsettled).then(|| self.shared.callers.likely_at(ip)).flatten();
+        self.tenants.borrow_mut().of(caller, likely.as_ref(), ip)
+    }
+
+    /// Room in both caps. A caller that has its share makes room by its own connections; where the process has no room, the caller
+    /// that has most makes it. Of those that this thread accepted: the other's table is not this one's to touch, and all
+    /// connections of an address are one thread's (`listen`).
+    fn permits(&self, tenant: &Tenant) -> Option<Permits> {
+        let (limits, open, own) = (&self.shared.limits, &self.shared.open, &tenant.connections);
+        let had = own.open();
+        let caller = self.permit(own)?;
+        let process = open.take(limits.connections).or_else(|| {
+            let mut connections = self.connections.borrow_mut();
+            self.count_evicted(connections.end_least_of_the_largest(had) || connections.end_least_of(own));
+            open.take(limits.connections)
+        })?;
         Some(Permits { process, caller })
     }
 
-    fn permit(&self, cap: &Arc<Cap>, most: u32, evict_of: Option<&Arc<Cap>>) -> Option<Permit> {
-        cap.take(most).or_else(|| {
-            let made_room = self.connections.borrow_mut().end_oldest_idle(evict_of);
-            if made_room {
-                self.metrics.connections.evicted_idle.fetch_add(1, Ordering::Relaxed);
-            }
-            cap.take(most)
+    /// Room in a caller's own cap.
+    fn permit(&self, own: &Arc<Cap>) -> Option<Permit> {
+        let (limits, open) = (&self.shared.limits, &self.shared.open);
+        let take = || own.may_take(open, limits.connections).then(|| own.take(limits.connections_per_caller));
+        take().flatten().or_else(|| {
+            let made_room = self.connections.borrow_mut().end_least_of(own);
+            self.count_evicted(made_room);
+            // Its own place that it just gave up is its own to take, whatever others have by now.
+            if made_room { own.take(limits.connections_per_caller) } else { None }
         })
+    }
+
+    fn count_evicted(&self, evicted: bool) {
+        self.metrics.connections.evicted_idle.fetch_add(u64::from(evicted), Ordering::Relaxed);
     }
 
     /// Says 503. What the client has sent already is read first: closing on unread bytes resets the connection, and the
     /// reset can overtake the answer.
-    fn refuse_at_cap(&self, stream: &TcpStream) {
+    fn refuse_at_cap(&self, stream: &mut std::net::TcpStream) {
         let mut out = Vec::with_capacity(512);
         self.write_refusal(&FULL, &mut out);
-        let _ = stream.try_read(&mut self.scratch.borrow_mut().read);
+        let _ = stream.read(&mut self.scratch.borrow_mut().read);
         // The socket's buffer is empty, so this is written whole or the client is gone.
-        let _ = stream.try_write(&out);
+        let _ = stream.write(&out);
     }
 
     fn write_refusal(&self, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
-        let frame = Frame {
-            date: date.at(&self.shared.clock, self.shared.clock.now()),
-            server: self.service.server(),
-            version: Version::Http11,
-            keep_alive: false,
-            head_only: false,
-        };
+        let date = date.at(&self.shared.clock, self.shared.clock.now());
+        let frame = Frame::closing(self.service.server(), date);
         respond::refusal(out, &frame, refusal, self.next_request());
     }
 
@@ -227,7 +283,8 @@ impl Thread {
             self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
             let gone = self.connections.borrow_mut().end_closed();
             self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
-            self.strangers.borrow_mut().retain(|_, cap| cap.open() > 0);
+            self.tenants.borrow_mut().sweep();
+            self.turns.look_anew();
         }
     }
 

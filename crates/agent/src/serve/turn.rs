@@ -1,5 +1,6 @@
 //! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_cloud::Refusal;
@@ -8,10 +9,10 @@ use seawall_core::Moment;
 use seawall_wire::request::slots;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
-use super::{BATCH, Thread};
+use super::{BATCH, REQUESTS, Thread};
 use crate::answer::{Asked, Step};
 use crate::callers::Caller;
-use crate::connections::State;
+use crate::connections::{Cap, State};
 use crate::later::Later;
 use crate::metrics::Route;
 
@@ -36,6 +37,13 @@ pub(super) enum After {
 pub(super) struct Batch {
     pub(super) taken: usize,
     pub(super) after: After,
+}
+
+/// Who asks, and who counts its connections.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) share: &'a Arc<Cap>,
 }
 
 /// A request that takes time, and what its answer needs to know.
@@ -75,21 +83,21 @@ impl Batch {
 
 impl Thread {
     /// Answers the whole requests at the start of `bytes`.
-    pub(super) fn answer_all(&self, caller: &Caller, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
+    pub(super) fn answer_all(&self, asker: Asker<'_>, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
         let mut taken = 0;
-        loop {
+        for _ in 0..REQUESTS {
             if out.len() > BATCH {
                 return Batch { taken, after: After::Look };
             }
             let mut slots = slots();
             match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
-                Ok(Parsed::Complete(head, _)) if matches!(caller, Caller::Unsettled) => {
+                Ok(Parsed::Complete(head, _)) if matches!(asker.caller, Caller::Unsettled) => {
                     return Batch { taken, after: After::Settle(patience_of(&head)) };
                 }
                 Ok(Parsed::Complete(head, used)) => {
                     taken += used;
-                    if let Some(after) = self.answer_one(caller, &head, now, out) {
+                    if let Some(after) = self.answer_one(asker, &head, now, out) {
                         return Batch { taken, after };
                     }
                 }
@@ -101,6 +109,8 @@ impl Thread {
                 }
             }
         }
+        let after = if taken == bytes.len() { After::Read } else { After::Look };
+        Batch { taken, after }
     }
 
     /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
@@ -122,11 +132,12 @@ impl Thread {
     /// Answers one request; says what comes next unless it is simply the next request.
     fn answer_one(
         &self,
-        caller: &Caller,
+        asker: Asker<'_>,
         head: &RequestHead<'_, '_>,
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
+        let Asker { caller, share } = asker;
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
@@ -137,7 +148,7 @@ impl Thread {
         let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
-        match self.service.answer(caller, Asked { head, frame: &frame, request, now }, out) {
+        match self.service.answer(caller, Asked { head, frame: &frame, share, request, now }, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && matches!(route, Route::Token | Route::Identity) {

@@ -1,0 +1,112 @@
+//! What the machine lets this process use: memory, CPU and open files. Read once, at the start; `room` and `pace` decide by it.
+//!
+//! A container's limits are those of its control group and of every group around it, whichever is least. What cannot be read
+//! counts as no limit: a laptop has none, and guessing one would refuse clients for nothing.
+
+use std::fs::File;
+use std::io::Read;
+
+use seawall_cgroup::{Home, Quota, Version, memory_limit};
+
+/// More than any of these files has: a node with thousands of mounts has a `mountinfo` of about a MiB.
+const LONGEST: u64 = 4 << 20;
+
+/// The limits found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Machine {
+    /// Bytes of memory before the kernel kills.
+    pub(crate) memory: Option<u64>,
+    /// Cores of CPU quota: 0.5 for Kubernetes' `500m`.
+    pub(crate) cores: Option<f64>,
+}
+
+impl Machine {
+    /// This process's.
+    pub(crate) fn here() -> Self {
+        Self::of(&read)
+    }
+
+    fn of(read: &dyn Fn(&str) -> Option<String>) -> Self {
+        let texts = read("/proc/self/cgroup").zip(read("/proc/self/mountinfo"));
+        let home = |controller| texts.as_ref().and_then(|(own, mounts)| Home::find(own, mounts, controller));
+        let memory = home("memory").and_then(|home| {
+            let name = match home.version {
+                Version::One => "memory.limit_in_bytes",
+                Version::Two => "memory.max",
+            };
+            home.levels().filter_map(|level| memory_limit(&read(&format!("{level}/{name}"))?)?).min()
+        });
+        let cores = home("cpu").and_then(|home| {
+            home.levels().filter_map(|level| cores(read, home.version, level)).reduce(f64::min)
+        });
+        Self { memory, cores }
+    }
+}
+
+fn cores(read: &dyn Fn(&str) -> Option<String>, version: Version, level: &str) -> Option<f64> {
+    let file = |name: &str| read(&format!("{level}/{name}"));
+    let quota = match version {
+        Version::One => Quota::parse_one(&file("cpu.cfs_quota_us")?, &file("cpu.cfs_period_us")?),
+        Version::Two => Quota::parse_two(&file("cpu.max")?),
+    };
+    match quota? {
+        Quota::Cores(cores) => Some(cores),
+        Quota::Unlimited => None,
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> Machine {
+        Machine::of(&|path| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned()))
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_around_counts() {
+        let found = machine(&[
+            ("/proc/self/cgroup", "0::/pod7/c1\n"),
+            ("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/sys/fs/cgroup/pod7/c1/memory.max", "max\n"),
+            ("/sys/fs/cgroup/pod7/memory.max", "26214400\n"),
+            ("/sys/fs/cgroup/pod7/c1/cpu.max", "50000 100000\n"),
+            ("/sys/fs/cgroup/pod7/cpu.max", "200000 100000\n"),
+        ]);
+        assert_eq!(found, Machine { memory: Some(26_214_400), cores: Some(0.5) });
+    }
+
+    #[test]
+    fn version_one_is_read_by_controller() {
+        let found = machine(&[
+            ("/proc/self/cgroup", "4:memory:/a\n1:cpu,cpuacct:/b\n0::/\n"),
+            (
+                "/proc/self/mountinfo",
+                "31 30 0:27 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                 32 30 0:28 / /cg/memory rw - cgroup cgroup rw,memory\n",
+            ),
+            ("/cg/memory/a/memory.limit_in_bytes", "26214400\n"),
+            ("/cg/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("/cg/cpu/b/cpu.cfs_quota_us", "3000\n"),
+            ("/cg/cpu/b/cpu.cfs_period_us", "100000\n"),
+            ("/cg/cpu/cpu.cfs_quota_us", "-1\n"),
+            ("/cg/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(found, Machine { memory: Some(26_214_400), cores: Some(0.03) });
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_limit() {
+        assert_eq!(machine(&[]), Machine::default());
+        assert_eq!(
+            machine(&[("/proc/self/cgroup", "nonsense"), ("/proc/self/mountinfo", "")]),
+            Machine::default()
+        );
+    }
+}
