@@ -2,7 +2,7 @@
 //!
 //! The order is the argument: who calls was decided when the connection was accepted; the dialect canonicalises the path
 //! once and refuses by default; only then is a lease looked up, under the caller's own holder, which cannot
-//! reach anyone else's. A request that needs to wait (a cold lease, a long poll, the real server) becomes a
+//! reach anyone else's. What is no secret and must not be refused ([`Detection`]) is told to everybody. A request that needs to wait (a cold lease, a long poll, the real server) becomes a
 //! [`Later`] and is the caller's task's business, never this thread's.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_cloud::gce::query::Alt;
-use seawall_cloud::gce::{Frame, Hold, Server, Tree, What, respond};
+use seawall_cloud::gce::{Detection, Frame, Hold, Server, Tree, What, respond};
 use seawall_cluster::Complaint;
 use seawall_core::{Moment, WantRef};
 use seawall_wire::RequestHead;
@@ -23,7 +23,15 @@ use crate::metrics::Route;
 
 /// How this agent answers; one per traffic thread.
 #[derive(Debug)]
-pub(crate) enum Service {
+pub(crate) struct Service {
+    /// What everybody is told, whoever it is.
+    detection: Detection,
+    mode: Mode,
+}
+
+/// What is answered to those who are somebody.
+#[derive(Debug)]
+pub(crate) enum Mode {
     /// Pods have credentials of their own.
     Federate {
         /// What the readiness probe sees: the node's tree, without an account.
@@ -67,22 +75,31 @@ const GONE: Refusal =
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
 impl Service {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { detection: Detection::default(), mode }
+    }
+
     /// Which server's name the answers carry.
     pub(crate) fn server(&self) -> Server {
-        match self {
-            Self::Federate { .. } => Server::Gke,
-            Self::Conceal(_) => Server::Vm,
+        match self.mode {
+            Mode::Federate { .. } => Server::Gke,
+            Mode::Conceal(_) => Server::Vm,
         }
+    }
+
+    /// Whether this is answered to whoever asks, so that nobody need wait until it is known who does.
+    pub(crate) fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool {
+        self.detection.answer(head).is_some()
     }
 
     /// Answers into `out`, or says what has to be waited for.
     pub(crate) fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        let step = match (self, caller) {
-            (_, Caller::Nobody(refusal)) => Err(*refusal),
-            (_, Caller::Unsettled) => Err(GONE),
+        let step = match (&self.mode, caller) {
+            (_, Caller::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
+            (_, Caller::Unsettled) => self.detect(asked, out).ok_or(GONE),
             (_, caller) if caller.is_gone() => Err(GONE),
-            (Self::Federate { .. }, Caller::Anyone) => Err(ANYONE),
-            (Self::Federate { long_polls, passthrough, .. }, Caller::Pod(pod)) => match &**pod.standing() {
+            (Mode::Federate { .. }, Caller::Anyone) => Err(ANYONE),
+            (Mode::Federate { long_polls, passthrough, .. }, Caller::Pod(pod)) => match &**pod.standing() {
                 Standing::Federated(own) => federate(pod, own, long_polls, asked, out),
                 Standing::Passthrough => {
                     passthrough.forward(caller, asked.share, asked.head).map(Step::Later)
@@ -90,8 +107,8 @@ impl Service {
                 Standing::Refused(tree, why) => bare(pod, tree, *why, long_polls, asked, out),
                 Standing::Pending => Err(GONE),
             },
-            (Self::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
-            (Self::Conceal(forwarder), caller) => {
+            (Mode::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
+            (Mode::Conceal(forwarder), caller) => {
                 forwarder.forward(caller, asked.share, asked.head).map(Step::Later)
             }
         };
@@ -99,6 +116,23 @@ impl Service {
             respond::refusal(out, asked.frame, &refusal, asked.request);
             Step::Answered { route: Route::Refused, status: refusal.status }
         })
+    }
+
+    /// Tells whoever asks that this is a metadata server. A library that is refused this decides once and for all that there is
+    /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
+    fn detect(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Option<Step> {
+        let status = match self.detection.answer(asked.head)? {
+            What::Known(known) => {
+                respond::known(out, asked.frame, &known);
+                200
+            }
+            What::Redirect(redirect) => {
+                respond::redirect(out, asked.frame, &redirect);
+                301
+            }
+            What::AccessToken { .. } | What::IdToken { .. } => return None,
+        };
+        Some(Step::Answered { route: Route::Probe, status })
     }
 }
 

@@ -19,7 +19,7 @@ use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::admin::Admin;
-use crate::answer::Service;
+use crate::answer::{self, Service};
 use crate::config::{Config, Exchange, Federate, Mode};
 use crate::connections::{Cap, Timeouts};
 use crate::federation::Federation;
@@ -296,12 +296,12 @@ impl Parts {
         };
         let (places, idle) = (self.forwards.clone(), self.room.forwards as usize);
         let forwarder = Forwarder::new(&config.conceal.upstream, places, idle, long_polls.clone());
-        match &config.mode {
+        Service::new(match &config.mode {
             Mode::Federate(_) => {
-                Service::Federate { probe: self.probe_tree.clone(), long_polls, passthrough: forwarder }
+                answer::Mode::Federate { probe: self.probe_tree.clone(), long_polls, passthrough: forwarder }
             }
-            Mode::Conceal => Service::Conceal(forwarder),
-        }
+            Mode::Conceal => answer::Mode::Conceal(forwarder),
+        })
     }
 }
 

@@ -4,13 +4,18 @@
 //! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters
 //! are got around. Each traffic thread has its own pool of upstream connections. Long polls have places of their own and
 //! cannot starve short requests.
+//!
+//! Of an answer no more is held than a [`WINDOW`]: what is larger is passed on piece by piece, as fast as the client reads, and
+//! keeps its place for so long. So what all answers on their way cost is bounded by the places, and the places are shared by
+//! caller (`places`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -19,18 +24,30 @@ use seawall_wire::RequestHead;
 
 use crate::callers::Caller;
 use crate::connections::Cap;
-use crate::later::{Later, LongPolls, Outcome};
+use crate::later::{Later, LongPolls, Outcome, PollPlace};
 use crate::metrics::Route;
-use crate::places::Places;
+use crate::places::{Place, Places};
 
-/// How long the real server may take to answer a request that is no long poll, waiting for a place included.
+/// How long the real server may take to answer a request that is no long poll, waiting for a place included; and to go on with
+/// an answer that it has begun.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The real server is on this node's own network: a connection takes microseconds or does not come.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Largest body passed on. The largest real one (a service-account subtree, recursively) is a few KiB.
-const BODY: usize = 1024 * 1024;
+/// Bytes of an answer that are held at once. Nearly every real answer is smaller (the largest, a service-account subtree read
+/// recursively, has a few KiB).
+const WINDOW: usize = 16 * 1024;
+
+/// How long more is waited for to fill a window once something has come: a server that sends byte by byte would else cost a
+/// system call for each.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// The kernel's buffer of what the real server has sent and nobody has read yet.
+const RECEIVE_BUFFER: usize = 32 * 1024;
+
+/// Largest body passed on.
+const BODY: u64 = 1024 * 1024;
 
 const UNREACHABLE: Refusal = Refusal::new(
     503,
@@ -52,7 +69,66 @@ const TOO_LARGE: Refusal =
 pub(crate) struct Forwarded {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    /// The body, or its beginning.
+    pub(crate) body: Vec<u8>,
+    /// What comes after the beginning.
+    pub(crate) rest: Option<Box<Rest>>,
+}
+
+/// The part of an answer that is passed on as the client reads it.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// Length of the whole body, if the real server told it.
+    pub(crate) length: Option<u64>,
+    /// Bytes that may still come.
+    left: u64,
+    body: Incoming,
+    _place: Option<Place>,
+    _poll: Option<PollPlace>,
+}
+
+/// A part of an answer.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) bytes: Vec<u8>,
+    /// How many pieces it came in: what it cost to read.
+    pub(crate) pieces: u32,
+    pub(crate) is_last: bool,
+}
+
+impl Rest {
+    /// The next part; nothing if the real server broke off, or goes on for too long.
+    pub(crate) async fn next(&mut self) -> Option<Part> {
+        let part = tokio::time::timeout(DEADLINE, gather(&mut self.body)).await.ok()?.ok()?;
+        self.left = self.left.checked_sub(part.bytes.len() as u64)?;
+        Some(part)
+    }
+}
+
+/// Reads until a window is full, the body has ended, or nothing more comes for a moment.
+async fn gather(body: &mut Incoming) -> hyper::Result<Part> {
+    let mut part = Part { bytes: Vec::new(), pieces: 0, is_last: false };
+    take(body, &mut part).await?;
+    let more = async {
+        while !part.is_last && part.bytes.len() < WINDOW {
+            take(body, &mut part).await?;
+        }
+        hyper::Result::Ok(())
+    };
+    tokio::time::timeout(GATHER, more).await.unwrap_or(Ok(()))?;
+    Ok(part)
+}
+
+/// Takes the next piece. It is copied, because a piece of one byte would keep the whole buffer alive that it was read into.
+async fn take(body: &mut Incoming, part: &mut Part) -> hyper::Result<()> {
+    match body.frame().await.transpose()? {
+        Some(frame) => {
+            part.bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+            part.pieces += 1;
+        }
+        None => part.is_last = true,
+    }
+    Ok(())
 }
 
 /// One thread's client of the real metadata server; the places are all threads'.
@@ -71,9 +147,11 @@ impl Forwarder {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
+        connector.set_recv_buffer_size(Some(RECEIVE_BUFFER));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(idle)
+            .http1_max_buf_size(WINDOW)
             .build(connector);
         Self { client, upstream: upstream.to_owned(), places, long_polls }
     }
@@ -100,10 +178,9 @@ impl Forwarder {
         let (client, places, share, mut stop) =
             (self.client.clone(), self.places.clone(), share.clone(), self.long_polls.stop.clone());
         let outcome = async move {
-            let _poll = poll;
             let asked = async {
-                let _place = if is_poll { None } else { places.enter(&share).await };
-                ask(&client, request).await
+                let place = if is_poll { None } else { places.enter(&share).await };
+                ask(&client, request).await?.whole_or_rest(place, poll).await
             };
             let asked = tokio::time::timeout(deadline, asked);
             let answered = tokio::select! {
@@ -126,14 +203,46 @@ impl Forwarder {
 async fn ask(
     client: &Client<HttpConnector, Empty<Bytes>>,
     request: Request<Empty<Bytes>>,
-) -> Result<Forwarded, Refusal> {
+) -> Result<Begun, Refusal> {
     let response = client.request(request).await.map_err(|error| {
         tracing::debug!(%error, "the real metadata server could not be reached");
         UNREACHABLE
     })?;
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, BODY).collect().await.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() { TOO_LARGE } else { UNREACHABLE }
-    })?;
-    Ok(Forwarded { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes() })
+    Ok(Begun { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+/// An answer whose head has come.
+struct Begun {
+    status: u16,
+    headers: HeaderMap,
+    body: Incoming,
+}
+
+impl Begun {
+    /// The whole answer, and the place given back, if it fits a window; else its beginning.
+    async fn whole_or_rest(
+        self,
+        place: Option<Place>,
+        poll: Option<PollPlace>,
+    ) -> Result<Forwarded, Refusal> {
+        let Self { status, headers, mut body } = self;
+        let length = body.size_hint().exact();
+        if length.is_some_and(|length| length > BODY) {
+            return Err(TOO_LARGE);
+        }
+        let mut first = Vec::new();
+        loop {
+            let part = gather(&mut body).await.map_err(|_| UNREACHABLE)?;
+            first.extend_from_slice(&part.bytes);
+            if part.is_last {
+                return Ok(Forwarded { status, headers, body: first, rest: None });
+            }
+            if first.len() >= WINDOW {
+                let left = BODY - first.len() as u64;
+                let rest = Rest { length, left, body, _place: place, _poll: poll };
+                return Ok(Forwarded { status, headers, body: first, rest: Some(Box::new(rest)) });
+            }
+        }
+    }
 }

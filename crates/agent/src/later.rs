@@ -14,14 +14,15 @@ use seawall_broker::{Credential, Fault, Unavailable};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::Known;
 use seawall_cloud::gce::query::Alt;
+use seawall_cloud::gce::respond::Length;
 use seawall_cloud::gce::{AccessToken, ETag, Frame, Hold, What, respond};
 use seawall_core::{Lease, Moment, Want, WantRef};
 use seawall_wire::request::slots;
-use seawall_wire::{Parsed, parse_request};
+use seawall_wire::{Parsed, Version, parse_request};
 
 use crate::callers::{Federated, PodCaller, Standing};
 use crate::connections::{Cap, Permit};
-use crate::forward::Forwarded;
+use crate::forward::{Forwarded, Rest};
 use crate::lifecycle::Stop;
 use crate::metrics::Route;
 
@@ -74,24 +75,60 @@ impl Outcome {
         }
     }
 
-    /// Appends the response; its status.
-    pub(crate) fn write(self, frame: &Frame<'_>, request: u64, now: Moment, out: &mut Vec<u8>) -> u16 {
-        match self {
-            Self::AccessToken(lease, alt, tag) => access_token(out, frame, &lease, now, alt, tag),
-            Self::IdToken(lease) => id_token(out, frame, &lease),
-            Self::Known(known) => respond::known(out, frame, &known),
-            Self::Forwarded(answer) => {
-                let headers = answer.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-                respond::forwarded(out, frame, answer.status, headers, &answer.body);
-                return answer.status;
+    /// Appends the response, or its beginning.
+    pub(crate) fn write(self, frame: &Frame<'_>, request: u64, now: Moment, out: &mut Vec<u8>) -> Written {
+        let status = match self {
+            Self::AccessToken(lease, alt, tag) => {
+                access_token(out, frame, &lease, now, alt, tag);
+                200
             }
+            Self::IdToken(lease) => {
+                id_token(out, frame, &lease);
+                200
+            }
+            Self::Known(known) => {
+                respond::known(out, frame, &known);
+                200
+            }
+            Self::Forwarded(answer) => return forwarded(answer, frame, out),
             Self::Refused(refusal) => {
                 respond::refusal(out, frame, &refusal, request);
-                return refusal.status;
+                refusal.status
             }
-        }
-        200
+        };
+        Written { status, rest: None }
     }
+}
+
+/// What was written of an answer, and what is still to come.
+pub(crate) struct Written {
+    pub(crate) status: u16,
+    /// The rest of the body, and how its end is told.
+    pub(crate) rest: Option<(Box<Rest>, Length)>,
+}
+
+fn forwarded(answer: Forwarded, frame: &Frame<'_>, out: &mut Vec<u8>) -> Written {
+    let Forwarded { status, headers, body, rest } = answer;
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let Some(rest) = rest else {
+        respond::forwarded(out, frame, status, headers, &body);
+        return Written { status, rest: None };
+    };
+    let length = match (rest.length, frame.version) {
+        (Some(length), _) => Length::Known(length),
+        (None, Version::Http11) => Length::Chunked,
+        (None, Version::Http10) => Length::UntilClose,
+    };
+    let keep_alive = frame.keep_alive && length != Length::UntilClose;
+    respond::forwarded_head(out, &Frame { keep_alive, ..*frame }, status, headers, length);
+    if frame.head_only {
+        return Written { status, rest: None };
+    }
+    match length {
+        Length::Chunked => respond::chunk(out, &body),
+        Length::Known(_) | Length::UntilClose => out.extend_from_slice(&body),
+    }
+    Written { status, rest: Some((rest, length)) }
 }
 
 /// Writes an access token with the life it truly has left.

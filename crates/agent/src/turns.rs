@@ -67,9 +67,11 @@ impl Default for Turns {
 impl Turns {
     /// Whether this caller has had all its turns of the round.
     pub(crate) fn is_spent(&self, share: &Share) -> bool {
-        if share.round.get() != self.round.get() {
+        let rounds = self.round.get().wrapping_sub(share.round.get());
+        if rounds != 0 {
             share.round.set(self.round.get());
-            share.taken.set(0);
+            // What was charged beyond the share is owed.
+            share.taken.set(share.taken.get().saturating_sub(self.share.get().saturating_mul(rounds)));
         }
         share.taken.get() >= self.share.get()
     }
@@ -77,6 +79,11 @@ impl Turns {
     /// Counts a turn that is nobody's in particular: a lane's.
     pub(crate) fn spend(&self, share: &Share) {
         share.taken.set(share.taken.get() + 1);
+    }
+
+    /// Counts what cost as much as so many turns. The caller owes what is beyond its share to the rounds that come.
+    pub(crate) fn charge(&self, share: &Share, turns: u32) {
+        share.taken.set(share.taken.get().saturating_add(turns));
     }
 
     /// Counts a caller's turn.
@@ -210,6 +217,18 @@ mod tests {
         begin(&turns);
         assert!(!turns.is_spent(&hostile));
         assert_eq!(hostile.taken.get(), 0);
+    }
+
+    #[test]
+    fn what_is_charged_beyond_the_share_is_owed_to_later_rounds() {
+        let (turns, share, _) = two_callers();
+        turns.charge(&share, AMONG_OTHERS * 3);
+        let mut rounds = 0;
+        while turns.is_spent(&share) {
+            begin(&turns);
+            rounds += 1;
+        }
+        assert_eq!(rounds, 3);
     }
 
     #[test]

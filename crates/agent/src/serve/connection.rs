@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use seawall_cloud::gce::Frame;
+use seawall_cloud::gce::respond::Length;
+use seawall_cloud::gce::{Frame, respond};
 use seawall_core::Moment;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -20,9 +21,14 @@ use super::turn::{After, Asker, Pending};
 use super::{FULL, READ, Scratch, Thread};
 use crate::callers::{Caller, PodCaller};
 use crate::connections::State;
+use crate::forward::Rest;
 use crate::held::Held;
+use crate::later::Written;
 use crate::tenants::Tenant;
 use crate::turns::Key;
+
+/// Pieces of an answer of the real server that cost as much as a turn.
+const PIECES: u32 = 32;
 
 /// A connection's place in the table; given up when its task ends, however it ends.
 pub(super) struct Place {
@@ -279,7 +285,7 @@ impl Place {
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = thread.shared.clock.now();
         let mut out = Vec::new();
-        let status = {
+        let Written { status, rest } = {
             let mut date = thread.date.borrow_mut();
             let server = thread.service.server();
             let frame =
@@ -287,7 +293,38 @@ impl Place {
             outcome.write(&frame, request, now, &mut out)
         };
         thread.metrics.answered(route, status, now.since(since));
-        self.write(stream, &out).await && keep_alive
+        let is_written = self.write(stream, &out).await;
+        drop(out);
+        match rest {
+            Some((rest, length)) if is_written => self.pass_on(stream, *rest, length).await && keep_alive,
+            _ => is_written && keep_alive,
+        }
+    }
+
+    /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
+    /// came in many pieces. False if the connection is over.
+    async fn pass_on(&self, stream: &TcpStream, mut rest: Rest, length: Length) -> bool {
+        let mut out = Vec::new();
+        loop {
+            poll_fn(|context| self.poll_admitted(context, None)).await;
+            self.note(State::Busy, self.thread.shared.clock.now());
+            let Some(part) = rest.next().await else { return false };
+            self.thread.turns.charge(&self.tenant.turns, 1 + part.pieces / PIECES);
+            out.clear();
+            match length {
+                Length::Chunked => respond::chunk(&mut out, &part.bytes),
+                Length::Known(_) | Length::UntilClose => out.extend_from_slice(&part.bytes),
+            }
+            if part.is_last && length == Length::Chunked {
+                respond::last_chunk(&mut out);
+            }
+            if !self.flush(stream, &out).await {
+                return false;
+            }
+            if part.is_last {
+                return length != Length::UntilClose;
+            }
+        }
     }
 }
 

@@ -326,7 +326,7 @@ fn long_polls_at_the_machine_do_not_delay_the_end() {
 fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets() {
     let world = World::start(&Plan::conceal());
     let mut stranger = Client::connect(STRANGER, world.agent.address());
-    for target in ["/", PROJECT_ID, TOKEN] {
+    for target in [PROJECT_ID, TOKEN] {
         assert_eq!(stranger.ask(&get(target)).refusal(), (403, "unknown_caller"), "{target}");
     }
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() };

@@ -70,15 +70,13 @@ fn a_pod_sees_its_own_account_in_the_tree_and_no_other() {
 }
 
 #[test]
-fn an_unknown_address_is_refused_whatever_it_asks() {
+fn an_unknown_address_is_refused_everything_that_says_anything() {
     let world = World::start(&Plan::federate());
     // Warm first: what is in memory must not be for the asking.
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let mut stranger = Client::connect(STRANGER, world.agent.address());
     let identity = identity("https://shop.example");
-    for path in
-        ["/", "/computeMetadata/v1/", PROJECT_ID, TOKEN, &identity, "/computeMetadata/v1/?recursive=true"]
-    {
+    for path in [PROJECT_ID, TOKEN, &identity, "/computeMetadata/v1/?recursive=true"] {
         for _ in 0..2 {
             let answer = stranger.ask(&get(path));
             assert_eq!(answer.refusal(), (403, "unknown_caller"), "{path}: {answer:?}");
@@ -89,6 +87,21 @@ fn an_unknown_address_is_refused_whatever_it_asks() {
     let claimed =
         stranger.ask(&client::get_with(TOKEN, "X-Real-IP: 127.0.0.11\r\nX-Client-IP: 127.0.0.11\r\n"));
     assert_eq!(claimed.refusal(), (403, "unknown_caller"), "{claimed:?}");
+}
+
+/// Java's and Node's libraries ask once in a process whether there is a metadata server, and hide every later reason if not.
+#[test]
+fn an_unknown_address_is_told_that_this_is_a_metadata_server_and_nothing_of_it() {
+    let world = World::start(&Plan::federate());
+    let mut stranger = Client::connect(STRANGER, world.agent.address());
+    for path in ["/", "/computeMetadata/", "/computeMetadata/v1/", "/computeMetadata/v1/instance/"] {
+        let answer = stranger.ask(&get(path));
+        assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");
+        assert!(!answer.body.contains(PROJECT) && answer.body.len() < 64, "{answer:?}");
+    }
+    let redirect = stranger.ask(&get("/computeMetadata/v1/instance"));
+    assert_eq!((redirect.status, redirect.header("location")), (301, "/computeMetadata/v1/instance/"));
+    assert_eq!(stranger.ask(&get(TOKEN)).refusal(), (403, "unknown_caller"), "on the same connection");
 }
 
 #[test]

@@ -17,4 +17,5 @@ mod libraries;
 mod lifecycle;
 mod long_polls;
 mod scale;
+mod tenants;
 mod upstream;

@@ -4,6 +4,7 @@
 //! not see; [`federate`] answers from a tree of the workload's own. [`respond`] writes either mode's bytes.
 
 pub mod conceal;
+pub mod detection;
 pub mod etag;
 pub mod federate;
 pub mod head;
@@ -14,6 +15,7 @@ pub mod scopes;
 pub mod tree;
 
 pub use conceal::{Forward, admit};
+pub use detection::Detection;
 pub use etag::ETag;
 pub use federate::{Account, Known, Node, Query, Redirect, Tree, What};
 pub use query::{Alt, Hold};

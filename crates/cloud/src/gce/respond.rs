@@ -170,6 +170,17 @@ pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request:
     frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
 }
 
+/// How the client is told where a body ends whose bytes follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// By its length.
+    Known(u64),
+    /// By chunks ([`chunk`], [`last_chunk`]): to a client of HTTP/1.1.
+    Chunked,
+    /// By the end of the connection, which the frame must announce: to a client of HTTP/1.0.
+    UntilClose,
+}
+
 /// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
 /// Everything else, such as hop-by-hop headers, stays behind.
 pub fn forwarded<'h>(
@@ -179,6 +190,20 @@ pub fn forwarded<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     body: &[u8],
 ) {
+    forwarded_head(out, frame, status, headers, Length::Known(body.len() as u64));
+    if !frame.head_only {
+        out.extend_from_slice(body);
+    }
+}
+
+/// Writes the head of what the real server answered; the body follows as `length` says.
+pub fn forwarded_head<'h>(
+    out: &mut Vec<u8>,
+    frame: &Frame<'_>,
+    status: u16,
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    length: Length,
+) {
     frame.begin(out, status);
     let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
     for (name, value) in headers {
@@ -186,7 +211,29 @@ pub fn forwarded<'h>(
             write::header(out, name, value);
         }
     }
-    frame.end(out, &[body]);
+    match length {
+        Length::Known(length) => {
+            out.extend_from_slice(b"Content-Length: ");
+            write::decimal(out, length);
+            out.extend_from_slice(b"\r\n\r\n");
+        }
+        Length::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
+        Length::UntilClose => out.extend_from_slice(b"\r\n"),
+    }
+}
+
+/// Writes a part of a chunked body (RFC 9112 section 7.1). An empty part would end the body, so nothing is written for one.
+pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
+    if !part.is_empty() {
+        out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Ends a chunked body.
+pub fn last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
 }
 
 /// The real server's headers that go on to the client.

@@ -1,0 +1,254 @@
+//! What one pod does costs another pod nothing: turns, bytes, places and connections are shared by caller.
+
+use std::io::Read;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use seawall_testkit::server::{Peer, Server};
+
+use crate::support::client::{Client, get, request};
+use crate::support::process::{self, Agent};
+use crate::support::until_true;
+use crate::support::world::{CART, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
+
+/// An agent in `conceal` before a server that is played by the test.
+struct Concealed {
+    agent: Agent,
+    _upstream: Server,
+    _files: Files,
+}
+
+impl Concealed {
+    fn before(play: impl Fn(&mut Peer, &str) -> std::io::Result<()> + Send + Sync + 'static) -> Self {
+        let upstream = Server::start(move |mut peer, _| {
+            loop {
+                let head = peer.request()?;
+                let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                play(&mut peer, &target)?;
+            }
+        });
+        let upstream = upstream.unwrap();
+        let files = Files::new(&Plan::conceal().threads("1"), upstream.address());
+        Self { agent: Agent::start(&files.config()), _upstream: upstream, _files: files }
+    }
+
+    fn client(&self, from: std::net::Ipv4Addr) -> Client {
+        Client::connect(from, self.agent.address())
+    }
+}
+
+fn answer(body: &[u8]) -> Vec<u8> {
+    let head =
+        format!("HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+/// Some text in which every place differs from its neighbours.
+fn text(length: usize) -> Vec<u8> {
+    (0..length).map(|at| b'a' + (at % 23) as u8).collect()
+}
+
+const ZONE: &str = "/computeMetadata/v1/instance/zone";
+
+/// Pipelines of one pod, or of nobody known, used to be answered to their end before anybody else was looked at.
+#[test]
+fn pipelines_are_answered_in_turns_with_everybody_else() {
+    for hostile in [MALLORY.at, STRANGER] {
+        let world = World::start(&Plan::federate().threads("1"));
+        assert_eq!(world.ask(&CART, TOKEN).status, 200);
+        let address = world.agent.address();
+        // While it stands still all come; the one that matters comes last.
+        world.agent.signal(Signal::STOP);
+        let mut storm: Vec<_> = (0..48)
+            .map(|_| {
+                let mut client = Client::connect(hostile, address);
+                client.send(get("/").repeat(100));
+                client
+            })
+            .collect();
+        let mut quiet = Client::connect(CART.at, address);
+        quiet.send(get(TOKEN));
+        world.agent.signal(Signal::CONT);
+        quiet.answer().token();
+        let before: usize = storm.iter_mut().map(answered_so_far).sum();
+        assert!(before < 48 * 100 / 4, "{before} of the storm's requests were answered first");
+    }
+}
+
+/// Counts the answers that lie in the socket.
+fn answered_so_far(client: &mut Client) -> usize {
+    client.stream.set_nonblocking(true).unwrap();
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 64 * 1024];
+    while let Ok(n @ 1..) = client.stream.read(&mut chunk) {
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    String::from_utf8_lossy(&bytes).matches("HTTP/1.1 ").count()
+}
+
+/// A real server that hangs on one path used to be everybody's: all places were the hanging ones.
+#[test]
+fn requests_that_hang_upstream_leave_places_for_other_pods() {
+    let world = Concealed::before(|peer, target| {
+        if target.starts_with(ZONE) {
+            peer.request().map(drop)
+        } else {
+            peer.send(&answer(PROJECT.as_bytes()))
+        }
+    });
+    let _storm: Vec<_> = (0..200)
+        .map(|_| {
+            let mut client = world.client(MALLORY.at);
+            client.send(get(ZONE));
+            client
+        })
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+}
+
+/// A body larger than a window is passed on as it comes; whatever the client and the server speak, it arrives whole.
+#[test]
+fn long_answers_arrive_whole() {
+    let long = text(250_000);
+    let chunked = text(40_000);
+    let world = Concealed::before({
+        let (long, chunked) = (long.clone(), chunked.clone());
+        move |peer, target| {
+            if target == ZONE {
+                peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+                for byte in &chunked {
+                    peer.send(&[b'1', b'\r', b'\n', *byte, b'\r', b'\n'])?;
+                }
+                return peer.send(b"0\r\n\r\n");
+            }
+            peer.send(&answer(&long))
+        }
+    });
+    let mut client = world.client(CART.at);
+    for _ in 0..2 {
+        assert!(client.ask(&get(PROJECT_ID)).body.as_bytes() == long);
+    }
+    client.send(request("GET", ZONE, "HTTP/1.1", "Metadata-Flavor: Google\r\nConnection: close\r\n"));
+    let mut answer = String::new();
+    client.stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
+    assert!(unchunked(body) == chunked, "{} bytes", body.len());
+    let mut old = world.client(CART.at);
+    old.send(request("GET", ZONE, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    let mut answer = Vec::new();
+    old.stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.ends_with(&chunked) && answer.starts_with(b"HTTP/1.1 200"));
+}
+
+fn unchunked(mut body: &str) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(rest[..size].as_bytes());
+        body = &rest[size + 2..];
+    }
+}
+
+#[test]
+fn a_long_answer_that_breaks_off_ends_its_connection() {
+    let world = Concealed::before(|peer, _| {
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")?;
+        peer.send(&text(50_000))?;
+        Err(std::io::ErrorKind::Other.into())
+    });
+    let mut client = world.client(CART.at);
+    client.send(get(PROJECT_ID));
+    let mut all = Vec::new();
+    // Ended or reset: it is not taken for the whole answer.
+    let _ = client.stream.read_to_end(&mut all);
+    assert!(all.len() < 100_000, "{}", all.len());
+}
+
+/// Answers on their way to clients that do not read were in nobody's budget: 275 MiB for a thousand of 250 KB.
+#[test]
+fn answers_that_are_not_read_cost_a_bounded_amount() {
+    let long = text(250_000);
+    let world = Concealed::before(move |peer, target| {
+        if target == ZONE { peer.send(&answer(&long)) } else { peer.send(&answer(PROJECT.as_bytes())) }
+    });
+    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
+    let before = world.agent.resident();
+    let _storm: Vec<_> = (0..400)
+        .map(|_| {
+            let mut client = world.client(MALLORY.at);
+            client.send(get(ZONE));
+            client
+        })
+        .collect();
+    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
+    let cost = world.agent.resident().saturating_sub(before);
+    assert!(cost < 12 * 1024, "{cost} KiB");
+}
+
+/// Slow readers and half heads of one pod used to use up the budget of all.
+#[test]
+fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
+    let world = World::start(&Plan::federate().threads("1").limits("headTimeout: 1m"));
+    let half = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(15 * 1024));
+    let mut storm: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
+    storm.iter_mut().for_each(|client| client.send(&half));
+    until_true("what is too much to be refused", || {
+        world.metric("seawall_requests_total{route=\"refused\",status=\"5xx\"}") > 100.0
+    });
+    let whole = get(PROJECT_ID);
+    let (start, end) = whole.split_at(30);
+    for _ in 0..20 {
+        let mut client = world.client(&PAY);
+        client.send(start);
+        // Until the first part has been read; were it refused, the answer would come now.
+        until_true("the part to be read", || world.metric("seawall_connections_open") > 0.0);
+        client.send(end);
+        assert_eq!(client.answer().body, PROJECT);
+    }
+}
+
+/// A storm of connections used to leave the quiet pod waiting for accepts that backed off for up to a second.
+#[test]
+fn few_open_files_are_shared_as_memory_is() {
+    let world = World::start(&Plan::federate());
+    let files = &world.files;
+    let config = files.config();
+    let program = process::command(&[]);
+    let script = "ulimit -n 256; exec \"$0\" --config \"$1\"";
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", script]).arg(program.get_program()).arg(&config);
+    let agent = Agent::serving(limited.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let most = agent.lines("serving")[0]["fields"]["connections"].as_u64().unwrap();
+    assert!((32..256).contains(&most), "{most}");
+    let _storm: Vec<_> = (0..600).map(|_| Client::try_connect(MALLORY.at, agent.address())).collect();
+    for _ in 0..20 {
+        assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
+    }
+    let errors = Client::connect(crate::support::ip(1), agent.admin).ask(&get("/metrics")).body;
+    let errors =
+        errors.lines().find_map(|line| line.strip_prefix("seawall_connections_accept_errors_total "));
+    assert_eq!(errors, Some("0"), "it never ran out of descriptors");
+}
+
+/// Eight pods with a thousand silent connections each used to be more than 25 MiB.
+#[test]
+fn silent_connections_of_many_make_room_for_whoever_comes() {
+    let world = World::start(&Plan::federate().threads("1").limits("connections: 200, headTimeout: 1m"));
+    let mut storm = Vec::new();
+    for hostile in [MALLORY.at, PAY.at, STRANGER] {
+        storm.extend((0..300).map(|_| Client::try_connect(hostile, world.agent.address())));
+    }
+    until_true("the storm to be there", || world.metric("seawall_connections_open") > 100.0);
+    let mut quiet: Vec<_> = (0..8).map(|_| world.client(&CART)).collect();
+    for client in &mut quiet {
+        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+    }
+    assert!(world.metric("seawall_connections_open") <= 200.0);
+}
