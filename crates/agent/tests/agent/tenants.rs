@@ -196,14 +196,17 @@ fn answers_that_are_not_read_cost_a_bounded_amount() {
 #[test]
 fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     let world = World::start(&Plan::federate().threads("1").limits("headTimeout: 1m"));
-    let half = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(15 * 1024));
+    let half = |length| format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(length));
     let mut storm: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
-    storm.iter_mut().for_each(|client| client.send(&half));
-    until_true("what is too much to be refused", || {
-        world.metric("seawall_requests_total{route=\"refused\",status=\"5xx\"}") > 100.0
-    });
-    let whole = get(PROJECT_ID);
-    let (start, end) = whole.split_at(30);
+    let refused = || world.metric("seawall_requests_total{route=\"refused\",status=\"5xx\"}");
+    // First the large ones, then the gaps.
+    let (large, small) = storm.split_at_mut(600);
+    large.iter_mut().for_each(|client| client.send(half(15 * 1024)));
+    until_true("what is too much to be refused", || refused() > 50.0);
+    small.iter_mut().for_each(|client| client.send(half(100)));
+    until_true("what is too much to be refused", || refused() > 100.0);
+    let whole = get(&format!("{PROJECT_ID}?x={}", "x".repeat(400)));
+    let (start, end) = whole.split_at(400);
     for _ in 0..20 {
         let mut client = world.client(&PAY);
         client.send(start);
