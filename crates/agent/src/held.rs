@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// What every caller may hold where anything is left at all: one head of the largest size, and an answer.
-const FEW: usize = 24 * 1024;
+/// What every caller may hold where anything is left at all: one head of the largest size, or an answer with the socket's buffer.
+const FEW: usize = 40 * 1024;
 
 /// All bytes held on one thread.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Share {
 #[derive(Debug)]
 pub(crate) struct Held {
     bytes: Vec<u8>,
+    /// Bytes that the kernel holds because these are held.
+    beside: usize,
     share: Rc<Share>,
 }
 
@@ -50,7 +52,7 @@ impl Share {
 
     /// Holds nothing yet, and no buffer.
     pub(crate) fn nothing(self: &Rc<Self>) -> Held {
-        Held { bytes: Vec::new(), share: self.clone() }
+        Held { bytes: Vec::new(), beside: 0, share: self.clone() }
     }
 
     fn fits(&self, more: usize) -> bool {
@@ -76,25 +78,36 @@ impl Held {
     ///
     /// Nothing is held without a buffer, not even an empty one that once was large.
     pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
-        if bytes.is_empty() && self.bytes.is_empty() {
-            return true;
-        }
-        self.share.give(self.bytes.len());
-        let fits = self.share.fits(bytes.len());
-        self.bytes = if fits { bytes.to_vec() } else { Vec::new() };
-        self.share.take(self.bytes.len());
-        fits
+        bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
+    }
+
+    /// The same for an answer of which the socket took no more: its buffer of `beside` bytes is full, and as much ours as these.
+    pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
+        bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
     /// From now on they are this caller's. False, and nothing is held, if that is too much for it.
     pub(crate) fn pass_to(&mut self, share: &Rc<Share>) -> bool {
-        let bytes = std::mem::take(&mut self.bytes);
-        self.share.give(bytes.len());
+        let bytes = self.release();
         self.share = share.clone();
-        let fits = self.share.fits(bytes.len());
-        self.bytes = if fits { bytes } else { Vec::new() };
-        self.share.take(self.bytes.len());
+        self.hold(bytes, 0)
+    }
+
+    fn hold(&mut self, bytes: Vec<u8>, beside: usize) -> bool {
+        self.release();
+        let beside = if bytes.is_empty() { 0 } else { beside };
+        let fits = self.share.fits(bytes.len() + beside);
+        if fits {
+            self.share.take(bytes.len() + beside);
+            (self.bytes, self.beside) = (bytes, beside);
+        }
         fits
+    }
+
+    fn release(&mut self) -> Vec<u8> {
+        self.share.give(self.bytes.len() + self.beside);
+        self.beside = 0;
+        std::mem::take(&mut self.bytes)
     }
 }
 
@@ -108,7 +121,7 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.share.give(self.bytes.len());
+        self.release();
     }
 }
 
@@ -116,7 +129,7 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    const MOST: usize = 1 << 20;
+    const MOST: usize = 3 << 20;
 
     #[test]
     fn what_is_given_back_can_be_held_again() {
@@ -151,8 +164,18 @@ mod tests {
                 }
             })
             .collect();
-        assert!(hoarders.iter().all(|held| held.len() >= 6), "each has something");
+        assert!(hoarders.iter().filter(|held| held.len() >= 8).count() >= 6, "the first have something");
         assert!(Share::of(&all).nothing().replace(&[0; 16 * 1024]));
+    }
+
+    #[test]
+    fn a_full_socket_counts_as_long_as_its_answer_waits() {
+        let share = Share::of(&Budget::new(MOST));
+        let mut held = share.nothing();
+        assert!(held.replace_unsent(&[1; 100], 16_384));
+        assert_eq!(share.own.get(), 16_484);
+        assert!(held.replace_unsent(&[], 16_384));
+        assert_eq!(share.own.get(), 0);
     }
 
     #[test]

@@ -24,8 +24,13 @@ const BACKLOG: i32 = 1024;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// The kernel's buffers of each connection, which it doubles for its own bookkeeping (socket(7)). They count as the agent's memory
-/// (cgroup v2), and by default grow to several MiB for whoever sends or does not read. A head and an answer fit.
-const BUFFER: usize = 16 * 1024;
+/// (cgroup v2), and by default grow to several MiB for whoever sends or does not read. An answer fits, and a head but for the
+/// longest, which comes in pieces.
+const RECEIVE_BUFFER: usize = 4 * 1024;
+const SEND_BUFFER: usize = 8 * 1024;
+
+/// What a connection's unread answers take in the kernel at most.
+pub(crate) const UNREAD: usize = 2 * SEND_BUFFER;
 
 /// The listeners of each thread, and the addresses they are bound to.
 #[derive(Debug)]
@@ -90,8 +95,8 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     }
     // Accepted sockets inherit all of these. An answer is one write and must not wait for the last one's acknowledgement.
     socket.set_tcp_nodelay(true)?;
-    socket.set_send_buffer_size(BUFFER)?;
-    socket.set_recv_buffer_size(BUFFER)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
     // This, too, for sockets that are closed already: an answer to a pod that died before it acknowledged it must not be sent
     // to its address until the next pod is there. A pod on this node acknowledges within microseconds.
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;

@@ -11,9 +11,9 @@ use crate::machine::Machine;
 /// What the program itself takes with a full node's pods, its file's pages included (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
-/// What a connection that waits costs: 1.6 KiB of the kernel's slabs, 1.4 KiB of ours (measured with 2,000 on kernel 6.18,
-/// cgroup v1), and a small segment in its socket.
-const CONNECTION: u64 = 4 << 10;
+/// What a connection that waits costs: 1.5 KiB of the kernel's slabs and as much of ours (measured with 2,000 on kernel 6.18,
+/// cgroup v1), and what lies unread in its socket.
+const CONNECTION: u64 = 6 << 10;
 
 /// Connections where memory sets no bound.
 const MOST_CONNECTIONS: u64 = 8192;
@@ -110,7 +110,7 @@ mod tests {
             assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
         }
         let room = room(Some(25 << 20), 1 << 20, "");
-        assert!(room.connections >= 1000, "{room:?}");
+        assert!((1000..2000).contains(&room.connections), "{room:?}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::connections::State;
 use crate::forward::Rest;
 use crate::held::Held;
 use crate::later::Written;
+use crate::listen::UNREAD;
 use crate::tenants::Tenant;
 use crate::turns::Key;
 
@@ -175,7 +176,7 @@ impl Place {
         self.note(batch.state(!kept.is_empty()), now);
         let sent = send(stream, out)?;
         let mut unsent = self.tenant.held.nothing();
-        unsent.replace(&out[sent..]).then_some((unsent, batch.after))
+        unsent.replace_unsent(&out[sent..], UNREAD).then_some((unsent, batch.after))
     }
 
     /// Writes what the socket did not take at once. False when the client is gone.
@@ -198,7 +199,7 @@ impl Place {
     async fn write(&self, stream: &TcpStream, out: &[u8]) -> bool {
         let Some(sent) = send(stream, out) else { return false };
         let mut unsent = self.tenant.held.nothing();
-        unsent.replace(&out[sent..]) && self.flush(stream, &unsent).await
+        unsent.replace_unsent(&out[sent..], UNREAD) && self.flush(stream, &unsent).await
     }
 
     /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
