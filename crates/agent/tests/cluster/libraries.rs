@@ -1,65 +1,76 @@
-//! The libraries that pods use, unmodified: processes in a pod's network that ask the address of the metadata server.
+//! The libraries that pods use, unmodified: processes in a pod's network that find the metadata server by themselves.
 
+use std::net::UdpSocket;
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::support::parts::part;
+use crate::support::network::Sandbox;
 use crate::support::*;
 
-/// Runs a client with nothing in its environment but a home.
-fn said(client: &mut Command, world: &World) -> Value {
-    let output = client
-        .env_clear()
-        .env("HOME", world.folder.path())
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        // There are no names in here; the address is the one that libraries know.
-        .env("GCE_METADATA_HOST", "169.254.169.254")
-        .output()
-        .unwrap();
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complained}\n{}", world.agent.log());
-    serde_json::from_slice(&output.stdout).unwrap()
+#[path = "../clients/library.rs"]
+#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
+mod library;
+
+use library::{Library, Names, Place, Run, all_well, start_all};
+
+/// Every library in one pod's network.
+struct Scene {
+    runs: Vec<Run>,
+    /// A name server in there that never says a word.
+    _silence: UdpSocket,
 }
 
-fn check(world: &World, pod: &Pod, said: &Value) {
-    world.check(said["token"].as_str().unwrap(), &pod.account);
-    assert_eq!(said["project"], "seawall-emulator");
-    assert_eq!(said["zone"].as_str().unwrap().rsplit('/').next(), Some("europe-west1-b"));
-    let identity = said["identity"].as_str().unwrap();
-    assert_eq!(world.cloud.identity(identity)["email"], cloud::email(&pod.account));
+impl Scene {
+    fn start(world: &World, sandbox: &Sandbox, steps: impl Fn(&Library) -> Vec<String>) -> Self {
+        let silence = sandbox.run(|| UdpSocket::bind("127.0.0.1:53")).unwrap();
+        let enter = |program: &str| -> Command { sandbox.command(program) };
+        let names = Names::new(world.folder.path());
+        Self { runs: start_all(&names, Place::Network(&enter), steps), _silence: silence }
+    }
+
+    fn finish(&mut self) {
+        self.runs.iter_mut().for_each(Run::finish);
+        // How often each had to ask, and how long it took.
+        self.runs.iter().for_each(|run| eprintln!("{}", run.summary()));
+    }
+}
+
+/// Token and what else it can be asked for that is not the same for every pod, each until it is answered.
+fn own_things(library: &Library) -> Vec<String> {
+    let own = library.also.iter().filter(|step| ["project", "identity"].contains(&question(step)));
+    let steps = [library.token()].into_iter().chain(own.map(|step| (*step).to_owned()));
+    steps.map(|step| format!("until:{step}")).collect()
+}
+
+fn question(step: &str) -> &str {
+    step.split('=').next().unwrap_or(step)
+}
+
+/// That what a library was given is this pod's own.
+fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
+    world.check(run.value(&run.library.token())?, &pod.account);
+    for step in run.library.also {
+        match question(step) {
+            "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
+            "identity" => {
+                let claims = world.cloud.identity(run.value(step)?);
+                assert_eq!(claims["email"], cloud::email(&pod.account), "{}", run.library.name);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-fn google_auth_for_python_gets_the_pods_own_tokens() {
+fn every_library_gets_the_pods_own_tokens() {
     let mut world = World::start(&["cart", "pay"], "");
-    for (name, account) in [("cart-0", "cart"), ("pay-0", "pay")] {
-        let pod = world.pod(name, account);
-        let mut client = pod.sandbox.command(part("python/bin/python"));
-        client
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/google_auth.py"))
-            .arg("https://shop.example");
-        check(&world, &pod, &said(&mut client, &world));
-    }
-}
-
-#[test]
-#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-fn gos_metadata_and_oauth2_packages_get_the_pods_own_tokens() {
-    let mut world = World::start(&["cart", "pay"], "");
-    for (name, account) in [("cart-0", "cart"), ("pay-0", "pay")] {
-        let pod = world.pod(name, account);
-        let mut client = pod.sandbox.command(part("bin/go-metadata-client"));
-        let said = said(client.arg("https://shop.example"), &world);
-        check(&world, &pod, &said);
-        // golang.org/x/oauth2/google, which every Google client library for Go begins with.
-        world.check(said["oauth2_token"].as_str().unwrap(), account);
-        assert_eq!(
-            (&said["oauth2_valid"], &said["oauth2_project"]),
-            (&true.into(), &"seawall-emulator".into())
-        );
-    }
+    let pods = [world.pod("cart-0", "cart"), world.pod("pay-0", "pay")];
+    let mut scenes = pods.each_ref().map(|pod| Scene::start(&world, &pod.sandbox, own_things));
+    scenes.iter_mut().for_each(Scene::finish);
+    let pairs =
+        pods.iter().zip(&scenes).flat_map(|(pod, scene)| scene.runs.iter().map(move |run| (pod, run)));
+    all_well(pairs.map(|(pod, run)| check(&world, pod, run)));
 }
 
 /// gcloud and the libraries' detection ask for the bare address and look for the flavour in the answer's head.

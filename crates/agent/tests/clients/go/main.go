@@ -1,64 +1,198 @@
-// What a Go program gets from the metadata server that GCE_METADATA_HOST names, as one JSON object.
+// What a Go program gets from the metadata server through each of Google's three client libraries: see ../README.md.
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net/url"
 	"os"
+	"strconv"
+	"strings"
+	"time"
 
+	"cloud.google.com/go/auth"
+	"cloud.google.com/go/auth/credentials"
+	"cloud.google.com/go/auth/credentials/idtoken"
 	"cloud.google.com/go/compute/metadata"
+	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 )
 
-func must(name string, value string, err error) string {
+const prefix = "https://www.googleapis.com/auth/"
+
+// What a program asks of its library; some with a word more.
+type questions map[string]func(ctx context.Context, word string) (string, error)
+
+func alone(ask func(context.Context) (string, error)) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, _ string) (string, error) { return ask(ctx) }
+}
+
+var libraries = map[string]func() questions{
+	"metadata": metadataQuestions,
+	"auth":     authQuestions,
+	"oauth2":   oauth2Questions,
+}
+
+// cloud.google.com/go/compute/metadata
+func metadataQuestions() questions {
+	token := func(ctx context.Context, scope string) (answer struct {
+		AccessToken string `json:"access_token"`
+		ExpiresIn   int    `json:"expires_in"`
+	}, err error) {
+		text, err := metadata.GetWithContext(ctx, "instance/service-accounts/default/token?scopes="+prefix+scope)
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &answer)
+		}
+		return answer, err
+	}
+	return questions{
+		"on-gce": func(ctx context.Context, _ string) (string, error) {
+			return strconv.FormatBool(metadata.OnGCEWithContext(ctx)), nil
+		},
+		"project":         alone(metadata.ProjectIDWithContext),
+		"numeric-project": alone(metadata.NumericProjectIDWithContext),
+		"zone":            alone(metadata.ZoneWithContext),
+		"instance-name":   alone(metadata.InstanceNameWithContext),
+		"instance-id":     alone(metadata.InstanceIDWithContext),
+		"hostname":        alone(metadata.HostnameWithContext),
+		"attribute":       metadata.InstanceAttributeValueWithContext,
+		"email":           metadata.EmailWithContext,
+		"scopes": func(ctx context.Context, account string) (string, error) {
+			scopes, err := metadata.ScopesWithContext(ctx, account)
+			return strings.Join(scopes, " "), err
+		},
+		"token": func(ctx context.Context, scope string) (string, error) {
+			answer, err := token(ctx, scope)
+			return answer.AccessToken, err
+		},
+		"lives": func(ctx context.Context, scope string) (string, error) {
+			answer, err := token(ctx, scope)
+			return strconv.Itoa(answer.ExpiresIn), err
+		},
+		"identity": func(ctx context.Context, audience string) (string, error) {
+			return metadata.GetWithContext(ctx, "instance/service-accounts/default/identity?format=full&audience="+audience)
+		},
+	}
+}
+
+// cloud.google.com/go/auth
+func authQuestions() questions {
+	found := map[string]*auth.Credentials{}
+	// A program that was refused its credentials asks for them again; one that has them keeps them.
+	detect := func(scope string) (*auth.Credentials, error) {
+		if found[scope] == nil {
+			detected, err := credentials.DetectDefault(&credentials.DetectOptions{Scopes: []string{prefix + scope}})
+			if err != nil {
+				return nil, err
+			}
+			found[scope] = detected
+		}
+		return found[scope], nil
+	}
+	return questions{
+		"project": func(ctx context.Context, _ string) (string, error) {
+			detected, err := detect("cloud-platform")
+			if err != nil {
+				return "", err
+			}
+			return detected.ProjectID(ctx)
+		},
+		"token": func(ctx context.Context, scope string) (string, error) {
+			detected, err := detect(scope)
+			if err != nil {
+				return "", err
+			}
+			return value(detected.Token(ctx))
+		},
+		"identity": func(ctx context.Context, audience string) (string, error) {
+			identity, err := idtoken.NewCredentials(&idtoken.Options{Audience: audience})
+			if err != nil {
+				return "", err
+			}
+			return value(identity.Token(ctx))
+		},
+	}
+}
+
+func value(token *auth.Token, err error) (string, error) {
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return "", err
+	}
+	return token.Value, nil
+}
+
+// golang.org/x/oauth2/google
+func oauth2Questions() questions {
+	return questions{
+		"project": func(ctx context.Context, _ string) (string, error) {
+			found, err := google.FindDefaultCredentials(ctx)
+			if err != nil {
+				return "", err
+			}
+			return found.ProjectID, nil
+		},
+		"token": func(ctx context.Context, scope string) (string, error) {
+			found, err := google.FindDefaultCredentials(ctx, prefix+scope)
+			if err != nil {
+				return "", err
+			}
+			return fresh(found.TokenSource)
+		},
+	}
+}
+
+func fresh(source oauth2.TokenSource) (string, error) {
+	token, err := source.Token()
+	if err != nil {
+		return "", err
+	}
+	if !token.Valid() {
+		return "", errors.New("a token that is not valid")
+	}
+	return token.AccessToken, nil
+}
+
+func say(line map[string]any) {
+	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	return value
+}
+
+func ask(question func(context.Context, string) (string, error), step string, word string) bool {
+	begun := time.Now()
+	value, err := question(context.Background(), word)
+	line := map[string]any{"step": step, "milliseconds": time.Since(begun).Milliseconds()}
+	if err != nil {
+		line["error"] = err.Error()
+	} else {
+		line["value"] = value
+	}
+	say(line)
+	return err == nil
 }
 
 func main() {
-	ctx := context.Background()
-	audience := os.Args[1]
-	get := func(suffix string) string {
-		value, err := metadata.GetWithContext(ctx, suffix)
-		return must(suffix, value, err)
+	asked := libraries[os.Args[1]]()
+	input := bufio.NewScanner(os.Stdin)
+	say(map[string]any{"step": "begin"})
+	for _, step := range os.Args[2:] {
+		if step == "wait" {
+			say(map[string]any{"step": step})
+			input.Scan()
+			continue
+		}
+		name, again := strings.CutPrefix(step, "until:")
+		name, word, _ := strings.Cut(name, "=")
+		question, known := asked[name]
+		if !known {
+			fmt.Fprintln(os.Stderr, "unknown step:", step)
+			os.Exit(2)
+		}
+		for tries := 1; !ask(question, step, word) && again && tries < 20; tries++ {
+			time.Sleep(time.Second)
+		}
 	}
-	answers := map[string]any{"on_gce": metadata.OnGCE()}
-	for name, read := range map[string]func(context.Context) (string, error){
-		"project":         metadata.ProjectIDWithContext,
-		"numeric_project": metadata.NumericProjectIDWithContext,
-		"zone":            metadata.ZoneWithContext,
-		"instance_name":   metadata.InstanceNameWithContext,
-		"instance_id":     metadata.InstanceIDWithContext,
-		"hostname":        metadata.HostnameWithContext,
-	} {
-		value, err := read(ctx)
-		answers[name] = must(name, value, err)
-	}
-	email, err := metadata.EmailWithContext(ctx, "default")
-	answers["email"] = must("email", email, err)
-	scopes, err := metadata.ScopesWithContext(ctx, "default")
-	must("scopes", "", err)
-	answers["scopes"] = scopes
-	cluster, err := metadata.InstanceAttributeValueWithContext(ctx, "cluster-name")
-	answers["cluster"] = must("cluster-name", cluster, err)
-	var token map[string]any
-	if err := json.Unmarshal([]byte(get("instance/service-accounts/default/token")), &token); err != nil {
-		must("token", "", err)
-	}
-	answers["token"] = token["access_token"]
-	answers["expires_in"] = token["expires_in"]
-	// What every Google client library for Go does when it is given no credentials.
-	found, err := google.FindDefaultCredentials(ctx, "https://www.googleapis.com/auth/cloud-platform")
-	must("default credentials", "", err)
-	fetched, err := found.TokenSource.Token()
-	must("default token", "", err)
-	answers["oauth2_token"], answers["oauth2_project"] = fetched.AccessToken, found.ProjectID
-	answers["oauth2_valid"] = fetched.Valid()
-	answers["identity"] = get("instance/service-accounts/default/identity?format=full&audience=" + url.QueryEscape(audience))
-	must("output", "", json.NewEncoder(os.Stdout).Encode(answers))
 }

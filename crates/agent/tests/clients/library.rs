@@ -1,0 +1,309 @@
+//! The table of Google's client libraries, and their programs as processes. `README.md` says what a program takes and prints.
+//!
+//! Shared by the tests on loopback and those on a real cluster, which differ in what the libraries meet, not in the libraries.
+//! Nothing in a program's environment names the agent: it finds 169.254.169.254 and `metadata.google.internal` by itself, so
+//! it runs inside a network namespace, with a hosts file of its own.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::parts::part;
+
+/// One client library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library {
+    /// As a failed test calls it.
+    pub(crate) name: &'static str,
+    /// As its program is told.
+    word: &'static str,
+    program: Program,
+    /// A scope that is this library's alone, so that each meets the cloud by itself and not by a lease or a failure that another
+    /// one's request left behind.
+    scope: &'static str,
+    /// What more than a token its users ask it for.
+    pub(crate) also: &'static [&'static str],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    Python,
+    Java,
+    Node,
+    Go,
+}
+
+pub(crate) const AUDIENCE: &str = "https://shop.example";
+const IDENTITY: &str = "identity=https://shop.example";
+
+pub(crate) const LIBRARIES: [Library; 7] = [
+    Library {
+        name: "google-auth for Python",
+        word: "google-auth",
+        program: Program::Python,
+        scope: "pubsub",
+        also: &["project", "zone", "email", "universe", IDENTITY],
+    },
+    Library {
+        name: "google-auth for Java",
+        word: "google-auth",
+        program: Program::Java,
+        scope: "bigquery",
+        also: &["project", "email", "universe", IDENTITY],
+    },
+    Library {
+        name: "google-auth-library for Node",
+        word: "google-auth-library",
+        program: Program::Node,
+        scope: "datastore",
+        also: &["project", "email", IDENTITY],
+    },
+    Library {
+        name: "gcp-metadata for Node",
+        word: "gcp-metadata",
+        program: Program::Node,
+        scope: "logging.write",
+        also: &["on-gce", "project", "zone", IDENTITY],
+    },
+    Library {
+        name: "cloud.google.com/go/compute/metadata",
+        word: "metadata",
+        program: Program::Go,
+        scope: "monitoring",
+        also: &[
+            "on-gce",
+            "project",
+            "numeric-project",
+            "zone",
+            "instance-name",
+            "instance-id",
+            "hostname",
+            "attribute=cluster-name",
+            "email=default",
+            "scopes=default",
+            "lives=monitoring",
+            IDENTITY,
+        ],
+    },
+    Library {
+        name: "cloud.google.com/go/auth",
+        word: "auth",
+        program: Program::Go,
+        scope: "spanner.data",
+        also: &["project", IDENTITY],
+    },
+    Library {
+        name: "golang.org/x/oauth2/google",
+        word: "oauth2",
+        program: Program::Go,
+        scope: "trace.append",
+        also: &["project"],
+    },
+];
+
+/// What a process in a pod's container finds when it looks for names.
+pub(crate) struct Names {
+    folder: PathBuf,
+}
+
+impl Names {
+    /// Writes hosts files and the address of a name server into a folder. Nobody may answer at that address: a socket of the
+    /// test is bound there, so that a question is neither answered nor refused.
+    pub(crate) fn new(folder: &Path) -> Self {
+        let local = "127.0.0.1 localhost\n";
+        // Node asks for the name with the root's dot.
+        let named = format!("{local}169.254.169.254 metadata.google.internal metadata.google.internal.\n");
+        for (name, text) in [("hosts", local), ("hosts-named", &named), ("resolv", "nameserver 127.0.0.1\n")]
+        {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Self { folder: folder.to_owned() }
+    }
+}
+
+/// Where a program runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there.
+    Network(&'p dyn Fn(&str) -> Command),
+    /// Where nobody may make a network: the weaker form, in which variables name the agent.
+    Variables(SocketAddr),
+}
+
+/// Takes the names' files, then a program. Its mounts are its own and end with it; so does a program that hangs. It finds no
+/// other program: Node's library would run a gcloud to hear what the project is.
+const INSIDE: &str = r#"mount --bind "$1" /etc/hosts
+mount --bind "$2" /etc/resolv.conf
+program=$(command -v "$3")
+shift 3
+exec timeout 150 env PATH=/nonexistent "$program" "$@""#;
+
+impl Library {
+    /// The step that asks for an access token.
+    pub(crate) fn token(&self) -> String {
+        format!("token={}", self.scope)
+    }
+
+    /// What a program asks that has never been answered: whether there is a metadata server, if the library leaves that to its
+    /// user, and for a token.
+    pub(crate) fn first_steps(&self) -> Vec<String> {
+        let asks = self.also.iter().filter(|step| **step == "on-gce");
+        asks.map(|step| (*step).to_owned()).chain([self.token()]).collect()
+    }
+
+    /// Its program with these steps.
+    pub(crate) fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
+        let mut command = match place {
+            Place::Network(enter) => self.enclosed(names, enter("unshare")),
+            Place::Variables(_) => Command::new("env"),
+        };
+        let path = std::env::var_os("PATH").unwrap();
+        command.args(self.program.words()).arg(self.word).args(steps);
+        command.env_clear().env("PATH", path).env("HOME", &names.folder);
+        if let Place::Variables(agent) = place {
+            // The second is of google-auth for Python alone, whose ping would leave the machine.
+            command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())));
+        }
+        Run::of(*self, command)
+    }
+
+    fn enclosed(&self, names: &Names, mut unshare: Command) -> Command {
+        unshare.args(["--mount", "--", "sh", "-euc", INSIDE, "sh"]);
+        unshare.arg(names.folder.join(self.hosts())).arg(names.folder.join("resolv"));
+        unshare
+    }
+
+    /// Go's libraries ask the address alone; whether there is a metadata server they ask the address and DNS, and believe
+    /// whoever answers first. It is the address that must convince them here.
+    fn hosts(&self) -> &'static str {
+        if self.program == Program::Go { "hosts" } else { "hosts-named" }
+    }
+}
+
+impl Program {
+    /// How it is started.
+    fn words(self) -> Vec<OsString> {
+        match self {
+            Self::Python => {
+                let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/client.py");
+                vec![part("python/bin/python").into(), program.into()]
+            }
+            // The quickest start, for a program that lives for seconds.
+            Self::Java => {
+                let [mut classes, jars] =
+                    [part("clients/java/classes"), part("clients/java/jars")].map(OsString::from);
+                classes.push(":");
+                classes.push(jars);
+                classes.push("/*");
+                let quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"].map(OsString::from);
+                [&["java".into()], &quick[..], &[classes, "Client".into()]].concat()
+            }
+            Self::Node => vec!["node".into(), part("clients/node/client.cjs").into()],
+            Self::Go => vec![part("clients/go/client").into()],
+        }
+    }
+}
+
+/// A running program. Dropping it ends it.
+pub(crate) struct Run {
+    pub(crate) library: Library,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Its lines so far.
+    pub(crate) said: Vec<Value>,
+}
+
+impl Run {
+    fn of(library: Library, mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { library, child, lines, said: Vec::new() }
+    }
+
+    /// Reads on to the line of this step, and returns it.
+    pub(crate) fn reach(&mut self, step: &str) -> Value {
+        loop {
+            let name = self.library.name;
+            let line = self.lines.next();
+            let line = line.unwrap_or_else(|| panic!("{name} ended before {step}: {:#?}", self.said));
+            let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            self.said.push(line.clone());
+            if line["step"] == step {
+                return line;
+            }
+        }
+    }
+
+    /// Lets it go on from a `wait`.
+    pub(crate) fn go_on(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    /// Reads to its end.
+    pub(crate) fn finish(&mut self) {
+        let rest = self.lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        self.said.extend(rest.collect::<Vec<Value>>());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{}: {status}: {:#?}", self.library.name, self.said);
+    }
+
+    /// What it said last about a step, be it asked until it is answered or once.
+    pub(crate) fn last(&self, step: &str) -> &Value {
+        let of_step = |line: &&Value| line["step"].as_str().unwrap().trim_start_matches("until:") == step;
+        self.said.iter().rfind(of_step).unwrap_or_else(|| panic!("no {step}: {:#?}", self.said))
+    }
+
+    /// The value that a step had in the end, or what there is instead.
+    pub(crate) fn value(&self, step: &str) -> Result<&str, String> {
+        self.last(step)["value"].as_str().ok_or_else(|| self.complaint(step))
+    }
+
+    /// Whether the error of a step tells this; else what there is instead.
+    pub(crate) fn tells(&self, step: &str, sentence: &str) -> Result<(), String> {
+        let told = self.last(step)["error"].as_str().is_some_and(|error| error.contains(sentence));
+        told.then_some(()).ok_or_else(|| self.complaint(step))
+    }
+
+    fn complaint(&self, step: &str) -> String {
+        format!("{}\n{}", self.summary(), self.last(step))
+    }
+
+    /// One line for each try: what came of it, and when.
+    pub(crate) fn summary(&self) -> String {
+        let tries = self.said.iter().filter(|line| line["milliseconds"].is_u64());
+        let outcome = |line: &Value| if line["error"].is_null() { "answered" } else { "refused" };
+        let tries =
+            tries.map(|line| format!("{} {} after {} ms", line["step"], outcome(line), line["milliseconds"]));
+        format!("{}: {}", self.library.name, tries.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Not SIGKILL: `timeout` hands this one on to the program.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts all of them side by side, each with steps of its own.
+pub(crate) fn start_all(
+    names: &Names,
+    place: Place<'_>,
+    steps: impl Fn(&Library) -> Vec<String>,
+) -> Vec<Run> {
+    LIBRARIES.iter().map(|library| library.start(names, &steps(library), place)).collect()
+}
+
+/// Fails with all complaints at once: a table that ends at its first row hides the others.
+pub(crate) fn all_well(complaints: impl IntoIterator<Item = Result<(), String>>) {
+    let complaints: Vec<_> = complaints.into_iter().filter_map(Result::err).collect();
+    assert!(complaints.is_empty(), "{} of the libraries:\n{}", complaints.len(), complaints.join("\n\n"));
+}
