@@ -7,6 +7,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 
+use seawall_emulator::faults::Faults;
+use socket2::{Domain, Socket, Type};
+
 use crate::support::cloud::Cloud;
 use crate::support::ip;
 use crate::support::namespace::{self, Ground};
@@ -25,6 +28,9 @@ const HERE: Pod = Pod { at: ip(1), ..CART };
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(ip(1)), 0);
 const LINK_LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), 80);
+
+/// What a refusal for want of the cloud says, whatever the cloud did.
+const CLOUD_MISSING: &str = "(code: upstream_";
 
 /// An agent as a node has it, at the link-local address, too, where that may be.
 fn plan(ground: Ground, pods: Vec<Pod>) -> Plan {
@@ -116,4 +122,93 @@ fn every_library_finds_the_node_and_both_tokens() {
     let checks =
         runs.iter().flat_map(|run| [check_token(&world.cloud, run), check_answers(&world.cloud, run)]);
     all_well(checks);
+}
+
+/// A probe that is refused hides why: a library that takes the agent for no metadata server says that it found no credentials.
+#[test]
+fn every_library_says_that_no_pod_is_known_at_its_address() {
+    let ground = namespace::enter("libraries::every_library_says_that_no_pod_is_known_at_its_address");
+    if ground == Ground::Passed {
+        return;
+    }
+    let world = World::start(&plan(ground, vec![CART]));
+    let scene = Scene::new(ground, &world.files);
+    let mut runs = scene.start_all(&world.agent, Library::first_steps);
+    runs.iter_mut().for_each(Run::finish);
+    all_well(
+        runs.iter().map(|run| run.tells(&run.library.token(), "No pod is known at this source address")),
+    );
+}
+
+/// A pod starts while the cloud is missing, and the cloud comes back.
+fn cold_start(scene: &Scene, agent: &Agent, bring_back: impl FnOnce() -> Cloud) {
+    let steps =
+        |library: &Library| vec![library.token(), "wait".into(), format!("until:{}", library.token())];
+    let mut runs = scene.start_all(agent, steps);
+    for run in &mut runs {
+        run.reach("wait");
+    }
+    let refused: Vec<_> = runs.iter().map(|run| run.tells(&run.library.token(), CLOUD_MISSING)).collect();
+    let cloud = bring_back();
+    for run in &mut runs {
+        run.go_on();
+    }
+    runs.iter_mut().for_each(Run::finish);
+    let recovered = runs.iter().map(|run| check_token(&cloud, run));
+    // Shown when the test fails, and by --nocapture.
+    runs.iter().for_each(|run| eprintln!("{}", run.summary()));
+    all_well(refused.into_iter().chain(recovered));
+}
+
+/// The cold start with a cloud that is there and does not do its work.
+fn cold_start_with(ground: Ground, faults: &Faults) {
+    if ground == Ground::Passed {
+        return;
+    }
+    let World { agent, cloud, files } = World::start(&plan(ground, vec![HERE]));
+    cloud.set_faults(faults);
+    let bring_back = || {
+        cloud.set_faults(&Faults::default());
+        cloud
+    };
+    cold_start(&Scene::new(ground, &files), &agent, bring_back);
+}
+
+#[test]
+fn every_library_says_that_the_cloud_hangs_and_gets_its_token_after() {
+    let ground =
+        namespace::enter("libraries::every_library_says_that_the_cloud_hangs_and_gets_its_token_after");
+    cold_start_with(ground, &Faults { hang_rate: 1.0, ..Faults::default() });
+}
+
+#[test]
+fn every_library_says_that_the_cloud_fails_and_gets_its_token_after() {
+    let ground =
+        namespace::enter("libraries::every_library_says_that_the_cloud_fails_and_gets_its_token_after");
+    cold_start_with(ground, &Faults { error_rate: 1.0, error_status: Some(503), ..Faults::default() });
+}
+
+#[test]
+fn every_library_says_that_the_cloud_is_absent_and_gets_its_token_after() {
+    let ground =
+        namespace::enter("libraries::every_library_says_that_the_cloud_is_absent_and_gets_its_token_after");
+    if ground == Ground::Passed {
+        return;
+    }
+    // A bound port on which nobody listens: refused, and nobody else's meanwhile.
+    let reserved = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    reserved.set_reuse_address(true).unwrap();
+    reserved.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let upstream = reserved.local_addr().unwrap().as_socket().unwrap();
+    let files = Files::new(&plan(ground, vec![HERE]), upstream);
+    // Tokens of a cloud that is not there yet are not those of the later one; they only have to look like tokens.
+    files.write(&format!("tokens/{}", HERE.name), "e30.e30.c2ln");
+    let agent = Agent::start(&files.config());
+    let bring_back = || {
+        drop(reserved);
+        let cloud = Cloud::start_at(upstream, &[HERE]);
+        files.project(&cloud, &HERE);
+        cloud
+    };
+    cold_start(&Scene::new(ground, &files), &agent, bring_back);
 }
