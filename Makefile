@@ -15,7 +15,7 @@ demo: build ## An emulated cloud, three pods, their credentials, and the load th
 test: toolchain test-parts ## Every test, real client libraries included
 	cargo test --workspace --locked --no-fail-fast
 
-cluster-test: toolchain ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
+cluster-test: toolchain test-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
 	scripts/cluster-test
 
 check: toolchain deny-tool ## Formatting, lints, dependency rules, docs, each crate alone
