@@ -23,6 +23,10 @@ pub(crate) const SWEEP: Duration = Duration::from_millis(250);
 /// A response that a client does not read is abandoned after this long without progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Candidates among which the least needed connection is chosen: nearly the oldest of all, for a fraction of the cost (Redis
+/// evicts so, too).
+const LOOKED_AT: usize = 64;
+
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -149,6 +153,8 @@ struct Parked {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: Slab<Slot>,
+    /// Where the next look for a connection that is needed little begins.
+    looked: Key,
 }
 
 impl Connections {
@@ -209,18 +215,18 @@ impl Connections {
         parked.map(|parked| parked.waker.wake()).is_some()
     }
 
-    /// Ends the connection that this caller needs least: one that never said anything before one that is idle, and the oldest
-    /// of those. False if it has none such.
+    /// Ends a connection that this caller needs little: one that never said anything before one that is idle, and of those the
+    /// oldest. False if it has none such.
     pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
-        let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller));
+        let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller)).take(LOOKED_AT);
         let least = own.min_by_key(|(_, slot, _)| (slot.state != State::Silent, slot.since));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Ends the connection that is needed least of the caller that has most, if that has more than `own`. False if there is none.
+    /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
     pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
-        let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own);
+        let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own).take(LOOKED_AT);
         let least = others.min_by_key(|(_, slot, permits)| {
             (Reverse(permits.caller.0.open()), slot.state != State::Silent, slot.since)
         });
@@ -228,12 +234,19 @@ impl Connections {
         key.is_some_and(|key| self.end(key))
     }
 
-    /// Connections that nobody waits at.
-    fn spare(&self) -> impl Iterator<Item = (Key, &Slot, &Permits)> {
+    /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
+    /// look at all of them each time would cost more than accepting them.
+    fn spare(&mut self) -> impl Iterator<Item = (Key, &Slot, &Permits)> {
+        let slots = &self.slots;
+        let (begin, places) = (self.looked, slots.capacity().max(1));
+        self.looked = (begin + LOOKED_AT) % places;
+        let keys = (0..places).map(move |place| (begin + place) % places);
         let is_spare =
             |slot: &Slot| matches!(slot.state, State::Silent | State::Idle) && slot.abort.is_some();
-        let spare = self.slots.iter().filter(move |(_, slot)| is_spare(slot));
-        spare.filter_map(|(key, slot)| Some((key, slot, slot.permits.as_ref()?)))
+        keys.filter_map(move |key| {
+            let slot = slots.get(key).filter(|slot| is_spare(slot))?;
+            Some((key, slot, slot.permits.as_ref()?))
+        })
     }
 
     /// Ends every connection that waited longer than its state allows; how many.
