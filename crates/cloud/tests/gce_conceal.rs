@@ -193,6 +193,57 @@ fn a_directory_is_not_asked_for_another_form() {
     }
 }
 
+/// It used to be refused only where the slash was written.
+#[test]
+fn a_directory_is_one_without_its_slash_too() {
+    for path in [
+        "/0.1",
+        "/0.1/meta-data",
+        "/0.1/meta-data/attributes",
+        "/computeMetadata",
+        "/computeMetadata/v1",
+        "/computeMetadata/v1beta1",
+        "/computeMetadata/v1/instance",
+        "/computeMetadata/V1/Instance",
+        "/computeMetadata/v1/instance/.",
+        "/computeMetadata/v1/%69nstance",
+        "/computeMetadata/v1/project",
+        "/computeMetadata/v1/something-new",
+        "/computeMetadata/v1/instance/attributes",
+        "/computeMetadata/v1/instance/Attributes",
+        "/computeMetadata/v1beta1/project/attributes",
+        "/computeMetadata/v1/instance/guest-attributes",
+        "/computeMetadata/v1/instance/disks",
+        "/computeMetadata/v1/instance/disks/0",
+        "/computeMetadata/v1/instance/network-interfaces/0/access-configs/0",
+    ] {
+        for query in ["alt=json", "alt=text", "recursive=false&alt=json", "%61lt=json"] {
+            assert_eq!(refused(&format!("{path}?{query}")), Some(DIRECTORY_ALT), "{path}?{query}");
+        }
+    }
+}
+
+#[test]
+fn a_leaf_is_asked_for_in_another_form_whatever_its_user_called_it() {
+    for path in [
+        "/0.1/meta-data/zone",
+        "/0.1/meta-data/attributes/disks",
+        "/computeMetadata/v1/instance/zone",
+        "/computeMetadata/v1/instance/tags",
+        "/computeMetadata/v1/project/project-id",
+        "/computeMetadata/v1/universe/universe-domain",
+        "/computeMetadata/v1/instance/attributes/disks",
+        "/computeMetadata/v1/instance/attributes/attributes",
+        "/computeMetadata/v1/instance/attributes/0",
+        "/computeMetadata/v1/instance/network-interfaces/0/ip",
+        "/computeMetadata/v1/instance/network-interfaces/0/forwarded-ips/0",
+        "/computeMetadata/v1/instance/service-accounts/default",
+    ] {
+        let target = format!("{path}?alt=json");
+        assert_eq!(admit(&get(&target)).as_deref(), Ok(&*target));
+    }
+}
+
 #[test]
 fn unknown_keys_and_those_of_identity_are_refused() {
     for query in ["a=b", "audience=x", "format=full", "licenses=TRUE", "username=root", "%61udience=x"] {

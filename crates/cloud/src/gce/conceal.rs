@@ -121,7 +121,7 @@ impl Place {
     /// safe: tokens and identities are not part of recursion (SDK study, section 5.6), and Python and Java need it.
     ///
     /// `alt` makes sense on a leaf and with recursion; what it prints for a directory is documented nowhere
-    /// (today's server says 400), so outside `service-accounts` it is not tried. Keys of identity tokens are unknown
+    /// (today's server says 400), so outside `service-accounts` it is not tried on what [`is_directory`] takes for one. Keys of identity tokens are unknown
     /// here, because identity is concealed.
     fn allows(self, path: &Path<'_>, params: &Params<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
@@ -129,7 +129,7 @@ impl Place {
             Err(UNKNOWN_KEY)
         } else if is_outside && params.is_recursive() {
             Err(RECURSION)
-        } else if is_outside && params.alt.is_some() && path.is_directory() {
+        } else if is_outside && params.alt.is_some() && is_directory(path) {
             Err(DIRECTORY_ALT)
         } else {
             Ok(())
@@ -145,6 +145,45 @@ impl Place {
         }
     }
 }
+
+/// Whether the real server has a directory here, as far as that is known, with or without the slash at its end.
+///
+/// What must hold is that no directory *above* something concealed is asked for in another form, in whatever spelling. Those
+/// are known in full and recognised by their place, not by a list that a new key could outgrow: the discovery paths, the
+/// roots of the versions, in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`: none is a
+/// leaf), and `attributes`. The directories of devices hide nothing; they are named so that the rule is one rule. Below
+/// `attributes` stand only leaves, whatever their users called them.
+fn is_directory(path: &Path<'_>) -> bool {
+    let depth = path.segments().count();
+    let is_root = match path.segments().next() {
+        Some(first) if first.eq_ignore_ascii_case("computeMetadata") => depth <= 3,
+        _ => depth <= 2,
+    };
+    let mut from_the_end = path.segments().rev();
+    let (last, above) = (from_the_end.next().unwrap_or_default(), from_the_end.next().unwrap_or_default());
+    let is = |name: &str, word: &str| Letters::of(name).as_bytes() == word.as_bytes();
+    let is_numbered = || last.bytes().all(|byte| byte.is_ascii_digit()) && NUMBERED.iter().any(|word| is(above, word));
+    path.is_directory()
+        || is_root
+        || !is(above, "attributes") && (DIRECTORIES.iter().any(|word| is(last, word)) || is_numbered())
+}
+
+/// Directories below `instance` and `project`, as [`Letters`] spells words (Compute Engine, "Predefined metadata keys").
+const DIRECTORIES: [&str; 10] = [
+    "accessconfigs",
+    "attributes",
+    "disks",
+    "guestattributes",
+    "licenses",
+    "networkinterfaces",
+    "partnerattributes",
+    "scheduling",
+    "serviceaccounts",
+    "virtualclock",
+];
+
+/// Those among them whose children are directories, each named by its number.
+const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinterfaces"];
 
 /// Names that are concealed wherever they stand, and everything below them, as [`Letters`] spells words.
 ///
@@ -257,7 +296,7 @@ mod tests {
 
     #[test]
     fn words_leave_room_for_one_letter_more() {
-        for word in CONCEALED_NAMES.iter().chain(&CONCEALED_FAMILIES) {
+        for word in CONCEALED_NAMES.iter().chain(&CONCEALED_FAMILIES).chain(&DIRECTORIES).chain(&NUMBERED) {
             assert!(word.len() < Letters::ROOM, "{word}");
             assert_eq!(Letters::of(word).as_bytes(), word.as_bytes());
         }

@@ -50,7 +50,7 @@ impl<'b> Path<'b> {
     }
 
     /// The names between the slashes, none of them empty.
-    pub fn segments(&self) -> impl Iterator<Item = &str> + Clone {
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
         self.0.split('/').filter(|segment| !segment.is_empty())
     }
 }

@@ -107,7 +107,7 @@ fn check_forward(head: &RequestHead<'_, '_>, forward: &Forward<'_>) {
 }
 
 /// A model of the real server, told apart from the filter: it reads names in any case, takes any key that looks
-/// like recursion for recursion, and says whether the answer holds `kube-env` or the identity of the machine.
+/// like recursion for recursion, prints a directory whole where another form is asked for, and says whether the answer holds `kube-env` or the identity of the machine.
 fn reveals(target: &str) -> bool {
     let target = target.to_ascii_lowercase();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
@@ -128,7 +128,16 @@ fn reveals(target: &str) -> bool {
     let recursive = query
         .split(['&', ';'])
         .any(|pair| pair.starts_with("recursive") && !pair.ends_with("=false") && !pair.ends_with("=0"));
+    let in_another_form = query.split(['&', ';']).any(|pair| pair.starts_with("alt"));
+    // Each directory from which recursion would reach `attributes/kube-env`.
+    let is_above = match names[..] {
+        [] | [_] | [_, _] => true,
+        [_, _, "instance"] => instance == 3,
+        [.., "attributes"] => names.len() == instance + 1,
+        _ => false,
+    };
     (recursive && !in_accounts)
+        || (in_another_form && is_above)
         || (in_accounts && names[instance..].contains(&"identity"))
         || (is(instance, "attributes") && is(instance + 1, "kube-env"))
 }
