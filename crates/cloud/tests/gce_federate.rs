@@ -393,8 +393,9 @@ fn a_reused_buffer_does_not_grow() {
 
 #[test]
 fn an_upstream_answer_keeps_what_clients_read_and_loses_the_rest() {
-    let headers: [(&str, &[u8]); 8] = [
+    let headers: [(&str, &[u8]); 9] = [
         ("content-type", b"application/json"),
+        ("content-encoding", b"gzip"),
         ("etag", b"0123456789abcdef"),
         ("metadata-flavor", b"Google"),
         ("server", b"Metadata Server for VM"),

@@ -236,8 +236,10 @@ pub fn last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// The real server's headers that go on to the client.
-const PASSED: [&str; 5] = ["Content-Type", "ETag", "Location", "Cache-Control", "Retry-After"];
+/// The real server's headers that go on to the client. The coding is the body's: without it a client would take compressed
+/// bytes for text. We ask for none, so an upstream that uses one has decided so itself.
+const PASSED: [&str; 6] =
+    ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
 const NO_STORE: &[u8] = b"Cache-Control: no-store\r\n";
 const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";
