@@ -37,12 +37,16 @@ fn go() {
         for query in [
             "",
             "?scopes=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform%2Chttps%3A%2F%2Fa",
-            "?binding-enforcement=on&transport=mtls",
+            "?transport=mtls",
             "?transport=alts",
         ] {
             assert_eq!(get(&format!("instance/service-accounts/default/token{query}")), TOKEN);
         }
     }
+    // Only with an S2A or DirectPath at hand does it insist, and its error then holds the body of a 400.
+    let bound = "GET /computeMetadata/v1/instance/service-accounts/default/token?binding-enforcement=on&transport=mtls";
+    let refused = exchange(&direct(), &request(bound, &headers));
+    assert!(status(&refused) == "400" && refused.contains("bound to a certificate"), "{refused}");
     let identity = "GET /computeMetadata/v1/instance/service-accounts/default/identity?audience=https%3A%2F%2Fa.example&format=full&licenses=TRUE";
     assert_eq!(accepted(&impersonating(), &request(identity, &headers)), "e30.e30.c2ln");
     let refused = exchange(&direct(), &request(identity, &headers));
@@ -155,7 +159,7 @@ fn all_of_them_concealed() {
         "instance/service-accounts/",
         "instance/service-accounts/default/?recursive=true",
         "instance/service-accounts/default/token?scopes=https%3A%2F%2Fwww.googleapis.com%2Fauth%2Fcloud-platform%2Ca",
-        "instance/service-accounts/default/token?binding-enforcement=on&transport=mtls",
+        "instance/service-accounts/default/token?transport=mtls",
         "instance/service-accounts/default/email?wait_for_change=true&last_etag=",
     ] {
         let raw = request(&format!("GET /computeMetadata/v1/{path}"), &flavored);

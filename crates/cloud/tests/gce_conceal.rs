@@ -3,10 +3,10 @@
 mod support;
 
 use seawall_cloud::Refusal;
-use seawall_cloud::gce::conceal::{CONCEALED, DIRECTORY_ALT, METHOD, RECURSION, UNKNOWN_PATH};
+use seawall_cloud::gce::conceal::{BINDING, CONCEALED, DIRECTORY_ALT, METHOD, RECURSION, UNKNOWN_PATH};
 use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
 use seawall_cloud::gce::path::{BAD_PATH, BAD_TARGET};
-use seawall_cloud::gce::query::{BAD_VALUE, REPEATED_KEY, UNKNOWN_KEY};
+use seawall_cloud::gce::query::{BAD_VALUE, BOUND_TOKEN, REPEATED_KEY, UNKNOWN_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
 use support::{admit, forward, get, with};
 
@@ -55,7 +55,7 @@ fn other_spellings_go_upstream_in_the_canonical_one() {
         "/computeMetadata/v1/instance/service-accounts/%64efault/toke%6E",
         "/computeMetadata/v1/instance/service-accounts/default/token?",
         "/computeMetadata/v1/instance/service-accounts/default/token?recursive=false&last_etag=x&timeout_sec=1",
-        "/computeMetadata/v1/instance/service-accounts/default/token?scopes=,&transport=mtls&binding-enforcement=on",
+        "/computeMetadata/v1/instance/service-accounts/default/token?scopes=,&transport=mtls&binding-enforcement=iam-policy",
         &absolute,
     ] {
         assert_eq!(admit(&get(target)).as_deref(), Ok(token), "{target}");
@@ -323,6 +323,9 @@ fn only_reading_is_allowed() {
         let raw = get(zone).replacen("GET", method, 1);
         assert_eq!(admit(&raw), Err(METHOD), "{method}");
     }
+    let token = "/computeMetadata/v1/instance/service-accounts/default/token";
+    assert_eq!(admit(&get(token).replacen("GET", "POST", 1)), Err(BINDING));
+    assert_eq!(refused(&format!("{token}?transport=mtls&binding-enforcement=on")), Some(BOUND_TOKEN));
     let head = get(zone).replacen("GET", "HEAD", 1);
     assert_eq!(forward(&head, |forward| forward.head_only), Ok(true));
     for framing in ["Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n"] {

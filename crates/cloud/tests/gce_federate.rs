@@ -11,7 +11,7 @@ use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
 use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
 use seawall_cloud::gce::path::BAD_PATH;
-use seawall_cloud::gce::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, REPEATED_KEY};
+use seawall_cloud::gce::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
 use seawall_cloud::gce::{Alt, Frame, Node, Query, Scopes, Server, Tree, What, respond};
 use support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
@@ -156,6 +156,13 @@ fn rules_on_the_head_come_first() {
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "get"] {
         assert_eq!(code(&get(zone).replacen("GET", method, 1)), Some(METHOD), "{method}");
     }
+    for path in ["default/token?scopes=a", "default/identity?audience=a"] {
+        let path = format!("{V1}/instance/service-accounts/{path}");
+        let refusal = code(&get(&path).replacen("GET", "POST", 1)).unwrap();
+        assert_eq!((refusal.status, refusal.code), (405, "method"));
+        assert!(refusal.message.contains("GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false"), "{refusal:?}");
+        assert_eq!(code(&get(&path).replacen("GET", "PUT", 1)), Some(METHOD));
+    }
     for (headers, refusal) in [
         ("", NO_FLAVOR),
         ("Metadata-Flavor: Something-Else\r\n", NO_FLAVOR),
@@ -257,6 +264,7 @@ fn known_keys_are_checked_and_unknown_ones_ignored() {
         ("project/project-id?wait_for_change=maybe", BAD_VALUE),
         ("project/project-id?alt=%", BAD_QUERY),
         ("instance/service-accounts/default/token?scopes=%22", BAD_SCOPES),
+        ("instance/service-accounts/default/token?transport=mtls&binding-enforcement=on", BOUND_TOKEN),
         ("instance/service-accounts/default/identity", BAD_AUDIENCE),
         ("instance/service-accounts/default/identity?audience=", BAD_AUDIENCE),
         ("instance/service-accounts/default/identity?audience=a%20b", BAD_AUDIENCE),
@@ -265,7 +273,7 @@ fn known_keys_are_checked_and_unknown_ones_ignored() {
         assert_eq!(refused(&tree, path), Some(refusal), "{path}");
     }
     for path in [
-        format!("{token}?transport=mtls&binding-enforcement=on"),
+        format!("{token}?transport=mtls&binding-enforcement=iam-policy"),
         format!("{token}?bindCertificateFingerprint=x&new=%C3%A9"),
         format!("{token}?last_etag=abc&timeout_sec=5&foo=blah&recursive=true"),
     ] {

@@ -23,6 +23,8 @@ use crate::Refusal;
 
 /// The refusal of a method other than GET and HEAD.
 pub const METHOD: Refusal = Refusal::new(403, "method", "Pods may only read metadata, with GET or HEAD.");
+/// As [`METHOD`], of what google-auth does where it finds a certificate.
+pub const BINDING: Refusal = Refusal::new(403, "method", head::BINDING);
 /// The refusal of a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
     Refusal::new(403, "unknown_path", "The path is not in a metadata API version that is known here.");
@@ -61,7 +63,7 @@ pub struct Forward<'b> {
 /// # Errors
 /// The first rule that forbids it.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<Forward<'b>, Refusal> {
-    let head_only = head::is_head(head).ok_or(METHOD)?;
+    let head_only = head::is_head(head).ok_or(if head::asks_for_binding(head) { BINDING } else { METHOD })?;
     head::without_body(head)?;
     let marks = Marks::of(head);
     marks.direct()?;
@@ -125,6 +127,7 @@ impl Place {
     /// here, because identity is concealed.
     fn allows(self, path: &Path<'_>, params: &Params<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
+        params.wants_no_binding()?;
         if params.concerns_identity() {
             Err(UNKNOWN_KEY)
         } else if is_outside && params.is_recursive() {
@@ -162,7 +165,8 @@ fn is_directory(path: &Path<'_>) -> bool {
     let mut from_the_end = path.segments().rev();
     let (last, above) = (from_the_end.next().unwrap_or_default(), from_the_end.next().unwrap_or_default());
     let is = |name: &str, word: &str| Letters::of(name).as_bytes() == word.as_bytes();
-    let is_numbered = || last.bytes().all(|byte| byte.is_ascii_digit()) && NUMBERED.iter().any(|word| is(above, word));
+    let is_numbered =
+        || last.bytes().all(|byte| byte.is_ascii_digit()) && NUMBERED.iter().any(|word| is(above, word));
     path.is_directory()
         || is_root
         || !is(above, "attributes") && (DIRECTORIES.iter().any(|word| is(last, word)) || is_numbered())

@@ -23,6 +23,8 @@ use crate::Refusal;
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
 /// every SDK; a 403 would send people looking for a missing permission.
 pub const METHOD: Refusal = Refusal::new(405, "method", "Metadata is read with GET or HEAD.");
+/// As [`METHOD`], of what google-auth does where it finds a certificate.
+pub const BINDING: Refusal = Refusal::new(405, "method", head::BINDING);
 /// The refusal of a path that leads nowhere.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "There is no such metadata here.");
 /// The refusal of an account's path where there is no account.
@@ -201,7 +203,8 @@ impl Tree {
     /// # Errors
     /// The rule that forbids it, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Query<'t, 'b>, Refusal> {
-        let head_only = head::is_head(head).ok_or(METHOD)?;
+        let head_only =
+            head::is_head(head).ok_or(if head::asks_for_binding(head) { BINDING } else { METHOD })?;
         head::without_body(head)?;
         let marks = Marks::of(head);
         marks.direct()?;
@@ -236,6 +239,7 @@ impl Tree {
             Found::Directory(directory) => return ask_directory(directory, target, params),
             Found::Leaf(leaf) => (What::Known(known_leaf(leaf, params)), unchanged(leaf.etag(), params)),
             Found::Token => {
+                params.wants_no_binding()?;
                 let scopes = params.scopes_or(&self.default_scopes)?;
                 (What::AccessToken { scopes, alt: params.alt.unwrap_or(Alt::Json) }, params.hold())
             }

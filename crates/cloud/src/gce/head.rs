@@ -17,6 +17,11 @@ pub const RELAYED: Refusal = Refusal::new(
 pub const NO_FLAVOR: Refusal =
     Refusal::new(403, "no_flavor", "The request lacks the required header Metadata-Flavor: Google.");
 
+/// What is said of [`asks_for_binding`]. The variable is google-auth's, for Python since 2.59 and for Java: at `false` it asks
+/// with GET as everybody does.
+pub(super) const BINDING: &str = "Metadata is read with GET or HEAD. A POST for a token is how google-auth asks for one that is \
+    bound to a certificate, which is not issued here: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
+
 /// What the rules need of a head, gathered in one pass over its headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks {
@@ -74,6 +79,14 @@ pub(super) fn is_head(head: &RequestHead<'_, '_>) -> Option<bool> {
         "HEAD" => Some(true),
         _ => None,
     }
+}
+
+/// Whether this is the POST by which google-auth asks for a token bound to a certificate that it found
+/// (`compute_engine/_metadata.py`: the certificate chain is the body). Looks at the end of the path alone: it only chooses the
+/// sentence of a refusal.
+pub(super) fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
+    let path = head.target.split('?').next().unwrap_or_default();
+    head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))
 }
 
 /// A length of zero is no body: some HTTP libraries send it with every request.

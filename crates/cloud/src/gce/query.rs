@@ -36,6 +36,14 @@ pub const BAD_VALUE: Refusal =
 /// The refusal of a key that is not known (conceal mode only).
 pub const UNKNOWN_KEY: Refusal =
     Refusal::new(403, "unknown_key", "A query parameter is not among those that pods may use here.");
+/// The refusal of a request whose client insists on a token bound to its certificate. An ordinary token would be taken for a
+/// bound one, which cannot be used by whoever steals it. 400 is final for every SDK, and those of Java, Go and Python put the
+/// sentence into their error; with 403 people would look for a missing permission, and of a 404 Go and Java hide the body.
+pub const BOUND_TOKEN: Refusal = Refusal::new(
+    400,
+    "bound_token",
+    "Tokens bound to a certificate are not issued here, and binding-enforcement=on asks for no other; ask without it.",
+);
 /// The refusal of an audience that cannot be one.
 pub const BAD_AUDIENCE: Refusal = Refusal::new(
     400,
@@ -72,8 +80,9 @@ pub(super) enum Unknown {
 }
 
 /// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate (SDK study, section 5.6).
-/// Dropping one yields the ordinary token that every other caller gets; refusing it would break those SDKs.
-const HARMLESS: [&str; 3] = ["transport", "binding-enforcement", "bindCertificateFingerprint"];
+/// Dropping one yields the ordinary token that every other caller gets; refusing it would break those SDKs. So it is unless
+/// the client insists on the binding ([`BOUND_TOKEN`]).
+const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +99,8 @@ pub(super) struct Params<'b> {
     /// Whether `format=full`.
     full: Option<bool>,
     licenses: Option<bool>,
+    /// Whether `binding-enforcement` is on.
+    insists_on_binding: bool,
 }
 
 impl<'b> Params<'b> {
@@ -122,6 +133,11 @@ impl<'b> Params<'b> {
             "audience" => once(&mut self.audience, decode(value)?),
             "format" => once(&mut self.full, format(value)?),
             "licenses" => once(&mut self.licenses, flag(value)?),
+            "binding-enforcement" => {
+                // The other value, `iam-policy`, leaves it to the policies, and an unbound token is what they then judge.
+                self.insists_on_binding |= decode(value)?.eq_ignore_ascii_case("on");
+                Ok(())
+            }
             _ if unknown == Unknown::Ignored || HARMLESS.contains(&key) => Ok(()),
             _ => Err(UNKNOWN_KEY),
         }
@@ -129,6 +145,12 @@ impl<'b> Params<'b> {
 
     pub(super) fn is_recursive(&self) -> bool {
         self.recursive == Some(true)
+    }
+
+    /// # Errors
+    /// [`BOUND_TOKEN`].
+    pub(super) fn wants_no_binding(&self) -> Result<(), Refusal> {
+        if self.insists_on_binding { Err(BOUND_TOKEN) } else { Ok(()) }
     }
 
     pub(super) fn waits(&self) -> bool {
@@ -320,8 +342,24 @@ mod tests {
 
     #[test]
     fn keys_that_newer_sdks_add_are_dropped_everywhere() {
-        let raw = "transport=mtls&binding-enforcement=on&bindCertificateFingerprint=ab%2Bc";
+        let raw = "transport=mtls&binding-enforcement=iam-policy&bindCertificateFingerprint=ab%2Bc";
         assert_eq!(parse(raw), Ok(Params::default()));
+    }
+
+    /// Whoever insisted got a token that anybody could use.
+    #[test]
+    fn whoever_insists_on_a_bound_token_is_not_given_another() {
+        for raw in [
+            "transport=mtls&binding-enforcement=on",
+            "binding-enforcement=ON&transport=alts",
+            "binding%2Denforcement=o%6E",
+            "binding-enforcement=on&binding-enforcement=iam-policy",
+        ] {
+            assert_eq!(parse(raw).unwrap().wants_no_binding(), Err(BOUND_TOKEN), "{raw}");
+        }
+        for raw in ["transport=mtls", "binding-enforcement=iam-policy", "bindCertificateFingerprint=on", ""] {
+            assert_eq!(parse(raw).unwrap().wants_no_binding(), Ok(()), "{raw}");
+        }
     }
 
     #[test]
