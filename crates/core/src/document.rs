@@ -112,8 +112,17 @@ impl<'d> Node<'d> {
     }
 
     fn note(&self, found: String, expected: impl Into<String>) {
-        let path = if self.path.is_empty() { "the document".to_owned() } else { self.path.clone() };
-        self.notes.borrow_mut().push(Mistake { path, found, expected: expected.into() });
+        let path = if self.path.is_empty() { "the document".to_owned() } else { shorten(&self.path) };
+        let mut notes = self.notes.borrow_mut();
+        match notes.len() {
+            0..MOST => notes.push(Mistake { path, found, expected: expected.into() }),
+            MOST => notes.push(Mistake {
+                path: "the document".into(),
+                found: "more mistakes".into(),
+                expected: "these to be mended first".into(),
+            }),
+            _ => {}
+        }
     }
 
     /// The table here; a mistake and an empty table when something else stands here.
@@ -236,13 +245,16 @@ impl Drop for Table<'_> {
         let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
         for key in map.keys().filter(|key| !read.contains(key.as_str())) {
             let known = read.iter().copied().collect::<Vec<_>>().join(", ");
-            self.node.note(format!("the unknown key {key:?}"), format!("one of: {known}"));
+            self.node.note(format!("the unknown key {:?}", shorten(key)), format!("one of: {known}"));
         }
     }
 }
 
-/// Longest part of a wrong value that a message repeats, in characters.
+/// Longest part of a wrong value, of a key or of a place that a message repeats, in characters.
 const SHOWN: usize = 80;
+
+/// Most mistakes that are told of. A file of another kind can hold hundreds of thousands.
+const MOST: usize = 100;
 
 fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(SHOWN).collect();
@@ -274,6 +286,29 @@ mod tests {
         for part in ["port: found \"many\"", "list[1]", "flag: found 3", "name: found nothing", "\"typo\""] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    /// A key of five megabytes was printed whole.
+    #[test]
+    fn what_is_told_of_a_mistake_is_bounded_whatever_the_document_holds() {
+        let long = "k".repeat(1 << 20);
+        let document = Document::parse(&format!("? {long}\n: 1\nown:\n  ? {long}\n  : {long}\n")).unwrap();
+        {
+            let root = document.root();
+            for (_, node) in root.key("own").table().entries() {
+                node.number(0..=1);
+            }
+        }
+        let mistakes = document.finish(()).unwrap_err();
+        assert_eq!(mistakes.0.len(), 2);
+        assert!(mistakes.to_string().len() < 1000, "{mistakes}");
+
+        let many: String = (0..10_000).map(|n| format!("k{n}: 1\n")).collect();
+        let document = Document::parse(&many).unwrap();
+        document.root().key("known");
+        let mistakes = document.finish(()).unwrap_err();
+        assert_eq!(mistakes.0.len(), MOST + 1);
+        assert!(mistakes.to_string().contains("more mistakes"), "{mistakes}");
     }
 
     #[test]
