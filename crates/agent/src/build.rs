@@ -319,9 +319,6 @@ fn limits(config: &Config, room: &Room) -> Limits {
 }
 
 fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Result<Broker> {
-    let read = |file: &std::path::PathBuf| {
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
-    };
     let exchange = google::Config {
         exchange: match federate.exchange {
             Exchange::Sts => google::Shape::Sts,
@@ -331,7 +328,7 @@ fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Resu
         iam_url: federate.iam_url.clone(),
         provider: federate.provider.clone(),
         token_audience: federate.token_audience.clone(),
-        more_roots: federate.ca_file.as_ref().map(read).transpose()?,
+        more_roots: federate.more_roots()?,
         proxy: federate.proxy.clone(),
     };
     let exchange = GoogleExchange::new(exchange, clock.clone())?;

@@ -258,7 +258,7 @@ mod tests {
         let path = folder.join("pods.yaml");
         let failed = |path: &Path| StaticIdentity::load(path).unwrap_err().to_string();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("No such file"));
-        assert!(failed(&folder).contains("not a regular file"));
+        assert!(failed(&folder).contains("is a directory, expected a regular file"));
         std::fs::write(&path, "pods: 7\n").unwrap();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("a list"));
         std::fs::write(&path, format!("pods:{CART}")).unwrap();

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use seawall_attest::file;
 use seawall_core::document::Table;
 use seawall_core::{Document, Mistakes};
 
@@ -19,6 +20,10 @@ pub(crate) use identity::{Identity, SourceIp};
 
 /// The documented default, as `config-default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
+
+/// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
+/// take a quarter of it.
+const LARGEST: usize = 1024 * 1024;
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,7 +111,7 @@ pub(crate) enum Threads {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("cannot read the configuration {path}: {reason}")]
-    Unreadable { path: PathBuf, reason: std::io::Error },
+    Unreadable { path: PathBuf, reason: String },
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
     Mistaken { path: PathBuf, mistakes: Mistakes },
 }
@@ -117,12 +122,12 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = file::read(path, LARGEST)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
         // The downward API gives a pod its node's name this way and no other.
         let node = std::env::var("NODE_NAME").ok();
-        Self::parse(&text, base, node.as_deref())
+        Self::parse(text.expose(), base, node.as_deref())
             .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
 
@@ -353,6 +358,22 @@ impl Exchange {
 fn audience(text: &str) -> Option<String> {
     let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
     (!text.is_empty() && text.len() <= 512 && plain).then(|| text.to_owned())
+}
+
+impl Federate {
+    /// The text of `caFile`, if there is one.
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    pub(crate) fn more_roots(&self) -> anyhow::Result<Option<String>> {
+        self.ca_file.as_deref().map(named_file).transpose()
+    }
+}
+
+fn named_file(path: &Path) -> anyhow::Result<String> {
+    let text = file::read(path, LARGEST)
+        .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
+    Ok(text.expose().clone())
 }
 
 impl Conceal {

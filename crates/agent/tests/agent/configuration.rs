@@ -84,6 +84,66 @@ fn an_identity_file_that_cannot_be_used_stops_check_and_start() {
     both("cannot read");
 }
 
+fn fifo(path: &std::path::Path) {
+    let rights = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rights, 0).unwrap();
+}
+
+/// What `check` and the start say of a configuration.
+fn complaints(config: &std::path::Path) -> [String; 2] {
+    let config = config.to_str().unwrap();
+    [&["check", "--config", config][..], &["--config", config]].map(|args| complaint(&run(args)))
+}
+
+/// A FIFO was waited at for ever, and a device read until memory ended.
+#[test]
+fn only_a_regular_file_of_a_stated_size_is_read_wherever_one_is_named() {
+    let yaml = Plan::federate().yaml("127.0.0.1:1".parse().unwrap());
+    let with_ca = format!("{yaml}  caFile: odd\n");
+    let strategy = "identity: { strategy: static, file: pods.yaml }";
+    let kubeconfig = |file: &str| {
+        yaml.replace(strategy, &format!("identity: {{ strategy: source-ip, node: n1, kubeconfig: {file} }}"))
+    };
+    let in_kubeconfig = "clusters:\n- name: c\n  cluster: { server: 'https://127.0.0.1:1', certificate-authority: odd }\n\
+                         users:\n- name: u\n  user: { tokenFile: odd }\n\
+                         contexts:\n- name: x\n  context: { cluster: c, user: u }\ncurrent-context: x\n";
+    let files = files(&yaml);
+    files.write("kube.yaml", in_kubeconfig);
+    let odd = files.path("odd");
+    let make: [(&str, Box<dyn Fn()>); 4] = [
+        ("is a FIFO", Box::new(|| fifo(&odd))),
+        ("is a device", Box::new(|| std::os::unix::fs::symlink("/dev/zero", &odd).unwrap())),
+        ("is a directory", Box::new(|| std::fs::create_dir(&odd).unwrap())),
+        ("is larger than", Box::new(|| std::fs::write(&odd, vec![b'#'; 5 << 20]).unwrap())),
+    ];
+    for (what, make) in make {
+        make();
+        let named = yaml.replace("file: pods.yaml", "file: odd");
+        for text in [&with_ca, &kubeconfig("odd"), &kubeconfig("kube.yaml"), &named] {
+            files.write("agent.yaml", text);
+            for complaint in complaints(&files.config()) {
+                assert!(complaint.contains("odd") && complaint.contains(what), "{what} in {complaint}");
+            }
+        }
+        for complaint in complaints(&odd) {
+            assert!(complaint.contains("odd") && complaint.contains(what), "{what} in {complaint}");
+        }
+        let _ = std::fs::remove_file(&odd).or_else(|_| std::fs::remove_dir(&odd));
+    }
+}
+
+/// As Kubernetes mounts a ConfigMap: a link to a link to a regular file.
+#[test]
+fn a_file_that_is_reached_by_links_is_read() {
+    let files = files("");
+    std::fs::create_dir(files.path("..data")).unwrap();
+    files.write("..data/agent.yaml", &Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));
+    std::fs::remove_file(files.config()).unwrap();
+    std::os::unix::fs::symlink("..data/agent.yaml", files.config()).unwrap();
+    let check = run(&["check", "--config", files.config().to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(0), "{check:?}");
+}
+
 #[test]
 fn a_port_in_use_is_named() {
     for which in ["listen: [\"127.0.0.1:0\"]", "admin: \"127.0.0.1:0\""] {
