@@ -3,6 +3,8 @@
 //! The first SIGTERM or SIGINT starts the drain: listeners close, idle connections close, requests under way are
 //! answered and then their connections close. After [`DRAIN`] what is left is cut. A second signal cuts at
 //! once. Kubernetes sends SIGTERM, waits for the grace period and then kills; 5 s fits inside any grace period.
+//!
+//! Signals whose default would end the process without a drain are taken, named in the log and otherwise ignored.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -82,27 +84,48 @@ impl Stop {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// SIGTERM and SIGINT, and those that are ignored: SIGHUP and the USRs, by which other servers are told to read their files
+/// again, and SIGQUIT, which prints the threads of a Go program and would end this one. (The standard library ignores SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
+    user: [Signal; 2],
+    quit: Signal,
 }
 
 impl Signals {
-    /// Takes both over from their default, which would end the process at once.
+    /// Takes them over from their default, which would end the process at once.
     ///
     /// # Errors
     /// The handlers cannot be installed.
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            user: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
+            quit: signal(SignalKind::quit())?,
+        })
     }
 
-    /// The next one.
+    /// The next one that asks for the end.
     pub(crate) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        let [first, second] = &mut self.user;
+        loop {
+            let ignored = tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hang_up.recv() => "SIGHUP",
+                _ = first.recv() => "SIGUSR1",
+                _ = second.recv() => "SIGUSR2",
+                _ = self.quit.recv() => "SIGQUIT",
+            };
+            tracing::warn!(
+                signal = ignored,
+                "ignored; SIGTERM ends the agent, and a new start reads its files again"
+            );
         }
     }
 }

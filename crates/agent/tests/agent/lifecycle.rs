@@ -147,6 +147,24 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     assert_eq!(agent.stop().code(), Some(0));
 }
 
+/// They ended the agent without a drain.
+#[test]
+fn signals_that_ask_for_no_end_are_named_and_ignored() {
+    let mut world = World::start(&Plan::federate());
+    for (signal, name) in [
+        (Signal::HUP, "SIGHUP"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::QUIT, "SIGQUIT"),
+    ] {
+        world.agent.signal(signal);
+        until_true(name, || world.agent.log().contains(name));
+    }
+    world.agent.signal(Signal::PIPE);
+    assert_eq!(world.ask(&CART, TOKEN).status, 200);
+    assert_eq!(world.agent.stop().code(), Some(0));
+}
+
 /// Below a soft limit of 1,024, which shells and some runtimes set, most of `limits.connections` was a promise in vain.
 #[test]
 fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
