@@ -29,8 +29,11 @@ use crate::lanes::Lanes;
 use crate::later::LongPolls;
 use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
 use crate::listen;
+use crate::log::Log;
 use crate::machine::Machine;
-use crate::metrics::{BrokerCollector, ClusterCollector, FloorCollector, Traffic, TrafficCollector};
+use crate::metrics::{
+    BrokerCollector, ClusterCollector, FloorCollector, LogCollector, Traffic, TrafficCollector,
+};
 use crate::places::Places;
 use crate::ready::{ProbeAddress, Readiness};
 use crate::room::Room;
@@ -44,8 +47,7 @@ const DESCRIPTORS: u64 = 65_536;
 ///
 /// # Errors
 /// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
-pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
-    log_to_stderr(config.log_level);
+pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let strategy = Strategy::load(config)?;
     let threads = config.threads.count();
     let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
@@ -62,7 +64,7 @@ pub(crate) fn serve(config: &Config) -> anyhow::Result<()> {
     let parts = Parts::new(config, room, strategy, &control)?;
     let (stopper, stop) = lifecycle::switch();
     let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
-    let admin = parts.admin(&metrics, listeners.addresses.clone());
+    let admin = parts.admin(&metrics, log, listeners.addresses.clone());
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
@@ -124,17 +126,6 @@ fn control_runtime() -> anyhow::Result<Runtime> {
 /// minute where no name server answers.
 fn leave(runtime: Runtime) {
     runtime.shutdown_background();
-}
-
-fn log_to_stderr(level: tracing::Level) {
-    tracing_subscriber::fmt()
-        .json()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        // It would complain about a line that cannot be written by a macro that panics when it cannot write: a reader of
-        // the log that goes away must not take the agent along.
-        .log_internal_errors(false)
-        .init();
 }
 
 fn announce(
@@ -220,8 +211,9 @@ impl Parts {
         })
     }
 
-    fn admin(&self, metrics: &[Arc<Traffic>], listeners: Vec<SocketAddr>) -> Arc<Admin> {
+    fn admin(&self, metrics: &[Arc<Traffic>], log: &Log, listeners: Vec<SocketAddr>) -> Arc<Admin> {
         let mut registry = Registry::default();
+        registry.register_collector(Box::new(LogCollector(log.clone())));
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
         let clock = self.clock.clone();

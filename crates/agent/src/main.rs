@@ -19,6 +19,7 @@ mod lanes;
 mod later;
 mod lifecycle;
 mod listen;
+mod log;
 mod machine;
 mod metrics;
 mod pace;
@@ -32,10 +33,12 @@ mod turns;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use config::Config;
+use log::{Log, complain};
 
 const HELP: &str = "\
 seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
@@ -64,9 +67,10 @@ enum Command {
 
 fn main() -> ExitCode {
     match command(std::env::args_os().skip(1).collect()) {
-        Ok(Command::Serve(path)) => {
-            done(Config::load(&path).map_err(Into::into).and_then(|config| build::serve(&config)))
-        }
+        Ok(Command::Serve(path)) => match start(&path) {
+            Ok((config, log)) => serve(&config, &log),
+            Err(error) => done(Err(error)),
+        },
         Ok(Command::Check(path)) => done(check(&path)),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
@@ -112,7 +116,23 @@ fn config_flag(args: &mut Vec<OsString>) -> Result<Option<PathBuf>, String> {
     }))
 }
 
-fn check(path: &std::path::Path) -> anyhow::Result<()> {
+fn start(path: &Path) -> anyhow::Result<(Config, Log)> {
+    let config = Config::load(path)?;
+    let log = Log::start(config.log_level).context("cannot start the log")?;
+    Ok((config, log))
+}
+
+/// Serves until told to stop. The last lines are given a moment to be read, and nothing waits for a reader beyond it.
+fn serve(config: &Config, log: &Log) -> ExitCode {
+    let result = build::serve(config, log);
+    if let Err(error) = &result {
+        log.say(&format!("seawall-agent: {error:#}\n"));
+    }
+    log.end();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
     build::check(&config)?;
     say(&config::effective(&config))
@@ -134,11 +154,6 @@ fn done(result: anyhow::Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn complain(text: &str) {
-    // Where standard error is closed there is nowhere left to complain.
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

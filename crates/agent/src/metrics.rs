@@ -21,6 +21,7 @@ use seawall_core::{Clock, WantRef};
 
 use crate::connections::Cap;
 use crate::identity::Who;
+use crate::log::Log;
 
 /// What was asked, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,6 +357,17 @@ impl Collector for ClusterCollector {
             ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
         }
         Ok(())
+    }
+}
+
+/// Writes how much of the log was lost.
+#[derive(Debug)]
+pub(crate) struct LogCollector(pub(crate) Log);
+
+impl Collector for LogCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Log lines that were dropped because nobody read the log";
+        counter(&mut encoder, "seawall_log_lines_lost", help, self.0.lost())
     }
 }
 

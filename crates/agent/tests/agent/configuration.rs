@@ -110,14 +110,13 @@ fn only_a_regular_file_of_a_stated_size_is_read_wherever_one_is_named() {
     let files = files(&yaml);
     files.write("kube.yaml", in_kubeconfig);
     let odd = files.path("odd");
-    let make: [(&str, Box<dyn Fn()>); 4] = [
-        ("is a FIFO", Box::new(|| fifo(&odd))),
-        ("is a device", Box::new(|| std::os::unix::fs::symlink("/dev/zero", &odd).unwrap())),
-        ("is a directory", Box::new(|| std::fs::create_dir(&odd).unwrap())),
-        ("is larger than", Box::new(|| std::fs::write(&odd, vec![b'#'; 5 << 20]).unwrap())),
-    ];
-    for (what, make) in make {
-        make();
+    for what in ["is a FIFO", "is a device", "is a directory", "is larger than"] {
+        match what {
+            "is a FIFO" => fifo(&odd),
+            "is a device" => std::os::unix::fs::symlink("/dev/zero", &odd).unwrap(),
+            "is a directory" => std::fs::create_dir(&odd).unwrap(),
+            _ => std::fs::write(&odd, vec![b'#'; 5 << 20]).unwrap(),
+        }
         let named = yaml.replace("file: pods.yaml", "file: odd");
         for text in [&with_ca, &kubeconfig("odd"), &kubeconfig("kube.yaml"), &named] {
             files.write("agent.yaml", text);

@@ -1,7 +1,9 @@
 //! Start, stop, and starting again.
 
+use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -145,6 +147,87 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     until_true("recovery", || client::ask(CART.at, agent.address(), &path).status == 200);
     assert_eq!(client::ask(ip(1), agent.admin, "/healthz").status, 200);
     assert_eq!(agent.stop().code(), Some(0));
+}
+
+/// A full pipe, whose other end is held and not read.
+fn full() -> (OwnedFd, Stdio) {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let room = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    assert_eq!(rustix::io::write(&writer, &vec![b'x'; room]).unwrap(), room);
+    (reader, writer.into())
+}
+
+/// An agent whose log is read up to the line that says where it serves.
+fn with_stalled_log(world: &World) -> (Agent, ChildStderr) {
+    let mut command = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&stderr, 4096).unwrap();
+    let mut log = Vec::new();
+    while !log.windows(9).any(|bytes| bytes == b"\"serving\"") || !log.ends_with(b"\n") {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).unwrap();
+        log.push(byte[0]);
+    }
+    (Agent::silent(child, &String::from_utf8(log).unwrap()), stderr)
+}
+
+/// Lines lost, as the agent's metrics have it.
+fn lost(agent: &Agent) -> u64 {
+    let metrics = client::ask(ip(1), agent.admin, "/metrics").body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("seawall_log_lines_lost_total "));
+    line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+}
+
+/// The agent stopped for good at a full pipe: cold credentials were 503, the admin port was dead, SIGTERM ended nothing.
+#[test]
+fn a_log_reader_that_stalls_costs_log_lines_and_nothing_else() {
+    let world = World::start(&Plan::federate());
+    let (mut agent, mut stderr) = with_stalled_log(&world);
+    // Each ignored signal is a line.
+    until_true("lines to be lost", || {
+        for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::QUIT] {
+            agent.signal(signal);
+        }
+        lost(&agent) > 0
+    });
+    assert_eq!(client::ask(CART.at, agent.address(), TOKEN).status, 200);
+    assert_eq!(client::ask(ip(1), agent.admin, "/readyz").status, 200);
+    // Somebody reads again, and is told.
+    let before = lost(&agent);
+    let mut log = String::new();
+    let mut bytes = [0; 4096];
+    while !log.contains("log lines were lost") {
+        let n = stderr.read(&mut bytes).unwrap();
+        assert!(n > 0, "{log}");
+        log.push_str(&String::from_utf8_lossy(&bytes[..n]));
+    }
+    let line = log.lines().find(|line| line.contains("log lines were lost")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert!(line["fields"]["lost"].as_u64().unwrap() >= before, "{line}");
+    assert_eq!(agent.stop().code(), Some(0));
+}
+
+#[test]
+fn nobody_who_does_not_read_keeps_the_agent_from_its_end() {
+    let world = World::start(&Plan::federate());
+    let (mut agent, _stderr) = with_stalled_log(&world);
+    until_true("lines to be lost", || {
+        agent.signal(Signal::HUP);
+        agent.signal(Signal::QUIT);
+        lost(&agent) > 0
+    });
+    let clock = Clock::system();
+    let asked = clock.now();
+    assert_eq!(agent.stop().code(), Some(0));
+    assert!(clock.now().since(asked) < GRACE);
+
+    // Nor from a complaint: the pipe is full before it starts.
+    let (_reader, writer) = full();
+    let mut check = crate::support::process::command(&["check", "--config", "/nowhere/agent.yaml"]);
+    let mut check = check.stderr(writer).spawn().unwrap();
+    let ended = until("the complaint to be given up", || check.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(1));
 }
 
 /// They ended the agent without a drain.

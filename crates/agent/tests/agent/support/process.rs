@@ -22,6 +22,9 @@ pub(crate) struct Agent {
     pub(crate) admin: SocketAddr,
 }
 
+/// Before it has said where.
+const NOWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
+
 /// What the agent wrote so far, and whether that is enough.
 #[derive(Default)]
 struct Log {
@@ -57,16 +60,31 @@ impl Agent {
             let log = log.clone();
             move || collect(stderr, &log)
         });
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut agent = Self { child, log, reader: Some(reader), listeners: Vec::new(), admin: nowhere };
+        let mut agent = Self { child, log, reader: Some(reader), listeners: Vec::new(), admin: NOWHERE };
         let line = until("the agent to serve", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "it ended: {}", agent.log());
             agent.lines("serving").pop()
         });
-        agent.admin = line["fields"]["admin"].as_str().unwrap().parse().unwrap();
-        let listeners = line["fields"]["listeners"].as_str().unwrap().trim_matches(['[', ']']).split(", ");
-        agent.listeners = listeners.map(|address| address.parse().unwrap()).collect();
+        agent.find(&line);
         agent
+    }
+
+    /// Takes over a process that has said in `log` that it serves, and whose log is the test's to read or not.
+    pub(crate) fn silent(child: Child, log: &str) -> Self {
+        let log =
+            Arc::new(Log { lines: Mutex::new(log.lines().map(str::to_owned).collect()), ..Log::default() });
+        let mut agent = Self { child, log, reader: None, listeners: Vec::new(), admin: NOWHERE };
+        let line = agent.lines("serving").pop().unwrap();
+        agent.find(&line);
+        agent
+    }
+
+    /// Where it serves, by what it said.
+    fn find(&mut self, serving: &Value) {
+        let fields = &serving["fields"];
+        self.admin = fields["admin"].as_str().unwrap().parse().unwrap();
+        let listeners = fields["listeners"].as_str().unwrap().trim_matches(['[', ']']).split(", ");
+        self.listeners = listeners.map(|address| address.parse().unwrap()).collect();
     }
 
     /// The first listener.

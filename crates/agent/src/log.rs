@@ -1,0 +1,232 @@
+//! The log: JSON lines on standard error, written by a thread of their own.
+//!
+//! Whoever reads standard error may stall: a full disk behind the container runtime, a paused terminal. A pipe holds 64 KiB; after
+//! that each write waits, and a thread that waits there answers nobody (the agent used to stop for good, SIGTERM and all,
+//! and a pod could fill the pipe). So nobody but this thread writes: a line goes into a queue, or is lost and counted where the queue
+//! is full. The reader is told how many were lost as soon as it reads again.
+//!
+//! The queue is one run of bytes with a bound, not `tracing-appender`'s channel of lines: that one bounds their number only,
+//! allocates each, and cannot say when reading goes on. While everybody reads, it holds nothing.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
+const ROOM: usize = 64 * 1024;
+
+/// What may wait in lines, so that short ones cannot make a batch that takes long to count.
+const LINES: usize = 1024;
+
+/// Room that is kept between batches: what an agent says now and then.
+const KEPT: usize = 4 * 1024;
+
+/// How long the end waits for somebody to read the last lines. With `lifecycle::DRAIN` it stays below 5 s.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Pause before another try where standard error is non-blocking, which is the choice of whoever shares it.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The log, to be said to, counted and ended. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Log(Arc<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// A lock, because lines come from every thread; it is held for the copy of one line, never while writing.
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    lost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    lines: usize,
+    /// Whether a batch has been taken and is not written yet.
+    is_writing: bool,
+}
+
+impl Log {
+    /// Starts the thread that writes, and makes every `tracing` event of this level, and every panic, a line.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(level: tracing::Level) -> io::Result<Self> {
+        let log = Self(Arc::default());
+        let writing = log.clone();
+        std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
+        tracing_subscriber::fmt()
+            .json()
+            .with_max_level(level)
+            .with_writer(log.clone())
+            // It would complain about a line that cannot be written by a macro that panics when it cannot write.
+            .log_internal_errors(false)
+            .init();
+        // The usual hook writes to standard error itself: a panic would wait there for its reader instead of ending the thread.
+        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
+        Ok(log)
+    }
+
+    /// Lines lost so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.0.lost.load(Ordering::Relaxed)
+    }
+
+    /// Says what is no event: the error that ends the program.
+    pub(crate) fn say(&self, text: &str) {
+        self.0.put(text.as_bytes());
+    }
+
+    /// Waits until everything is written, or for as long as a reader is waited for.
+    pub(crate) fn end(&self) {
+        let is_under_way = |waiting: &mut Waiting| waiting.is_writing || !waiting.bytes.is_empty();
+        let waiting = self.0.waiting();
+        // Whether it was written in time changes nothing: the program ends.
+        drop(self.0.changed.wait_timeout_while(waiting, LAST_WORDS, is_under_way));
+    }
+
+    fn write_for_ever(&self) {
+        // This thread is older than the sandbox, and what that gives up is each thread's own.
+        if let Err(error) = rustix::thread::set_no_new_privs(true) {
+            tracing::error!(%error, "the log's thread cannot give up privileges");
+        }
+        let mut told = 0;
+        loop {
+            let (batch, lines) = self.0.take();
+            // There is room for it now, and its place is behind the lines that waited: those lost are younger.
+            told = self.tell(told);
+            if write_all(&batch).is_err() {
+                // Nobody will ever read. To tell of that would be another line, for ever.
+                told += self.0.lose(lines as u64);
+            }
+            self.0.written();
+        }
+    }
+}
+
+impl Log {
+    /// Says how many lines were lost beyond those told of; returns how many are told of now.
+    fn tell(&self, told: u64) -> u64 {
+        let lost_in_all = self.lost();
+        if let lost @ 1.. = lost_in_all - told {
+            tracing::error!(lost, lost_in_all, "log lines were lost, because nobody read them");
+        }
+        lost_in_all
+    }
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a line whole, or counts it as lost.
+    fn put(&self, line: &[u8]) {
+        let mut waiting = self.waiting();
+        if waiting.lines >= LINES || waiting.bytes.len() + line.len() > ROOM {
+            self.lose(1);
+            return;
+        }
+        waiting.bytes.extend_from_slice(line);
+        waiting.lines += 1;
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    fn lose(&self, lines: u64) -> u64 {
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+        lines
+    }
+
+    /// Everything that waits, once something does.
+    fn take(&self) -> (Vec<u8>, usize) {
+        let is_empty = |waiting: &mut Waiting| waiting.bytes.is_empty();
+        let mut waiting =
+            self.changed.wait_while(self.waiting(), is_empty).unwrap_or_else(PoisonError::into_inner);
+        waiting.is_writing = true;
+        let room = Vec::with_capacity(waiting.bytes.len().min(KEPT));
+        (std::mem::replace(&mut waiting.bytes, room), std::mem::take(&mut waiting.lines))
+    }
+
+    fn written(&self) {
+        self.waiting().is_writing = false;
+        self.changed.notify_all();
+    }
+}
+
+/// Writes to standard error without the lock that `std` has for it, which a write that waits would keep from everybody.
+fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
+    let stderr = io::stderr();
+    while !bytes.is_empty() {
+        match rustix::io::write(stderr.as_fd(), bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => std::thread::park_timeout(AGAIN),
+            // The reader is gone for good.
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Write for &Log {
+    /// One event is one call.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.put(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+/// Says on standard error what is wrong before there is a log, and waits no longer for its reader than the log does.
+pub(crate) fn complain(text: &str) {
+    let (text, (done, is_done)) = (text.to_owned(), std::sync::mpsc::channel());
+    let write = move || {
+        // Where standard error is closed there is nowhere left to complain.
+        let _ = write_all(text.as_bytes());
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = is_done.recv_timeout(LAST_WORDS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_in_bytes_and_in_lines_and_the_rest_is_counted() {
+        let queue = Queue::default();
+        let line = [b'x'; 1000];
+        for _ in 0..100 {
+            queue.put(&line);
+        }
+        assert_eq!((queue.waiting().lines, queue.lost.load(Ordering::Relaxed)), (65, 35));
+        let (batch, lines) = queue.take();
+        assert_eq!((batch.len(), lines), (65_000, 65));
+        assert!(queue.waiting().bytes.capacity() <= KEPT);
+        for _ in 0..2000 {
+            queue.put(b"\n");
+        }
+        assert_eq!((queue.waiting().lines, queue.lost.load(Ordering::Relaxed)), (LINES, 35 + 2000 - 1024));
+        queue.put(&[b'x'; ROOM + 1]);
+        assert_eq!(queue.waiting().lines, LINES, "a line is taken whole or not at all");
+    }
+}
