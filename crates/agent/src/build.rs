@@ -18,7 +18,7 @@ use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Sources};
 use crate::answer::{self, Service};
 use crate::config::{Config, Exchange, Federate, Mode};
 use crate::connections::{Cap, Timeouts};
@@ -216,7 +216,7 @@ impl Parts {
         registry.register_collector(Box::new(LogCollector(log.clone())));
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
-        let clock = self.clock.clone();
+        let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let (callers, broker) = (self.who.callers.clone(), self.broker.clone());
         if let Some(broker) = &self.broker {
             registry.register_collector(Box::new(BrokerCollector::new(broker.clone(), clock.clone())));
@@ -226,7 +226,7 @@ impl Parts {
         }
         registry.register_collector(Box::new(FloorCollector(self.who.clone(), self.broker.clone())));
         let (who, obstacle, remarks) = (self.who.clone(), self.who.clone(), self.broker.clone());
-        Arc::new(Admin {
+        let sources = Sources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
             obstacle: Box::new(move || obstacle.obstacle()),
@@ -236,7 +236,8 @@ impl Parts {
                 lines
             }),
             pods: Box::new(move || debug::pods(&callers, broker.as_ref(), clock.now())),
-        })
+        };
+        Arc::new(Admin::new(sources, own_clock))
     }
 
     fn traffic_thread(

@@ -1,26 +1,42 @@
 //! `/debug/pods` and the remarks under `/readyz`: who holds what and for how long. Names and times, never a secret.
 
+use std::collections::HashMap;
+
 use seawall_broker::{Broker, PrincipalView};
-use seawall_core::{Moment, Want};
+use seawall_core::{Moment, PodUid, Want};
 use serde_json::{Value, json};
 
 use crate::callers::{Callers, PodCaller, Standing};
 
-/// Every known pod with what it holds.
-pub(crate) fn pods(callers: &Callers, broker: Option<&Broker>, now: Moment) -> Value {
+/// Every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
+pub(crate) fn pods(callers: &Callers, broker: Option<&Broker>, now: Moment) -> String {
     let principals = broker.map(Broker::principals).unwrap_or_default();
-    let pods: Vec<Value> = callers.pods().iter().map(|caller| pod(caller, &principals, now)).collect();
-    json!({ "pods": pods })
+    let of_pods = by_pod(&principals);
+    let mut text = String::from("{\n  \"pods\": [");
+    for (place, caller) in callers.pods().iter().enumerate() {
+        let held = of_pods.get(&caller.pod.uid).map(Vec::as_slice).unwrap_or_default();
+        text.push_str(if place == 0 { "\n    " } else { ",\n    " });
+        text.push_str(&format!("{:#}", pod(caller, held, now)).replace('\n', "\n    "));
+    }
+    text.push_str("\n  ]\n}\n");
+    text
 }
 
-fn pod(caller: &PodCaller, principals: &[PrincipalView], now: Moment) -> Value {
+/// What each pod uses.
+fn by_pod(principals: &[PrincipalView]) -> HashMap<&PodUid, Vec<&PrincipalView>> {
+    let mut of_pods: HashMap<_, Vec<_>> = HashMap::new();
+    for view in principals {
+        for pod in &view.pods {
+            of_pods.entry(&pod.uid).or_default().push(view);
+        }
+    }
+    of_pods
+}
+
+fn pod(caller: &PodCaller, held: &[&PrincipalView], now: Moment) -> Value {
     let pod = &caller.pod;
     let (standing, account) = standing(caller);
-    let held: Vec<Value> = principals
-        .iter()
-        .filter(|view| view.pods.iter().any(|user| user.uid == pod.uid))
-        .map(|view| principal(view, now))
-        .collect();
+    let held: Vec<Value> = held.iter().map(|view| principal(view, now)).collect();
     json!({
         "address": caller.addresses.first().map(ToString::to_string),
         "addresses": caller.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -51,7 +67,7 @@ fn principal(view: &PrincipalView, now: Moment) -> Value {
     };
     json!({
         "kind": kind,
-        "scopesOrAudience": &**detail,
+        "scopesOrAudience": shortened(detail),
         "account": view.principal.account.as_deref(),
         "expiresInSeconds": view.remaining(now).map(|left| left.as_secs()),
         "renewalInSeconds": view.times.map(|(_, _, renewal)| renewal.since(now).as_secs()),
@@ -61,6 +77,17 @@ fn principal(view: &PrincipalView, now: Moment) -> Value {
             "fault": error.fault.name(), "step": error.step, "detail": error.detail,
         })),
     })
+}
+
+/// Longest audience or list of scopes that is shown, in characters: pods choose them, and may choose 2,048.
+const SHOWN: usize = 256;
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// What an operator should see though the agent serves.

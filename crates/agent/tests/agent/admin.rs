@@ -1,6 +1,8 @@
 //! The admin port, and what must stand nowhere: a secret.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use seawall_emulator::faults::Faults;
 
@@ -132,6 +134,85 @@ fn debug_pods_says_who_holds_what() {
         assert_eq!(principal["callInTheAir"], false);
     }
     assert_eq!(world.debug(&PAY)["principals"].as_array().unwrap().len(), 0);
+}
+
+/// Any request to the admin port.
+fn asked(world: &World, path: &str, headers: &str) -> Answer {
+    let mut client = Client::connect(ip(1), world.agent.admin);
+    client.ask(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n"))
+}
+
+/// At its cap it closed whoever came next: the kubelet's probes, and then the kubelet ends the agent.
+#[test]
+fn probes_are_answered_whoever_holds_connections() {
+    let world = World::start(&Plan::federate());
+    let begun: [&[u8]; 3] = [b"", b"GET /metrics HT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"];
+    for bytes in begun {
+        let _held: Vec<_> = (0..100)
+            .map(|_| {
+                let mut client = Client::connect(ip(1), world.agent.admin);
+                client.send(bytes);
+                client
+            })
+            .collect();
+        for _ in 0..8 {
+            assert_eq!(world.admin("/healthz").status, 200);
+        }
+        assert_eq!(world.admin("/readyz").status, 200);
+    }
+}
+
+#[test]
+fn probes_are_answered_while_forty_clients_go_on_asking() {
+    let world = World::start(&Plan::federate());
+    let is_over = AtomicBool::new(false);
+    let (admin, asked) = (world.agent.admin, AtomicUsize::new(0));
+    let ask_on = || {
+        while !is_over.load(Ordering::Relaxed) {
+            let mut client = Client::connect(ip(1), admin);
+            for page in ["/debug/pods", "/metrics", "/readyz"] {
+                // However it ends: this one is of the crowd.
+                client.send(get(page));
+                if client.stream.read(&mut [0; 256]).is_ok_and(|n| n > 0) {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..40 {
+            threads.spawn(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask_on)));
+        }
+        until_true("the crowd to ask", || asked.load(Ordering::Relaxed) > 100);
+        // The crowd's address is the prober's here, so the last resort is at work: the oldest goes first.
+        let answered = (0..8).filter(|_| world.admin("/healthz").status == 200).count();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(answered, 8);
+    });
+}
+
+/// A page whose name is made to resolve to the admin port read who holds what.
+#[test]
+fn a_name_in_host_reads_nothing_and_probes_are_answered_under_any() {
+    let world = World::start(&Plan::federate());
+    for page in ["/debug/pods", "/metrics", "/", "/nothing"] {
+        for host in ["evil.example", "evil.example:8989", "metadata.google.internal"] {
+            let answer = asked(&world, page, &format!("Host: {host}\r\n"));
+            assert_eq!(answer.status, 421, "{page} {host}: {answer:?}");
+            assert!(answer.body.contains("by its address"), "{answer:?}");
+        }
+        let fetched = asked(&world, page, "Host: 127.0.0.1\r\nOrigin: https://evil.example\r\n");
+        assert_eq!(fetched.status, 403, "{page}: {fetched:?}");
+    }
+    for host in ["127.0.0.1", &world.agent.admin.to_string(), "10.4.0.7:8989", "[::1]:8989", "localhost:8989"]
+    {
+        assert_eq!(asked(&world, "/debug/pods", &format!("Host: {host}\r\n")).status, 200, "{host}");
+    }
+    for probe in ["/healthz", "/readyz"] {
+        for host in ["10.4.0.7:8989", "seawall.example", ""] {
+            assert_eq!(asked(&world, probe, &format!("Host: {host}\r\n")).status, 200, "{probe} {host}");
+        }
+    }
 }
 
 #[test]

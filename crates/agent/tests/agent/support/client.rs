@@ -43,9 +43,9 @@ pub(crate) fn get_with(target: &str, headers: &str) -> String {
     request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
 }
 
-/// Any request.
+/// Any request. By address, which the admin port wants and pods' listeners do not look at.
 pub(crate) fn request(method: &str, target: &str, version: &str, headers: &str) -> String {
-    format!("{method} {target} {version}\r\nHost: metadata.google.internal\r\n{headers}\r\n")
+    format!("{method} {target} {version}\r\nHost: 169.254.169.254\r\n{headers}\r\n")
 }
 
 /// One request on a connection of its own.

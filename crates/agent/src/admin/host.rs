@@ -1,0 +1,130 @@
+//! Which requests a browser may have been tricked into.
+//!
+//! The admin port has no password; what protects it is that few can reach it. A browser on such a machine, or one that forwards to
+//! it, can be made to: a page's own name can be made to resolve to the admin port's address (DNS rebinding), and then the page
+//! may read what it names. So a name is refused; an address is not, because a page cannot be *of* an address that it does not have, and
+//! kubelets and Prometheus ask by address. What a page asks of an address it may not read, but need not make us work for either.
+
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, Request};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trick {
+    /// It is for a name.
+    Named,
+    /// A page of another place sent it.
+    CrossSite,
+}
+
+impl Trick {
+    /// What is seen of it.
+    ///
+    /// # Errors
+    /// The trick that it may be.
+    pub(super) fn check<B>(request: &Request<B>) -> Result<(), Self> {
+        let headers = request.headers();
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match request.uri().authority() {
+            Some(authority) => authority.as_str(),
+            None => hosts.next().map_or(Some(""), |host| host.to_str().ok()).ok_or(Self::Named)?,
+        };
+        if !is_address(host) || hosts.next().is_some() {
+            return Err(Self::Named);
+        }
+        if headers.contains_key(ORIGIN) || is_cross_site(headers) { Err(Self::CrossSite) } else { Ok(()) }
+    }
+}
+
+/// `localhost` or an address, with or without a port. No host at all is nobody's name (HTTP/1.0).
+fn is_address(host: &str) -> bool {
+    let bare = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((bare, port)) => return is_port(port) && bare.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => host.split_once(':').map_or(Some(host), |(bare, port)| {
+            port.bytes().all(|digit| digit.is_ascii_digit()).then_some(bare)
+        }),
+    };
+    bare.is_some_and(|bare| {
+        bare.is_empty()
+            || bare.eq_ignore_ascii_case("localhost")
+            || bare.parse::<std::net::Ipv4Addr>().is_ok()
+    })
+}
+
+fn is_port(text: &str) -> bool {
+    text.is_empty()
+        || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// By what browsers say of their own (Fetch Metadata Request Headers). Following a link is no trick: nothing here changes
+/// anything, and the page that had the link sees nothing.
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    let is = |name: &str, wanted: &str| headers.get(name).is_some_and(|value| value == wanted);
+    (is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site"))
+        && !is("sec-fetch-mode", "navigate")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(target: &str, headers: &[(&str, &str)]) -> Result<(), Trick> {
+        let request =
+            headers.iter().fold(Request::get(target), |request, (name, value)| request.header(*name, *value));
+        Trick::check(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn an_address_is_answered_and_a_name_is_not() {
+        for host in [
+            "127.0.0.1",
+            "10.4.0.7:8989",
+            "[::1]",
+            "[fd00::1]:8989",
+            "localhost",
+            "LOCALHOST:8989",
+            "",
+            "127.0.0.1:",
+        ] {
+            assert_eq!(check("/metrics", &[("host", host)]), Ok(()), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8989",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "127.0.0.1:8989.evil.example",
+            "[::1].evil.example",
+            "[::1]:x",
+            "::1",
+            "2130706433",
+            "0x7f.1",
+            "127.0.0.1@evil.example",
+            "[evil.example]",
+        ] {
+            assert_eq!(check("/metrics", &[("host", host)]), Err(Trick::Named), "{host}");
+        }
+        assert_eq!(check("http://evil.example/metrics", &[("host", "127.0.0.1")]), Err(Trick::Named));
+        assert_eq!(check("/metrics", &[("host", "127.0.0.1"), ("host", "evil.example")]), Err(Trick::Named));
+        assert_eq!(check("/metrics", &[]), Ok(()));
+    }
+
+    #[test]
+    fn what_a_page_of_another_place_asks_is_told_from_what_people_and_scrapers_ask() {
+        let with =
+            |headers: &[(&str, &str)]| check("/metrics", &[&[("host", "127.0.0.1")], headers].concat());
+        assert_eq!(with(&[("origin", "https://evil.example")]), Err(Trick::CrossSite));
+        assert_eq!(
+            with(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
+            Err(Trick::CrossSite)
+        );
+        for headers in [
+            &[("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate")][..],
+            &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
+            &[("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors")],
+            &[("user-agent", "Prometheus/3.0")],
+        ] {
+            assert_eq!(with(headers), Ok(()), "{headers:?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The admin port's connections: few, and always one more for whoever comes next.
+//!
+//! Refusing at a cap would let whoever holds all places keep the kubelet's probes out, and the kubelet would then end the agent. So
+//! at the cap a connection ends for a newcomer: of the address that has most, the one that has been without a request for
+//! longest. A kept connection that is closed while idle costs its client nothing, and one that is not idle is hurt only by
+//! others of its own address. Knows nothing of HTTP.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use seawall_core::{Clock, Moment};
+use tokio::sync::Notify;
+
+/// Scrapers and probes are few. Each connection may hold some 16 KiB of buffers and a page.
+const PLACES: usize = 32;
+
+/// From here on no connection is kept after its answer.
+const CROWDED: usize = PLACES / 2;
+
+/// Who is connected. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    clock: Clock,
+    /// A lock, because tasks of a runtime must be able to move; one thread uses it.
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    next: u64,
+    by_number: HashMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    address: IpAddr,
+    /// Whether a request is being answered, and since when it is so.
+    is_busy: bool,
+    since: Moment,
+    ending: Arc<Notify>,
+}
+
+/// One connection's place, free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    number: u64,
+    places: Places,
+    ending: Arc<Notify>,
+}
+
+impl Places {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, taken: Arc::default() }
+    }
+
+    /// A place for a connection from this address.
+    pub(super) fn take(&self, address: IpAddr) -> Place {
+        let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
+        let mut taken = self.taken();
+        if taken.by_number.len() >= PLACES {
+            taken.end_one();
+        }
+        let number = taken.next;
+        taken.next += 1;
+        let entry = Entry { address, is_busy: false, since, ending: ending.clone() };
+        taken.by_number.insert(number, entry);
+        Place { number, places: self.clone(), ending }
+    }
+
+    /// Ends the connection that a newcomer would end.
+    pub(super) fn end_one(&self) {
+        self.taken().end_one();
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    fn end_one(&mut self) {
+        let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+        for entry in self.by_number.values() {
+            *of_address.entry(entry.address).or_default() += 1;
+        }
+        let most = of_address.values().copied().max();
+        let is_eligible = |entry: &Entry| of_address.get(&entry.address).copied() == most;
+        let eligible = self.by_number.iter().filter(|(_, entry)| is_eligible(entry));
+        let oldest = eligible.min_by_key(|(number, entry)| (entry.is_busy, entry.since, **number));
+        let Some(number) = oldest.map(|(number, _)| *number) else { return };
+        if let Some(entry) = self.by_number.remove(&number) {
+            entry.ending.notify_one();
+        }
+    }
+}
+
+impl Place {
+    /// Returns when the connection is to make room for another.
+    pub(super) async fn ended(&self) {
+        self.ending.notified().await;
+    }
+
+    /// Notes that a request is being answered, or has been.
+    pub(super) fn is_busy(&self, is_busy: bool) {
+        let since = self.places.clock.now();
+        if let Some(entry) = self.places.taken().by_number.get_mut(&self.number) {
+            (entry.is_busy, entry.since) = (is_busy, since);
+        }
+    }
+
+    /// Whether so many are connected that none is to be kept.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.places.taken().by_number.len() > CROWDED
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken().by_number.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_core::clock::ManualClock;
+
+    use super::*;
+
+    const CROWD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const KUBELET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn places() -> (Places, ManualClock) {
+        let (clock, hand) = Clock::manual();
+        (Places::new(clock), hand)
+    }
+
+    impl Place {
+        fn is_ended(&self) -> bool {
+            !self.places.taken().by_number.contains_key(&self.number)
+        }
+    }
+
+    #[test]
+    fn a_newcomer_ends_the_connection_that_was_without_a_request_for_longest() {
+        let (places, hand) = places();
+        let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
+        hand.advance(Duration::from_secs(1));
+        held[0].is_busy(true);
+        held[1].is_busy(true);
+        held[1].is_busy(false);
+        let newcomers: Vec<_> = (0..PLACES - 2).map(|_| places.take(CROWD)).collect();
+        assert!(held[2..].iter().all(Place::is_ended));
+        assert!(!held[0].is_ended() && !held[1].is_ended());
+        assert!(newcomers.iter().all(|newcomer| !newcomer.is_ended()));
+        assert_eq!(places.taken().by_number.len(), PLACES);
+    }
+
+    #[test]
+    fn who_has_few_connections_keeps_them_whatever_another_opens() {
+        let (places, hand) = places();
+        let probe = places.take(KUBELET);
+        hand.advance(Duration::from_secs(1));
+        let crowd: Vec<_> = (0..100 * PLACES).map(|_| places.take(CROWD)).collect();
+        crowd.iter().for_each(|place| place.is_busy(true));
+        drop(places.take(CROWD));
+        assert!(!probe.is_ended());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_told_of_its_end_and_a_place_given_back_is_free() {
+        let (places, _hand) = places();
+        let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
+        let _newcomer = places.take(CROWD);
+        held[0].ended().await;
+        drop(held);
+        assert_eq!(places.taken().by_number.len(), 1);
+    }
+}
