@@ -82,6 +82,26 @@ fn requests_that_are_well_formed_and_refused_say_why() {
     }
 }
 
+/// google-auth's error holds what is said of its POST; whoever insisted on a bound token was given any other.
+#[test]
+fn who_wants_a_token_bound_to_a_certificate_is_told_what_to_do() {
+    let world = World::start(&Plan::federate());
+    let mut client = world.client(&CART);
+    let chain = r#"{"certificate_chain": "-----BEGIN CERTIFICATE-----"}"#;
+    let headers = format!(
+        "Metadata-Flavor: Google\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        chain.len()
+    );
+    client.send(request("POST", TOKEN, "HTTP/1.1", &headers) + chain);
+    let answer = client.answer();
+    assert_eq!(answer.refusal(), (405, "method"), "{answer:?}");
+    assert!(answer.body.contains("GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false"), "{answer:?}");
+    assert_eq!(client.end(), End::Closed);
+    let insists = format!("{TOKEN}?transport=mtls&binding-enforcement=on");
+    assert_eq!(world.ask(&CART, &insists).refusal(), (400, "bound_token"));
+    assert_eq!(world.ask(&CART, &format!("{TOKEN}?transport=mtls")).status, 200);
+}
+
 #[test]
 fn a_body_is_refused_and_never_taken_for_the_next_request() {
     let world = World::start(&Plan::federate());
