@@ -51,6 +51,7 @@ Usage:
   seawall-agent version
   seawall-agent help
 
+Signals: SIGTERM and SIGINT drain, the second one ends at once; SIGHUP, SIGUSR1, SIGUSR2 and SIGQUIT are ignored.
 Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything that stops the start; 2 bad usage.
 Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
