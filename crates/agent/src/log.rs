@@ -68,7 +68,10 @@ impl Log {
             .log_internal_errors(false)
             .init();
         // The usual hook writes to standard error itself: a panic would wait there for its reader instead of ending the thread.
-        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            tracing::error!(thread = thread.name(), %panic, "a thread panicked");
+        }));
         Ok(log)
     }
 

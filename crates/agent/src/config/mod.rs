@@ -1,7 +1,7 @@
 //! The configuration file: raw text to checked values, every mistake at once.
 //!
 //! What leaves this module needs no further check. It knows YAML and ranges; it opens nothing but the file itself
-//! and resolves no names. `default.yaml` is both the documentation and the source of `config-default`; a test
+//! and those that it names (an identity file is `attest`'s), and resolves no names. `default.yaml` is both the documentation and the source of `config-default`; a test
 //! keeps it equal to the defaults here.
 
 mod effective;
