@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
@@ -25,8 +26,14 @@ const LINES: usize = 1024;
 /// Room that is kept between batches: what an agent says now and then.
 const KEPT: usize = 4 * 1024;
 
-/// How long the end waits for somebody to read the last lines. With `lifecycle::DRAIN` it stays below 5 s.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How often the end looks whether the last lines are written: ten looks at a pipe that nobody reads are its patience (half a
+/// second, which with `lifecycle::DRAIN` stays below 5 s), sixty where somebody reads and the writing thread lacks only CPU.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS_UNREAD: usize = 10;
+const LOOKS: usize = 60;
+
+/// How long a complaint waits for its reader: there is no drain before it, and people are told of mistakes by it.
+const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
 /// Pause before another try where standard error is non-blocking, which is the choice of whoever shares it.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -87,10 +94,19 @@ impl Log {
 
     /// Waits until everything is written, or for as long as a reader is waited for.
     pub(crate) fn end(&self) {
+        let mut unread = 0;
+        for _ in 0..LOOKS {
+            if self.is_written_within(LOOK) || unread >= LOOKS_UNREAD {
+                return;
+            }
+            unread += usize::from(!is_writable(&NOW));
+        }
+    }
+
+    fn is_written_within(&self, span: Duration) -> bool {
         let is_under_way = |waiting: &mut Waiting| waiting.is_writing || !waiting.bytes.is_empty();
-        let waiting = self.0.waiting();
-        // Whether it was written in time changes nothing: the program ends.
-        drop(self.0.changed.wait_timeout_while(waiting, LAST_WORDS, is_under_way));
+        let waited = self.0.changed.wait_timeout_while(self.0.waiting(), span, is_under_way);
+        waited.is_ok_and(|(_, result)| !result.timed_out())
     }
 
     fn write_for_ever(&self) {
@@ -197,17 +213,25 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Says on standard error what is wrong before there is a log, and waits no longer for its reader than the log does.
+/// Says on standard error what is wrong before there is a log, and waits for its reader for as long as somebody who types would.
 pub(crate) fn complain(text: &str) {
-    let (text, (done, is_done)) = (text.to_owned(), std::sync::mpsc::channel());
-    let write = move || {
-        // Where standard error is closed there is nowhere left to complain.
-        let _ = write_all(text.as_bytes());
-        let _ = done.send(());
-    };
-    if std::thread::Builder::new().spawn(write).is_ok() {
-        let _ = is_done.recv_timeout(LAST_WORDS);
+    // A pipe that is said to be writable takes as much as this without waiting (PIPE_BUF, pipe(7)).
+    const AT_ONCE: usize = 4096;
+    for part in text.as_bytes().chunks(AT_ONCE) {
+        // Where standard error is closed, or nobody reads, there is nowhere left to complain.
+        if !is_writable(&COMPLAINT) || write_all(part).is_err() {
+            return;
+        }
     }
+}
+
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Whether standard error takes something without waiting, or does so before the time is over.
+fn is_writable(within: &Timespec) -> bool {
+    let stderr = io::stderr();
+    let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+    poll(&mut asked, Some(within)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
