@@ -27,6 +27,11 @@ pub(crate) struct Lanes {
     poller: AsyncFd<OwnedFd>,
     lanes: Vec<Lane>,
     resting: Vec<usize>,
+    /// Lanes that were found to have connections and are not looked at yet.
+    ready: Vec<usize>,
+    /// There may be some of which the runtime is not told: more than were asked for at once, or in lanes that rested. (A lane
+    /// that is watched again while the poller still lists it is no event.)
+    may_have_more: bool,
 }
 
 #[derive(Debug)]
@@ -46,22 +51,35 @@ impl Lanes {
             epoll::add(&poller, socket, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
         let lanes = sockets.into_iter().map(|socket| Lane { socket, turns: Rc::default() }).collect();
-        Ok(Self { poller: watched(poller)?, lanes, resting: Vec::new() })
+        Ok(Self {
+            poller: watched(poller)?,
+            lanes,
+            resting: Vec::new(),
+            ready: Vec::new(),
+            may_have_more: false,
+        })
     }
 
-    /// The lanes in which connections wait, but for those that rest; as soon as there is one.
+    /// Returns as soon as connections wait in some lane that does not rest; [`Self::next`] says which. Each of those must be emptied,
+    /// or rest: what is left in it is not told again.
     ///
     /// # Errors
     /// The poller failed.
-    pub(crate) async fn ready(&self) -> io::Result<Vec<usize>> {
-        loop {
-            let mut guard = self.poller.readable().await?;
-            let ready = look(guard.get_inner())?;
-            if !ready.is_empty() {
-                return Ok(ready);
+    pub(crate) async fn wait(&mut self) -> io::Result<()> {
+        while self.ready.is_empty() {
+            if !self.may_have_more {
+                // Cleared before it is asked: whatever comes from here on is told.
+                self.poller.readable().await?.clear_ready();
             }
-            guard.clear_ready();
+            look(self.poller.get_ref(), &mut self.ready)?;
+            self.may_have_more = self.ready.len() == AT_ONCE;
         }
+        Ok(())
+    }
+
+    /// The next lane in which connections wait.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        self.ready.pop()
     }
 
     /// The lane's turns.
@@ -106,6 +124,7 @@ impl Lanes {
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         for lane in std::mem::take(&mut self.resting) {
             self.watch(lane, EventFlags::IN)?;
+            self.may_have_more = true;
         }
         Ok(())
     }
@@ -125,9 +144,57 @@ fn watched(poller: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 /// Asks the poller and does not wait.
-fn look(poller: &OwnedFd) -> io::Result<Vec<usize>> {
+fn look(poller: &OwnedFd, found: &mut Vec<usize>) -> io::Result<()> {
     let mut room = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let (ready, _) = epoll::wait(poller, &mut room, Some(&now))?;
-    Ok(ready.iter().filter_map(|event| usize::try_from(event.data.u64()).ok()).collect())
+    found.extend(ready.iter().filter_map(|event| usize::try_from(event.data.u64()).ok()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    async fn waiting(lanes: &mut Lanes) -> Vec<usize> {
+        lanes.wait().await.unwrap();
+        std::iter::from_fn(|| lanes.next()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_rests_is_not_told_until_it_is_looked_at_again() {
+        let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        let mut lanes = Lanes::new(listeners).unwrap();
+        let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
+        let mut ready = waiting(&mut lanes).await;
+        ready.sort_unstable();
+        assert_eq!(ready, [0, 2]);
+        assert!(lanes.accept(2).unwrap().is_some());
+        lanes.rest(0).unwrap();
+        assert!(lanes.are_resting());
+        let is_quiet = pin!(lanes.wait()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(is_quiet);
+        lanes.resume().unwrap();
+        assert_eq!(waiting(&mut lanes).await, [0]);
+        assert!(lanes.accept(0).unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn more_lanes_than_fit_one_look_are_all_told() {
+        let listeners: Vec<_> =
+            (0..AT_ONCE * 2 + 5).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let clients: Vec<_> =
+            listeners.iter().map(|one| TcpStream::connect(one.local_addr().unwrap()).unwrap()).collect();
+        let mut lanes = Lanes::new(listeners).unwrap();
+        let mut accepted = 0;
+        while accepted < clients.len() {
+            for lane in waiting(&mut lanes).await {
+                accepted += usize::from(lanes.accept(lane).unwrap().is_some());
+            }
+        }
+    }
 }

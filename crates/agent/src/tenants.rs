@@ -6,7 +6,7 @@
 //!
 //! This is about shares and never about credentials: who somebody is, and what it may have, is decided in `callers`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Tenants {
     budget: Rc<held::Budget>,
     strangers: Rc<Tenant>,
     /// By the address of the pod's count of connections, which each tenant keeps alive.
-    pods: HashMap<usize, Rc<Tenant>>,
+    pods: BTreeMap<usize, Rc<Tenant>>,
     addresses: HashMap<IpAddr, Rc<Tenant>>,
 }
 
@@ -45,7 +45,7 @@ impl Tenants {
     pub(crate) fn new(held: usize, strangers: Arc<Cap>) -> Self {
         let budget = held::Budget::new(held);
         let strangers = Tenant::new(strangers, &budget);
-        Self { budget, strangers, pods: HashMap::new(), addresses: HashMap::new() }
+        Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
     /// The tenant of a caller. `likely` is the pod that an address is thought to be of while that is not certain.

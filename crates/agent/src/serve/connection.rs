@@ -102,13 +102,14 @@ pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: Socket
             After::Read => read = true,
             After::Look => read = false,
             After::Later(pending) => {
-                if !place.answer_later(&line, *pending).await {
+                // In a box, as the other waits that few connections ever come to: within, they would be memory of each that idles.
+                if !Box::pin(place.answer_later(&line, *pending)).await {
                     return;
                 }
                 read = kept.is_empty();
             }
             After::Settle(patience) => {
-                line.caller = place.settle(peer, patience).await;
+                line.caller = Box::pin(place.settle(peer, patience)).await;
                 // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
                 if !kept.pass_to(&place.tenant.held) {
                     return;
@@ -116,7 +117,7 @@ pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: Socket
                 read = false;
             }
             After::Close => return,
-            After::Linger => return place.linger(&mut line.stream).await,
+            After::Linger => return Box::pin(place.linger(&mut line.stream)).await,
         }
     }
 }

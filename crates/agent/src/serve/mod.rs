@@ -145,14 +145,14 @@ impl Thread {
     /// Accepts until the stop. An error never ends it: most (a reset client, no more descriptors) pass.
     async fn accept(self: Rc<Self>, mut lanes: Lanes, mut stop: Stop) {
         loop {
-            let ready = tokio::select! {
+            let woken = tokio::select! {
                 biased;
                 () = stop.begun() => return,
-                () = self.turns.next(), if lanes.are_resting() => lanes.resume().map(|()| Vec::new()),
-                ready = lanes.ready() => ready,
+                () = self.turns.next(), if lanes.are_resting() => Ok(true),
+                waited = lanes.wait() => waited.map(|()| false),
             };
             let accepted =
-                ready.and_then(|ready| ready.into_iter().try_for_each(|lane| self.empty(&mut lanes, lane)));
+                woken.and_then(|is_round| if is_round { lanes.resume() } else { self.empty_all(&mut lanes) });
             if let Err(error) = accepted {
                 self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%error, "accept failed");
@@ -161,6 +161,18 @@ impl Thread {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+
+    fn empty_all(self: &Rc<Self>, lanes: &mut Lanes) -> std::io::Result<()> {
+        while let Some(lane) = lanes.next() {
+            if let Err(error) = self.empty(lanes, lane) {
+                // What is left in it is told again once it has rested.
+                self.turns.want();
+                lanes.rest(lane)?;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Accepts what waits in a lane, as long as it has turns left.

@@ -151,7 +151,7 @@ fn unchunked(mut body: &str) -> Vec<u8> {
         if size == 0 {
             return whole;
         }
-        whole.extend_from_slice(rest[..size].as_bytes());
+        whole.extend_from_slice(&rest.as_bytes()[..size]);
         body = &rest[size + 2..];
     }
 }
