@@ -14,6 +14,7 @@ use crate::broker::Broker;
 use crate::credential::Credential;
 use crate::slot::{Landed, Proof, Slot};
 use crate::unavailable::Unavailable;
+use crate::view::PrincipalView;
 
 /// A pod that may hold credentials.
 #[derive(Debug)]
@@ -81,6 +82,12 @@ impl Holder {
     /// The pod.
     pub fn pod(&self) -> &Pod {
         &self.proof.pod
+    }
+
+    /// What this pod asked for and still may have in memory: its own slots, so listing every pod's is linear in what there is.
+    pub fn principals(&self) -> Vec<PrincipalView> {
+        let own = |slot: &Arc<Slot>| PrincipalView::with_pods(slot, vec![self.pod().clone()]);
+        self.slots.load().iter().map(own).collect()
     }
 
     /// A valid lease from memory. No lock, no I/O, no allocation.

@@ -12,7 +12,7 @@ use crate::slot::Slot;
 pub struct PrincipalView {
     /// Who.
     pub principal: Principal,
-    /// The pods that use it.
+    /// The pods that use it; from [`crate::Holder::principals`] that pod alone.
     pub pods: Vec<Pod>,
     /// Issued, expiry, and when renewal is due; `None` while nothing is held.
     pub times: Option<(Moment, Moment, Moment)>,
@@ -26,10 +26,15 @@ pub struct PrincipalView {
 
 impl PrincipalView {
     pub(crate) fn of(slot: &Slot) -> Self {
+        Self::with_pods(slot, slot.pods())
+    }
+
+    /// With the pods left to the caller: a list of each slot's is quadratic where many pods share an account.
+    pub(crate) fn with_pods(slot: &Slot, pods: Vec<Pod>) -> Self {
         let (in_air, failure) = slot.state();
         Self {
             principal: slot.principal.clone(),
-            pods: slot.pods(),
+            pods,
             times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
             used: slot.used(),
             in_air,

@@ -460,6 +460,20 @@ fn an_upstream_whose_credentials_die_soon_is_asked_at_most_once_a_second() {
 }
 
 #[test]
+fn a_holder_lists_its_own_principals_and_no_others() {
+    run(|| async {
+        let world = world();
+        let (one, two) = (world.pod("cart-0", "cart"), world.pod("cart-1", "cart"));
+        world.answer(&one, TOKEN).await.unwrap();
+        world.answer(&two, TOKEN).await.unwrap();
+        world.answer(&two, audience("a")).await.unwrap();
+        let listed = [&one, &two].map(|pod| pod.principals());
+        assert_eq!(listed.each_ref().map(Vec::len), [1, 2]);
+        assert!(listed[1].iter().all(|view| view.pods == [two.pod().clone()] && view.times.is_some()));
+    });
+}
+
+#[test]
 fn identity_tokens_need_an_account() {
     run(|| async {
         let world = world();
