@@ -40,6 +40,13 @@ impl Floor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
+    /// When a renewal that was due at `refresh_at` outranks everything else: half of the way from there to the floor. A
+    /// full node (110 pods) at one call a second is renewed in what is left, two minutes of an hour's credential.
+    /// What cannot be kept above the floor is urgent from its renewal on.
+    pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
+        refresh_at + expires.before(self.hard).since(refresh_at) / 2
+    }
+
     /// Whether a credential of this lifetime can be kept above the hard floor at all.
     pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
         lifetime / 2 >= self.hard
@@ -108,5 +115,13 @@ mod tests {
         assert_eq!(Floor::GOOGLE.refresh_at(start, short, 0.0), start + short / 2);
         assert!(!Floor::GOOGLE.is_reachable_with(short));
         assert!(Floor::GOOGLE.is_reachable_with(HOUR));
+    }
+
+    #[test]
+    fn a_renewal_is_urgent_half_of_the_way_to_the_floor_and_below_it_at_once() {
+        let start = Moment::from_nanos(0);
+        let minutes = |n: u64| start + Duration::from_secs(n * 60);
+        assert_eq!(Floor::GOOGLE.urgent_at(minutes(50), minutes(60)), minutes(52));
+        assert_eq!(Floor::GOOGLE.urgent_at(minutes(55), minutes(60)), minutes(55));
     }
 }
