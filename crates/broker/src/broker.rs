@@ -1,4 +1,4 @@
-//! Flights and renewals: everything that happens on the control thread's runtime.
+//! Who gets which slot's lease, what starts a flight, and what is renewed when.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,14 @@ use tokio::sync::mpsc;
 
 use crate::counters::Counters;
 use crate::credential::Credential;
-use crate::exchange::{Exchange, ExchangeError, Fault, Issued};
+use crate::exchange::{Exchange, ExchangeError, Fault};
+use crate::flight::Flight;
 use crate::holder::{Holder, HolderSpec};
-use crate::limiter::{Lane, Limiter};
+use crate::limiter::{Account, HolderId, Lane, Limiter, Party, Refused, Ticket};
 use crate::log::Log;
 use crate::schedule::{self, Notice, Watcher};
 use crate::settings::Settings;
-use crate::slot::{Boarding, Slot};
+use crate::slot::{Boarding, Landing, Slot};
 use crate::unavailable::Unavailable;
 use crate::view::PrincipalView;
 
@@ -25,16 +26,16 @@ use crate::view::PrincipalView;
 pub struct Broker(Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    settings: Settings,
-    clock: Clock,
-    exchange: Arc<dyn Exchange>,
-    runtime: Handle,
-    limiter: Arc<Limiter>,
-    counters: Counters,
-    log: Log,
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) exchange: Arc<dyn Exchange>,
+    pub(crate) runtime: Handle,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) counters: Counters,
+    pub(crate) log: Log,
     schedule: mpsc::UnboundedSender<Notice>,
-    /// Slots made so far: the number of the next.
+    /// Slots and holders made so far: the number of the next.
     made: AtomicU64,
     /// Every principal that some holder uses. Weak: holders own the slots.
     slots: Mutex<HashMap<Principal, Weak<Slot>>>,
@@ -44,7 +45,7 @@ impl Broker {
     /// A broker whose calls and renewals run on `runtime`.
     pub fn start(settings: Settings, clock: Clock, exchange: Arc<dyn Exchange>, runtime: Handle) -> Self {
         let (schedule, notices) = mpsc::unbounded_channel();
-        let limiter = Limiter::new(settings.calls_per_second, settings.calls_at_once);
+        let limiter = Limiter::new(&settings);
         runtime.spawn(limiter.dispatch(clock.clone()));
         let inner = Inner {
             settings,
@@ -65,7 +66,7 @@ impl Broker {
 
     /// One pod's way to its credentials.
     pub fn holder(&self, spec: HolderSpec) -> Arc<Holder> {
-        Arc::new(Holder::new(self.clone(), spec))
+        Arc::new(Holder::new(self.clone(), self.number(), spec))
     }
 
     /// What happened so far.
@@ -98,48 +99,120 @@ impl Broker {
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
             return slot;
         }
-        let number = self.0.made.fetch_add(1, Ordering::Relaxed);
+        let number = self.number();
         let notices = self.0.schedule.clone();
         let slot = Arc::new(Slot::new(principal.clone(), number, notices, &self.0.settings, self.now()));
         slots.insert(principal, Arc::downgrade(&slot));
         slot
     }
 
-    /// The slot's lease, fetched if need be.
-    pub(crate) async fn lease(
-        &self,
-        slot: &Arc<Slot>,
-        may_start: impl FnOnce() -> Result<(), Unavailable>,
-    ) -> Result<Arc<Lease<Credential>>, Unavailable> {
-        let now = self.now();
-        if let Some(lease) = self.hand_out(slot, now) {
-            return Ok(lease);
-        }
-        let landing = match slot.board(now, Lane::First, may_start) {
-            Boarding::Held => return self.hand_out(slot, now).ok_or(Unavailable::Slow),
-            Boarding::Remembered(error) => return Err(Unavailable::Failed(error)),
-            Boarding::Refused(unavailable) => return Err(unavailable),
-            Boarding::Join(landing) => {
-                self.0.counters.coalesced();
-                landing
-            }
-            Boarding::Start(landing) => {
-                self.0.clone().spawn_flight(slot.clone(), Lane::First);
-                landing
-            }
-        };
-        tokio::select! {
-            landed = landing.wait() => landed.map_err(Unavailable::Failed)?,
-            () = self.0.clock.sleep(self.0.settings.wait) => return Err(Unavailable::Slow),
-        }
-        self.hand_out(slot, self.now()).ok_or(Unavailable::Slow)
+    /// Whether a request may start a call for something new. Asked before anything is made for it.
+    pub(crate) fn may_start(&self, asker: &Asker) -> Result<(), Unavailable> {
+        self.0.limiter.may_queue(&asker.party, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
-    /// A valid lease about to be answered with.
+    /// The slot's lease, fetched if need be, or why there is none by `deadline`. Of a lease that is valid and not to be answered
+    /// with from memory any more a new one is fetched; if that cannot be had in time, it is the answer.
+    pub(crate) async fn lease(
+        &self,
+        slot: Arc<Slot>,
+        asker: Asker,
+        deadline: Moment,
+        may_miss: impl FnOnce() -> Result<(), Unavailable>,
+    ) -> Result<Arc<Lease<Credential>>, Unavailable> {
+        let now = self.now();
+        if let Some(lease) = self.hand_out(&slot, now) {
+            return Ok(lease);
+        }
+        let landing = match self.board(&slot, &asker, now, may_miss) {
+            Ok(landing) => landing,
+            Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
+        };
+        // A request that waits must not keep a slot which its holder has given up.
+        let slot = Arc::downgrade(&{ slot });
+        let landed = tokio::select! {
+            landed = landing.wait() => Some(landed),
+            () = self.0.clock.sleep_until(deadline) => None,
+        };
+        let slot = slot.upgrade().ok_or(Unavailable::Slow)?;
+        if landed.is_none() {
+            slot.make_do();
+        }
+        let reason = landed.and_then(Result::err).map_or(Unavailable::Slow, Unavailable::Failed);
+        self.hand_out_older(&slot, self.now()).ok_or(reason)
+    }
+
+    /// Joins the flight that is under way, or starts one.
+    fn board(
+        &self,
+        slot: &Arc<Slot>,
+        asker: &Asker,
+        now: Moment,
+        may_miss: impl FnOnce() -> Result<(), Unavailable>,
+    ) -> Result<Landing, Unavailable> {
+        let start = || {
+            // To have a new one for what is held is no miss: it is bounded by what may be held.
+            if slot.valid(now).is_none() {
+                may_miss()?;
+            }
+            self.ticket(asker, now)
+        };
+        match slot.board(now, true, start) {
+            // Landed just now: there is nothing to wait for.
+            Boarding::Held => Err(Unavailable::Slow),
+            Boarding::Remembered(error) => Err(Unavailable::Failed(error)),
+            Boarding::Refused(unavailable) => Err(unavailable),
+            Boarding::Join(landing, ticket) => {
+                self.0.counters.coalesced();
+                if let Some(ticket) = ticket {
+                    self.0.limiter.lift(ticket, &asker.party, asker.holds_nothing);
+                }
+                Ok(landing)
+            }
+            Boarding::Start(landing, ticket) => {
+                Flight::start(&self.0, slot, ticket, now + self.0.settings.queue_deadline);
+                Ok(landing)
+            }
+        }
+    }
+
+    fn ticket(&self, asker: &Asker, now: Moment) -> Result<Ticket, Unavailable> {
+        let lane = Lane::Waited { holds_nothing: asker.holds_nothing };
+        let ticket = self.0.limiter.queue(asker.party.clone(), lane, now);
+        ticket.map_err(|refused| self.unavailable(refused))
+    }
+
+    fn unavailable(&self, refused: Refused) -> Unavailable {
+        match refused {
+            Refused::Full => {
+                self.0.counters.misses_refused();
+                Unavailable::TooMany { retry_after: self.0.settings.retry_first }
+            }
+            Refused::Throttled(until) => {
+                let detail = "the cloud has asked for fewer requests of this account";
+                let error = ExchangeError::new(Fault::Throttled, "limiter", detail);
+                let retry_after = Some(until.since(self.now()));
+                Unavailable::Failed(ExchangeError { retry_after, ..error })
+            }
+        }
+    }
+
+    /// A lease from memory about to be answered with.
     pub(crate) fn hand_out(&self, slot: &Slot, now: Moment) -> Option<Arc<Lease<Credential>>> {
         let lease = slot.held(now)?;
-        self.0.counters.handed_out(lease.remaining(now), &self.0.settings.floor);
+        self.0.counters.handed_out(lease.remaining(now), slot.floor);
         Some(lease)
+    }
+
+    /// The same, however little life it has left.
+    fn hand_out_older(&self, slot: &Slot, now: Moment) -> Option<Arc<Lease<Credential>>> {
+        let lease = slot.valid(now)?;
+        self.0.counters.handed_out(lease.remaining(now), slot.floor);
+        Some(lease)
+    }
+
+    fn number(&self) -> u64 {
+        self.0.made.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A lock, because every thread may meet a new principal; never taken for one that its holder knows.
@@ -148,31 +221,12 @@ impl Broker {
     }
 }
 
-/// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
-struct Airborne {
-    inner: Arc<Inner>,
-    slot: Arc<Slot>,
-    landed: bool,
-}
-
-impl Airborne {
-    async fn land(mut self, lane: Lane) {
-        let (started, result) = self.inner.fly(&self.slot, lane).await;
-        self.landed = true;
-        match result {
-            Ok(issued) => self.inner.succeeded(&self.slot, issued, started, lane),
-            Err(error) => self.inner.failed(&self.slot, error),
-        }
-    }
-}
-
-impl Drop for Airborne {
-    fn drop(&mut self) {
-        if !self.landed {
-            let error = ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result");
-            self.inner.failed(&self.slot, error);
-        }
-    }
+/// Which pod asks.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) party: Party,
+    /// Whether it holds nothing at all.
+    pub(crate) holds_nothing: bool,
 }
 
 /// What the schedule may do to the broker. Weak, so that the schedule ends with the broker.
@@ -200,72 +254,7 @@ impl Inner {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spawn_flight(self: Arc<Self>, slot: Arc<Slot>, lane: Lane) {
-        let runtime = self.runtime.clone();
-        runtime.spawn(Airborne { inner: self, slot, landed: false }.land(lane));
-    }
-
-    /// One chain of upstream calls, in its turn and within its deadline. The instant is from before the first call, so
-    /// a lifetime counted from it never ends late.
-    async fn fly(&self, slot: &Slot, lane: Lane) -> (Moment, Result<Issued, ExchangeError>) {
-        let _turn = self.limiter.turn(lane, &slot.principal.workload).await;
-        let started = self.clock.now();
-        let result = tokio::select! {
-            result = self.prove(slot) => result,
-            () = self.clock.sleep(self.settings.call_deadline) => {
-                Err(ExchangeError::new(Fault::Upstream, "exchange", "no answer within the deadline"))
-            }
-        };
-        (started, result)
-    }
-
-    /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing, or that has
-    /// just gone, must not spoil what its siblings could prove. Those that come meanwhile are asked, too.
-    async fn prove(&self, slot: &Slot) -> Result<Issued, ExchangeError> {
-        let mut without =
-            ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
-        let mut tried = Vec::new();
-        while let Some(proof) = slot.untried_proof(&tried) {
-            match self.exchange.exchange(&slot.principal, &*proof.subject).await {
-                Err(error) if error.fault.is_of_the_proof() => without = error,
-                result => return result,
-            }
-            tried.push(proof);
-        }
-        Err(without)
-    }
-
-    fn succeeded(&self, slot: &Arc<Slot>, issued: Issued, started: Moment, lane: Lane) {
-        self.limiter.succeeded();
-        self.counters.succeeded(lane);
-        let Issued { credential, lifetime } = issued;
-        let now = self.clock.now();
-        if !self.settings.floor.is_reachable_with(lifetime) {
-            self.counters.below_floor();
-            self.log.short_lived(now, &slot.principal, lifetime);
-        }
-        // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
-        let earliest = now + self.settings.retry_first;
-        let refresh_at = self.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
-        slot.succeed(Lease { value: credential, issued: started, expires: started + lifetime, refresh_at });
-        self.log.issued(now, &slot.principal, lifetime, lane);
-        self.look_again(slot, refresh_at);
-    }
-
-    fn failed(&self, slot: &Arc<Slot>, error: ExchangeError) {
-        let now = self.clock.now();
-        if error.fault == Fault::Throttled {
-            self.limiter.throttled(now);
-        }
-        self.counters.failed(error.fault);
-        self.log.failed(now, &slot.principal, &error);
-        let wait = slot.fail(error, now, fastrand::f64());
-        if let Some(lease) = slot.lease() {
-            self.look_again(slot, (now + wait).min(lease.expires));
-        }
-    }
-
-    fn look_again(&self, slot: &Arc<Slot>, at: Moment) {
+    pub(crate) fn look_again(&self, slot: &Arc<Slot>, at: Moment) {
         // The receiver ends only with the runtime, and then nothing is renewed any more.
         let _ = self.schedule.send(Notice::Due(at, slot.number, Arc::downgrade(slot)));
     }
@@ -279,12 +268,22 @@ impl Inner {
         if !lease.is_valid(now) || now.since(slot.used()) >= life {
             return slot.drop_lease();
         }
-        match slot.board(now, Lane::Renewal, || Ok(())) {
-            Boarding::Start(_) => self.clone().spawn_flight(slot.clone(), Lane::Renewal),
-            Boarding::Held | Boarding::Join(_) => {}
+        let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
+        match slot.board(now, false, || self.renewal(slot, urgent_at, now)) {
+            // What has not had its turn by its end is let go, and that is looked at again.
+            Boarding::Start(_, ticket) => Flight::start(self, slot, ticket, lease.expires),
+            Boarding::Held | Boarding::Join(..) => {}
             Boarding::Remembered(_) | Boarding::Refused(_) => {
                 self.look_again(slot, (now + self.settings.retry_first).min(lease.expires));
             }
         }
+    }
+
+    /// Charged to the holder that waits for least: a storm of one pod must not delay what it shares with others.
+    fn renewal(&self, slot: &Slot, urgent_at: Moment, now: Moment) -> Result<Ticket, Unavailable> {
+        let holders: Vec<HolderId> = slot.holders();
+        let holder = self.limiter.least_queued(&holders).ok_or(Unavailable::Slow)?;
+        let party = Party { holder, account: Account::of(&slot.principal) };
+        self.limiter.queue(party, Lane::Renewal { urgent_at }, now).map_err(|_| Unavailable::Slow)
     }
 }

@@ -3,10 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use seawall_core::Floor;
-
 use crate::exchange::Fault;
-use crate::limiter::Lane;
 
 /// What happened so far; read by metrics.
 #[derive(Debug)]
@@ -40,11 +37,8 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(crate) fn succeeded(&self, lane: Lane) {
-        let counter = match lane {
-            Lane::First => &self.first,
-            Lane::Renewal => &self.renewals,
-        };
+    pub(crate) fn succeeded(&self, is_renewal: bool) {
+        let counter = if is_renewal { &self.renewals } else { &self.first };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -54,12 +48,12 @@ impl Counters {
 
     /// Notes the life left in an answer. On every request's way: two loads, and a write only when there is news, because
     /// the traffic threads share these words.
-    pub(crate) fn handed_out(&self, remaining: Duration, floor: &Floor) {
+    pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
             self.least_remaining.fetch_min(nanos, Ordering::Relaxed);
         }
-        if remaining < floor.hard {
+        if remaining < floor {
             self.floor_breaches.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -98,7 +92,7 @@ impl Counters {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Misses refused because a pod asked too fast.
+    /// Misses refused because a pod asked too fast, or has too many waiting.
     pub fn misses_refused_total(&self) -> u64 {
         self.misses_refused.load(Ordering::Relaxed)
     }

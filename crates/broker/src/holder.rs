@@ -10,8 +10,9 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Cloud, Gcra, Lease, Moment, Pod, Principal, WantRef};
 use tokio::sync::watch;
 
-use crate::broker::Broker;
+use crate::broker::{Asker, Broker};
 use crate::credential::Credential;
+use crate::limiter::{Account, HolderId, Party};
 use crate::slot::{Landed, Proof, Slot};
 use crate::unavailable::Unavailable;
 use crate::view::PrincipalView;
@@ -65,10 +66,10 @@ impl Changes {
 }
 
 impl Holder {
-    pub(crate) fn new(broker: Broker, spec: HolderSpec) -> Self {
+    pub(crate) fn new(broker: Broker, holder: HolderId, spec: HolderSpec) -> Self {
         let settings = broker.settings();
         let misses = Gcra::new(settings.misses_per_second, settings.misses_at_once);
-        let proof = Arc::new(Proof { pod: spec.pod, subject: spec.subject });
+        let proof = Arc::new(Proof { holder, pod: spec.pod, subject: spec.subject });
         Self {
             broker,
             account: spec.account,
@@ -107,7 +108,10 @@ impl Holder {
         }
         let (slot, is_new) = self.slot(want)?;
         // A new slot's first call was paid for with the slot.
-        self.broker.lease(&slot, || if is_new { Ok(()) } else { self.may_miss() }).await
+        let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
+        let asker = self.asker(&slot.principal);
+        let deadline = self.broker.now() + self.broker.settings().wait;
+        self.broker.lease(slot, asker, deadline, may_miss).await
     }
 
     /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.
@@ -141,15 +145,28 @@ impl Holder {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
         }
+        let principal = self.principal(want);
+        self.broker.may_start(&self.asker(&principal))?;
+        let mut slots: Vec<_> = self.slots.load().iter().cloned().collect();
+        let evicted = self.room(&slots)?;
         // Making room for an invention costs a permit, or a pod could churn through everybody's memory for free.
         self.may_miss()?;
-        let slot = self.broker.slot(self.principal(want));
+        for slot in evicted {
+            slots.retain(|other| !Arc::ptr_eq(other, &slot));
+            slot.remove_proof(&self.proof);
+            self.broker.counters().evicted();
+        }
+        let slot = self.broker.slot(principal);
         slot.add_proof(&self.proof);
-        let mut slots: Vec<_> = self.slots.load().iter().cloned().collect();
-        self.make_room(&mut slots);
         slots.push(slot.clone());
         self.slots.store(Arc::new(slots));
         Ok((slot, true))
+    }
+
+    fn asker(&self, principal: &Principal) -> Asker {
+        let party = Party { holder: self.proof.holder, account: Account::of(principal) };
+        let holds_nothing = self.slots.load().iter().all(|slot| slot.lease().is_none());
+        Asker { party, holds_nothing }
     }
 
     fn principal(&self, want: WantRef<'_>) -> Principal {
@@ -161,13 +178,18 @@ impl Holder {
         }
     }
 
-    fn make_room(&self, slots: &mut Vec<Arc<Slot>>) {
-        let most = self.broker.settings().principals_per_holder.max(1);
-        while slots.len() >= most {
-            let oldest = slots.iter().enumerate().min_by_key(|(_, slot)| slot.used()).map(|(at, _)| at);
-            let Some(oldest) = oldest else { return };
-            slots.remove(oldest);
-            self.broker.counters().evicted();
+    /// What is to go for one more: those unused longest. Never one whose call is under way: a pod that invents faster than the
+    /// cloud answers would throw away every answer before it comes.
+    fn room(&self, slots: &[Arc<Slot>]) -> Result<Vec<Arc<Slot>>, Unavailable> {
+        let settings = self.broker.settings();
+        let over = (slots.len() + 1).saturating_sub(settings.principals_per_holder.max(1));
+        let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_in_air()).cloned().collect();
+        if idle.len() < over {
+            self.broker.counters().misses_refused();
+            return Err(Unavailable::TooMany { retry_after: settings.retry_first });
         }
+        idle.sort_by_key(|slot| slot.used());
+        idle.truncate(over);
+        Ok(idle)
     }
 }

@@ -9,6 +9,8 @@ mod broker;
 mod counters;
 mod credential;
 mod exchange;
+mod flight;
+mod fresh;
 pub mod google;
 mod holder;
 mod limiter;

@@ -1,43 +1,75 @@
-//! One limit for everything that goes to a cloud.
+//! One limit for everything that goes to a cloud, with shares.
 //!
-//! Chains of upstream calls start at most at a rate, which halves when the cloud throttles and grows while it does not:
-//! the rule that lets many senders share an unknown capacity (Chiu and Jain, 1989). Whoever may not start yet waits in
-//! a queue and is chosen when there is room, so a rate that has recovered serves those who came while it was low.
+//! Chains of upstream calls start at most at a rate that all share ([`rate`]), an account that the cloud throttles at one of its
+//! own ([`accounts`]). Whoever may not start yet waits in a [`queue`] and is chosen when there is room, so a rate that has
+//! recovered serves those who came while it was low.
 //!
-//! Two things keep one pod from harming another. Within a queue, ServiceAccounts take turns: sixty inventions of one are
-//! sixty turns of that one. And between the queues, first fetches go before renewals, because nobody waits for a renewal,
-//! but every fourth start is a renewal's if one waits: else whoever invents fast enough could let the credentials
-//! of all others expire.
+//! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
+//! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
+//! The places in the air are shared by dynamic thresholds ([`seawall_core::share`]), so a pod whose calls all hang keeps half of
+//! them at most. Who leaves gives up its place in the queue at once: a [`Ticket`] that is dropped is never flown.
 
-use std::collections::{HashMap, VecDeque};
+mod accounts;
+mod queue;
+mod rate;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use seawall_core::{Clock, Moment, ServiceAccount};
+use seawall_core::{Clock, Moment, share};
 use tokio::sync::{Notify, oneshot};
+
+use crate::settings::Settings;
+pub(crate) use accounts::Account;
+use accounts::Accounts;
+pub(crate) use queue::HolderId;
+use queue::{Entry, Queue, Rank};
+use rate::Rate;
 
 /// Throttled to this rate at the lowest: a call every two seconds still finds out that the cloud is well again.
 const LEAST_PER_SECOND: f64 = 0.5;
 
-/// A burst of calls that are all throttled together is one sign, not many.
-const ONE_SIGN: Duration = Duration::from_secs(1);
-
-/// First fetches that may start in a row while a renewal waits.
-const FIRSTS_IN_A_ROW: u32 = 3;
+/// How long throttled accounts make way for another's urgent renewal. A quota that is stated per second or more is free again
+/// after it; an account that is asked for each 15 s costs the others an eighth of theirs.
+const HUSH: Duration = Duration::from_secs(2);
 
 /// Why a chain of calls is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// A pod waits for it.
-    First,
-    /// It replaces a credential that is still good.
-    Renewal,
+    /// A request waits for it.
+    Waited {
+        /// Whether its pod holds nothing at all.
+        holds_nothing: bool,
+    },
+    /// It replaces, ahead of time, a credential that is still good.
+    Renewal {
+        /// When that has come near its floor.
+        urgent_at: Moment,
+    },
+}
+
+/// For whom a chain of calls is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Party {
+    pub(crate) holder: HolderId,
+    pub(crate) account: Account,
+}
+
+/// Why a request may not queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Its pod has as many queued as it may.
+    Full,
+    /// Its account is throttled, and until when.
+    Throttled(Moment),
 }
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    most_per_second: f64,
-    at_once: usize,
+    at_once: u64,
+    queued_per_holder: usize,
+    patience: Duration,
     state: Mutex<State>,
     /// Told when there may be something to start: an arrival, a free place, the end.
     changed: Arc<Notify>,
@@ -45,56 +77,73 @@ pub(crate) struct Limiter {
 
 #[derive(Debug)]
 struct State {
-    per_second: f64,
-    halved: Option<Moment>,
-    /// When the next chain may start.
-    next: Moment,
-    first: TurnQueue,
-    renewal: TurnQueue,
-    in_air: usize,
-    renewals_in_air: usize,
-    firsts_in_a_row: u32,
+    /// What all share.
+    rate: Rate,
+    accounts: Accounts,
+    queue: Queue,
+    air: Air,
+    /// Tickets so far: the number of the next.
+    tickets: u64,
 }
 
 /// The right to one chain of calls; dropping it makes room for the next.
 #[derive(Debug)]
 pub(crate) struct Place {
     limiter: Arc<Limiter>,
-    lane: Lane,
+    holder: HolderId,
+    is_waited_for: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.limiter.state().left(self.lane);
+        self.limiter.state().air.left(self.holder, self.is_waited_for);
         self.limiter.changed.notify_one();
     }
 }
 
-type Waiter = oneshot::Sender<Place>;
+/// A place in the queue; dropping it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: u64,
+    limiter: Arc<Limiter>,
+    place: oneshot::Receiver<Place>,
+}
+
+impl Ticket {
+    /// Waits for the turn. `None` when the broker is gone.
+    pub(crate) async fn turn(&mut self) -> Option<Place> {
+        (&mut self.place).await.ok()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Another's turn may come sooner now, but nobody's later: there is nothing to tell the dispatcher.
+        drop(self.limiter.state().queue.remove(self.id));
+    }
+}
 
 /// What there is to do.
 enum Step {
-    Start(Lane, Waiter),
+    Start(Entry),
     /// Somebody waits, but not before this.
     Until(Moment),
     Nothing,
 }
 
 impl Limiter {
-    pub(crate) fn new(per_second: f64, at_once: usize) -> Arc<Self> {
-        let most_per_second = per_second.max(LEAST_PER_SECOND);
+    pub(crate) fn new(settings: &Settings) -> Arc<Self> {
+        let most = settings.calls_per_second.max(LEAST_PER_SECOND);
         Arc::new(Self {
-            most_per_second,
-            at_once: at_once.max(1),
+            at_once: u64::try_from(settings.calls_at_once.max(1)).unwrap_or(u64::MAX),
+            queued_per_holder: settings.queued_per_holder.max(1),
+            patience: settings.wait,
             state: Mutex::new(State {
-                per_second: most_per_second,
-                halved: None,
-                next: Moment::from_nanos(0),
-                first: TurnQueue::default(),
-                renewal: TurnQueue::default(),
-                in_air: 0,
-                renewals_in_air: 0,
-                firsts_in_a_row: 0,
+                rate: Rate::new(LEAST_PER_SECOND, most, 0.0),
+                accounts: Accounts::new(most),
+                queue: Queue::default(),
+                air: Air::default(),
+                tickets: 0,
             }),
             changed: Arc::default(),
         })
@@ -106,7 +155,7 @@ impl Limiter {
         async move {
             while let Some(step) = limiter.upgrade().map(|limiter| limiter.step(clock.now())) {
                 match step {
-                    Step::Start(lane, waiter) => start(&limiter, lane, waiter),
+                    Step::Start(entry) => start(&limiter, entry),
                     Step::Nothing => changed.notified().await,
                     Step::Until(moment) => {
                         tokio::select! { () = clock.sleep_until(moment) => {}, () = changed.notified() => {} }
@@ -116,50 +165,91 @@ impl Limiter {
         }
     }
 
-    /// Waits for a place among everybody's, in turn with other ServiceAccounts. `None` when the broker is gone.
-    pub(crate) async fn turn(&self, lane: Lane, workload: &ServiceAccount) -> Option<Place> {
+    /// Whether a request of this pod may queue now. Asked before anything is made for it: what is refused costs nothing.
+    pub(crate) fn may_queue(&self, party: &Party, now: Moment) -> Result<(), Refused> {
+        self.admits(&self.state(), party, now)
+    }
+
+    /// A place in the queue. Renewals are always let in: they are bounded by what is held.
+    pub(crate) fn queue(self: &Arc<Self>, party: Party, lane: Lane, now: Moment) -> Result<Ticket, Refused> {
         let (waiter, place) = oneshot::channel();
-        self.state().queue(lane).push(workload, waiter);
+        let mut state = self.state();
+        if matches!(lane, Lane::Waited { .. }) {
+            self.admits(&state, &party, now)?;
+        }
+        let id = state.tickets;
+        state.tickets += 1;
+        let rank = state.rank(&party, lane);
+        let (is_waited_for, urgent_at) = match lane {
+            Lane::Waited { .. } => (true, None),
+            Lane::Renewal { urgent_at } => (false, Some(urgent_at)),
+        };
+        let Party { holder, account } = party;
+        state.queue.push(Entry { id, holder, account, is_waited_for, urgent_at, waiter }, rank);
+        drop(state);
         self.changed.notify_one();
-        place.await.ok()
+        Ok(Ticket { id, limiter: self.clone(), place })
+    }
+
+    /// A request of this pod waits for what is queued, too.
+    pub(crate) fn lift(&self, id: u64, party: &Party, holds_nothing: bool) {
+        let mut state = self.state();
+        let rank = state.rank(party, Lane::Waited { holds_nothing });
+        state.queue.lift(id, party.holder, rank);
+        drop(state);
+        // A renewal that had found no place as one may find it as what is waited for.
+        self.changed.notify_one();
+    }
+
+    /// Of these pods the one with the shortest queue: whom a renewal for all of them is charged to.
+    pub(crate) fn least_queued(&self, holders: &[HolderId]) -> Option<HolderId> {
+        let state = self.state();
+        holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
     }
 
     /// The upstream answered well.
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn succeeded(&self, account: &Account, now: Moment) {
         let mut state = self.state();
-        // One more per second each second. One more with each success would double the rate each second, and half of all
-        // calls would be throttled.
-        state.per_second = (state.per_second + 1.0 / state.per_second).min(self.most_per_second);
+        state.rate.succeeded();
+        state.accounts.served(account, now);
     }
 
     /// The upstream asked for less.
-    pub(crate) fn throttled(&self, now: Moment) {
+    pub(crate) fn throttled(&self, account: &Account, now: Moment, retry_after: Option<Duration>) {
         let mut state = self.state();
-        if state.halved.is_none_or(|last| now.since(last) >= ONE_SIGN) {
-            state.per_second = (state.per_second / 2.0).max(LEAST_PER_SECOND);
-            state.halved = Some(now);
+        if state.accounts.throttled(account, now, retry_after) {
+            // Not its `retry_after`: that is one account's until the rate of all has shown that it is everybody's.
+            state.rate.throttled(now, None);
         }
     }
 
     /// Chains that may start per second right now.
     pub(crate) fn per_second(&self) -> f64 {
-        self.state().per_second
+        self.state().rate.per_second()
+    }
+
+    fn admits(&self, state: &State, party: &Party, now: Moment) -> Result<(), Refused> {
+        match state.accounts.next(&party.account) {
+            // It would wait for nothing, and a library that is told waits better than one that hangs.
+            Some(next) if next > now + self.patience => Err(Refused::Throttled(next)),
+            _ if state.queue.waited_for(party.holder) >= self.queued_per_holder => Err(Refused::Full),
+            _ => Ok(()),
+        }
     }
 
     fn step(&self, now: Moment) -> Step {
         let mut state = self.state();
-        let Some(lane) = state.choose(self.at_once) else { return Step::Nothing };
-        if now < state.next {
-            return Step::Until(state.next);
+        state.queue.hurry(now);
+        let (id, not_before) = state.choose(self.at_once, now);
+        let Some(id) = id else { return not_before.map_or(Step::Nothing, Step::Until) };
+        if now < state.rate.next() {
+            return Step::Until(state.rate.next());
         }
-        let Some(waiter) = state.queue(lane).pop() else { return Step::Nothing };
-        if waiter.is_closed() {
-            // Its flight is gone; the turn costs nothing.
-            return Step::Until(now);
-        }
-        state.next = now + Duration::from_secs_f64(1.0 / state.per_second);
-        state.entered(lane);
-        Step::Start(lane, waiter)
+        let Some(entry) = state.queue.take(id) else { return Step::Nothing };
+        state.rate.started(now);
+        state.accounts.started(&entry.account, now);
+        state.air.entered(entry.holder, entry.is_waited_for);
+        Step::Start(entry)
     }
 
     /// A lock, because flights of all principals pace each other; held for a few instructions.
@@ -174,192 +264,228 @@ impl Drop for Limiter {
     }
 }
 
-fn start(limiter: &Weak<Limiter>, lane: Lane, waiter: Waiter) {
+fn start(limiter: &Weak<Limiter>, entry: Entry) {
     if let Some(limiter) = limiter.upgrade() {
+        let Entry { holder, is_waited_for, waiter, .. } = entry;
         // A waiter that just went gives the place back by dropping it.
-        drop(waiter.send(Place { limiter, lane }));
+        drop(waiter.send(Place { limiter, holder, is_waited_for }));
     }
 }
 
 impl State {
-    fn queue(&mut self, lane: Lane) -> &mut TurnQueue {
+    /// A pod that holds nothing is a newcomer with one call at a time: its first, whatever it asks for. Not so if its account is
+    /// throttled time and again: it would be first in the line for ever, before those whom the cloud serves.
+    fn rank(&self, party: &Party, lane: Lane) -> Rank {
+        let is_first = self.queue.len(party.holder) == 0 && self.air.own(party.holder) == 0;
         match lane {
-            Lane::First => &mut self.first,
-            Lane::Renewal => &mut self.renewal,
+            Lane::Waited { holds_nothing: true } if is_first && !self.accounts.is_slow(&party.account) => {
+                Rank::Newcomer
+            }
+            Lane::Waited { .. } | Lane::Renewal { .. } => Rank::Ordinary,
         }
     }
 
-    /// Whose turn it is, if there is room. Renewals take at most half of the places: many slow ones must leave room for a
+    /// Whose turn it is, if there is room; else when the first of those that only a throttled account keeps back may go.
+    fn choose(&self, at_once: u64, now: Moment) -> (Option<u64>, Option<Moment>) {
+        let hush = self.hush(now);
+        let mut first: Option<Moment> = None;
+        let may = |entry: &Entry, rank: Rank| {
+            let account = self.accounts.next(&entry.account).filter(|next| *next > now);
+            let hushed = hush.filter(|_| rank > Rank::Urgent && self.accounts.is_paced(&entry.account));
+            let not_before = account.max(hushed);
+            let has_room = self.air.has_room(entry, at_once);
+            if let (true, Some(at)) = (has_room, not_before) {
+                first = Some(first.map_or(at, |first| first.min(at)));
+            }
+            has_room && not_before.is_none()
+        };
+        (self.queue.next(may), first)
+    }
+
+    /// Until when throttled accounts make way for an urgent renewal of one. What it is throttled by may be theirs, too: a
+    /// storm that takes whatever a project stands would be ahead of it each time. An account that is not throttled is
+    /// in nobody's way.
+    fn hush(&self, now: Moment) -> Option<Moment> {
+        let next = |entry: &Entry| self.accounts.next(&entry.account);
+        let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);
+        soon.min()
+    }
+}
+
+/// Who has which part of the places in the air.
+#[derive(Debug, Default)]
+struct Air {
+    taken: u64,
+    /// Of them, those that nobody waits for.
+    ahead: u64,
+    own: HashMap<HolderId, u64>,
+}
+
+impl Air {
+    fn own(&self, holder: HolderId) -> u64 {
+        self.own.get(&holder).copied().unwrap_or(0)
+    }
+
+    /// What nobody waits for has half of the places at most: many pods' slow renewals, one each, must leave room for a
     /// pod that has nothing yet.
-    fn choose(&self, at_once: usize) -> Option<Lane> {
-        if self.in_air >= at_once {
-            return None;
-        }
-        let renewal = !self.renewal.is_empty() && self.renewals_in_air < (at_once / 2).max(1);
-        let first = !self.first.is_empty();
-        match (first, renewal) {
-            (true, true) if self.firsts_in_a_row >= FIRSTS_IN_A_ROW => Some(Lane::Renewal),
-            (true, _) => Some(Lane::First),
-            (false, true) => Some(Lane::Renewal),
-            (false, false) => None,
-        }
+    fn has_room(&self, entry: &Entry, at_once: u64) -> bool {
+        let may_fly = entry.is_waited_for || self.ahead < (at_once / 2).max(1);
+        may_fly && share::may_take(self.own(entry.holder), at_once.saturating_sub(self.taken))
     }
 
-    fn entered(&mut self, lane: Lane) {
-        self.in_air += 1;
-        match lane {
-            Lane::First => self.firsts_in_a_row += 1,
-            Lane::Renewal => {
-                self.firsts_in_a_row = 0;
-                self.renewals_in_air += 1;
+    fn entered(&mut self, holder: HolderId, is_waited_for: bool) {
+        self.taken += 1;
+        self.ahead += u64::from(!is_waited_for);
+        *self.own.entry(holder).or_default() += 1;
+    }
+
+    fn left(&mut self, holder: HolderId, is_waited_for: bool) {
+        self.taken -= 1;
+        self.ahead -= u64::from(!is_waited_for);
+        if let Some(own) = self.own.get_mut(&holder) {
+            *own -= 1;
+            if *own == 0 {
+                self.own.remove(&holder);
             }
         }
-    }
-
-    fn left(&mut self, lane: Lane) {
-        self.in_air -= 1;
-        if lane == Lane::Renewal {
-            self.renewals_in_air -= 1;
-        }
-    }
-}
-
-/// A queue in which ServiceAccounts take turns. Its length is bounded by the principals in use: each has at most one
-/// flight.
-#[derive(Debug, Default)]
-struct TurnQueue {
-    turns: VecDeque<ServiceAccount>,
-    waiting: HashMap<ServiceAccount, VecDeque<Waiter>>,
-}
-
-impl TurnQueue {
-    fn push(&mut self, workload: &ServiceAccount, waiter: Waiter) {
-        let own = self.waiting.entry(workload.clone()).or_default();
-        if own.is_empty() {
-            self.turns.push_back(workload.clone());
-        }
-        own.push_back(waiter);
-    }
-
-    fn pop(&mut self) -> Option<Waiter> {
-        let workload = self.turns.pop_front()?;
-        let own = self.waiting.get_mut(&workload)?;
-        let waiter = own.pop_front();
-        if own.is_empty() {
-            self.waiting.remove(&workload);
-        } else {
-            self.turns.push_back(workload);
-        }
-        waiter
-    }
-
-    fn is_empty(&self) -> bool {
-        self.turns.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use seawall_core::{Cloud, ServiceAccount};
+
     use super::*;
 
-    fn workload(name: &str) -> ServiceAccount {
-        ServiceAccount { namespace: "shop".into(), name: name.into() }
+    const WAITED: Lane = Lane::Waited { holds_nothing: false };
+    const NEWCOMER: Lane = Lane::Waited { holds_nothing: true };
+    const RENEWAL: Lane = Lane::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
+
+    fn limiter(calls_per_second: f64, calls_at_once: usize) -> Arc<Limiter> {
+        Limiter::new(&Settings { calls_per_second, calls_at_once, ..Settings::default() })
     }
 
     fn at(millis: u64) -> Moment {
         Moment::from_nanos(millis * 1_000_000)
     }
 
-    /// Queues and forgets; the receiver is kept so that the waiter counts.
-    fn wait(limiter: &Limiter, lane: Lane, name: &str) -> oneshot::Receiver<Place> {
-        let (waiter, place) = oneshot::channel();
-        limiter.state().queue(lane).push(&workload(name), waiter);
-        place
+    /// A pod with an account of its own.
+    fn party(holder: HolderId) -> Party {
+        let name = format!("a{holder}").into();
+        Party {
+            holder,
+            account: Account::Itself(Cloud::Google, ServiceAccount { namespace: "shop".into(), name }),
+        }
     }
 
-    /// Starts everything that may start at `now` and says in which lanes.
-    fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<Lane> {
-        let mut lanes = Vec::new();
-        while let Step::Start(lane, waiter) = limiter.step(now) {
-            lanes.push(lane);
-            start(&Arc::downgrade(limiter), lane, waiter);
-        }
-        lanes
+    fn wait(limiter: &Arc<Limiter>, lane: Lane, holder: HolderId) -> Ticket {
+        limiter.queue(party(holder), lane, at(0)).unwrap()
     }
 
-    #[test]
-    fn halves_once_per_sign_and_grows_with_success() {
-        let limiter = Limiter::new(100.0, 4);
-        for _ in 0..10 {
-            limiter.throttled(at(0));
+    /// Starts everything that may start at `now` and says whose it is.
+    fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<HolderId> {
+        let mut holders = Vec::new();
+        while let Step::Start(entry) = limiter.step(now) {
+            holders.push(entry.holder);
+            start(&Arc::downgrade(limiter), entry);
         }
-        assert_eq!(limiter.per_second(), 50.0);
-        limiter.throttled(at(1000));
-        assert_eq!(limiter.per_second(), 25.0);
-        for _ in 0..25 {
-            limiter.succeeded();
-        }
-        assert!((25.9..26.1).contains(&limiter.per_second()), "one more after a second's worth");
-        (0..10_000).for_each(|_| limiter.succeeded());
-        assert_eq!(limiter.per_second(), 100.0);
-        for second in 2..40 {
-            limiter.throttled(at(second * 1000));
-        }
-        assert_eq!(limiter.per_second(), LEAST_PER_SECOND);
+        holders
+    }
+
+    /// The same over some seconds at a hundred calls a second.
+    fn starts_within(limiter: &Arc<Limiter>, seconds: u64) -> Vec<HolderId> {
+        (0..seconds * 100).flat_map(|step| starts(limiter, at(step * 10))).collect()
     }
 
     #[test]
     fn starts_at_the_rate_and_never_more_at_once_than_there_are_places() {
-        let limiter = Limiter::new(10.0, 4);
-        let mut places: VecDeque<_> = (0..10).map(|_| wait(&limiter, Lane::First, "cart")).collect();
+        let limiter = limiter(10.0, 4);
+        let mut tickets: Vec<_> = (0..10).map(|holder| wait(&limiter, WAITED, holder)).collect();
         let at_each = |ms| starts(&limiter, at(ms)).len();
         assert_eq!([0, 50, 100, 150, 200, 300, 400, 500].map(at_each), [1, 0, 1, 0, 1, 1, 0, 0]);
-        drop(places.pop_front());
+        tickets.remove(0);
         assert_eq!(at_each(500), 1);
     }
 
     #[test]
-    fn a_first_fetch_goes_before_renewals_and_renewals_are_never_starved() {
-        use Lane::{First, Renewal};
-        let limiter = Limiter::new(1.0, 100);
-        let _renewals: Vec<_> = (0..10).map(|_| wait(&limiter, Renewal, "cart")).collect();
-        let _firsts: Vec<_> = (0..10).map(|_| wait(&limiter, First, "mallory")).collect();
-        let lanes: Vec<_> = (0..8).flat_map(|second| starts(&limiter, at(second * 1000))).collect();
-        assert_eq!(lanes, [First, First, First, Renewal, First, First, First, Renewal]);
+    fn a_pod_whose_calls_hang_has_half_of_the_places_and_eight_leave_some() {
+        let limiter = limiter(100.0, 32);
+        let mut tickets: Vec<_> = (0..30).map(|_| wait(&limiter, WAITED, 1)).collect();
+        assert_eq!(starts_within(&limiter, 1).len(), 16);
+        for holder in 2..9 {
+            tickets.extend((0..30).map(|_| wait(&limiter, WAITED, holder)));
+        }
+        let taken = 16 + starts_within(&limiter, 2).len();
+        assert!(taken < 32, "{taken}");
+        let newcomer = wait(&limiter, NEWCOMER, 9);
+        assert_eq!(starts(&limiter, at(3000)), [9]);
+        drop((newcomer, tickets));
+        assert_eq!(limiter.state().air.taken, 0);
+        assert!(limiter.state().air.own.is_empty());
     }
 
     #[test]
-    fn sixty_inventions_of_one_pod_do_not_delay_the_first_fetch_of_another() {
-        let limiter = Limiter::new(1.0, 100);
-        let _inventions: Vec<_> = (0..60).map(|_| wait(&limiter, Lane::First, "mallory")).collect();
-        let mut alice = wait(&limiter, Lane::First, "alice");
-        for second in 0..2 {
-            starts(&limiter, at(second * 1000));
-        }
-        assert!(alice.try_recv().is_ok());
+    fn renewals_leave_half_of_the_places() {
+        let limiter = limiter(100.0, 8);
+        let _renewals: Vec<_> = (0..20).map(|holder| wait(&limiter, RENEWAL, holder)).collect();
+        assert_eq!(starts_within(&limiter, 1).len(), 4);
+        let _waited = wait(&limiter, WAITED, 21);
+        assert_eq!(starts(&limiter, at(2000)), [21]);
+    }
+
+    #[test]
+    fn a_pod_that_holds_nothing_is_a_newcomer_with_its_first_call_only() {
+        let limiter = limiter(1.0, 100);
+        let _storm: Vec<_> = (0..5).map(|_| wait(&limiter, NEWCOMER, 1)).collect();
+        let _alice = wait(&limiter, NEWCOMER, 2);
+        assert_eq!([0, 1000, 2000].map(|ms| starts(&limiter, at(ms))), [[1], [2], [1]]);
+    }
+
+    #[test]
+    fn a_pod_may_queue_so_much_and_no_more_and_others_are_let_in() {
+        let limiter = limiter(1.0, 4);
+        let most = Settings::default().queued_per_holder;
+        let mut tickets: Vec<_> = (0..most).map(|_| wait(&limiter, WAITED, 1)).collect();
+        assert_eq!(limiter.queue(party(1), WAITED, at(0)).unwrap_err(), Refused::Full);
+        tickets.push(wait(&limiter, RENEWAL, 1));
+        tickets.push(wait(&limiter, WAITED, 2));
+        tickets.remove(0);
+        assert!(limiter.may_queue(&party(1), at(0)).is_ok());
     }
 
     /// A reservation made while the rate was low used to be kept when it had grown again.
     #[test]
     fn who_came_while_the_rate_was_low_is_served_when_it_has_grown() {
-        let limiter = Limiter::new(100.0, 1000);
+        let limiter = limiter(100.0, 1000);
         for second in 0..20 {
-            limiter.throttled(at(second * 1000));
+            (0..3).for_each(|n| limiter.throttled(&party(900 + n).account, at(second * 1000), None));
         }
-        let _waiting: Vec<_> = (0..50).map(|_| wait(&limiter, Lane::First, "cart")).collect();
-        assert_eq!(starts(&limiter, at(20_000)).len(), 1);
-        (0..10_000).for_each(|_| limiter.succeeded());
-        let started: usize = (0..100).map(|step| starts(&limiter, at(22_000 + step * 10)).len()).sum();
+        assert_eq!(limiter.per_second(), LEAST_PER_SECOND);
+        let _waiting: Vec<_> = (0..50).map(|holder| wait(&limiter, WAITED, holder)).collect();
+        assert_eq!(starts(&limiter, at(22_000)).len(), 1);
+        (0..10_000).for_each(|_| limiter.succeeded(&party(900).account, at(22_000)));
+        let started: usize = (0..100).map(|step| starts(&limiter, at(24_000 + step * 10)).len()).sum();
         assert_eq!(started, 49);
     }
 
     #[test]
-    fn a_waiter_that_went_takes_no_turn() {
-        let limiter = Limiter::new(1.0, 1);
-        drop(wait(&limiter, Lane::First, "gone"));
-        let mut alice = wait(&limiter, Lane::First, "alice");
-        while !matches!(limiter.step(at(0)), Step::Start(..)) {}
-        assert!(alice.try_recv().is_err(), "popped here, so never granted");
-        assert!(limiter.state().first.is_empty());
+    fn an_account_that_is_throttled_waits_and_others_go_past_it() {
+        let limiter = limiter(100.0, 100);
+        limiter.throttled(&party(1).account, at(0), Some(Duration::from_secs(2)));
+        let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
+        assert_eq!(starts(&limiter, at(0)), [2]);
+        assert!(matches!(limiter.step(at(100)), Step::Until(moment) if moment == at(2000)));
+        assert_eq!(starts(&limiter, at(2000)), [1]);
+        limiter.throttled(&party(1).account, at(3000), Some(Duration::from_secs(9)));
+        assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(Refused::Throttled(at(12_000))));
+        assert_eq!(limiter.per_second(), 100.0);
+    }
+
+    #[test]
+    fn a_ticket_that_is_dropped_is_never_flown() {
+        let limiter = limiter(1.0, 1);
+        drop(wait(&limiter, WAITED, 1));
+        let _alice = wait(&limiter, WAITED, 2);
+        assert_eq!(starts(&limiter, at(0)), [2]);
     }
 }

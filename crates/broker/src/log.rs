@@ -7,7 +7,6 @@ use std::time::Duration;
 use seawall_core::{Gcra, Moment, Principal};
 
 use crate::exchange::ExchangeError;
-use crate::limiter::Lane;
 
 /// Lines per second and at once; a node full of pods (the kubelet's default is 110) may tell of each at its start.
 const LINES_PER_SECOND: u32 = 5;
@@ -26,13 +25,13 @@ impl Default for Log {
 }
 
 impl Log {
-    pub(crate) fn issued(&self, now: Moment, principal: &Principal, lifetime: Duration, lane: Lane) {
+    pub(crate) fn issued(&self, now: Moment, principal: &Principal, lifetime: Duration, renewal: bool) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::info!(
             workload = %principal.workload,
             account = principal.account.as_deref().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
-            renewal = lane == Lane::Renewal,
+            renewal,
             left_out,
             "credential issued"
         );

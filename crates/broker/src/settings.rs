@@ -16,6 +16,12 @@ pub struct Settings {
     pub misses_per_second: u32,
     /// See [`Settings::misses_per_second`].
     pub misses_at_once: u32,
+    /// Calls that requests of one pod may have queued; further ones are refused. As many as may be asked for at once: more
+    /// would only wait longer, in memory that is everybody's.
+    pub queued_per_holder: usize,
+    /// How long a call waits in the queue for its turn. Long enough for a pod's retries to find it there and not begin at the
+    /// end again, a full node's second credentials at one chain a second included.
+    pub queue_deadline: Duration,
     /// How long one chain of upstream calls may take. A refresh has the same time as a first fetch: no request waits
     /// for it, so hurrying it would only lose slow answers.
     pub call_deadline: Duration,
@@ -39,9 +45,11 @@ impl Default for Settings {
             principals_per_holder: 64,
             misses_per_second: 10,
             misses_at_once: 30,
+            queued_per_holder: 30,
+            queue_deadline: Duration::from_secs(120),
             call_deadline: Duration::from_secs(5),
             wait: Duration::from_secs(5),
-            // A node full of pods (the kubelet's default is 110) is served within `wait`; a third of the 100 exchanges a
+            // A node full of pods (the kubelet's default is 110) is served within some seconds; a third of the 100 exchanges a
             // second that Google's STS allows a project, because there are other nodes.
             calls_per_second: 32.0,
             calls_at_once: 32,

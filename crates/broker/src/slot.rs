@@ -2,6 +2,9 @@
 //!
 //! Readers take the lease from an atomic pointer. Everything else happens under one small lock that no await crosses:
 //! who may start a flight, what the last one came to, until when its failure is remembered.
+//!
+//! Only holders own slots. Flights and requests that wait keep a [`Weak`] one, so that a slot ends with its last holder,
+//! whatever is under way for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,8 +16,9 @@ use seawall_core::{Backoff, Lease, Moment, Pod, Principal};
 use tokio::sync::{mpsc, watch};
 
 use crate::credential::Credential;
-use crate::exchange::ExchangeError;
-use crate::limiter::Lane;
+use crate::exchange::{ExchangeError, Fault};
+use crate::fresh;
+use crate::limiter::{HolderId, Ticket};
 use crate::schedule::Notice;
 use crate::settings::Settings;
 use crate::unavailable::Unavailable;
@@ -25,6 +29,7 @@ const PROOFS_TRIED: usize = 4;
 /// A pod that uses the slot, and the proof with which a call for it can be made.
 #[derive(Debug)]
 pub(crate) struct Proof {
+    pub(crate) holder: HolderId,
     pub(crate) pod: Pod,
     pub(crate) subject: Arc<dyn SubjectTokens>,
 }
@@ -34,8 +39,12 @@ pub(crate) struct Slot {
     pub(crate) principal: Principal,
     /// Tells slots apart, also those of one principal that came and went.
     pub(crate) number: u64,
+    /// The least life of an answer while the cloud answers.
+    pub(crate) floor: Duration,
     notices: mpsc::UnboundedSender<Notice>,
     lease: ArcSwapOption<Lease<Credential>>,
+    /// Until when the lease is answered with from memory, while it is valid.
+    fresh_until: AtomicU64,
     used: AtomicU64,
     landed: watch::Sender<Landed>,
     flight: Mutex<Flight>,
@@ -55,6 +64,8 @@ pub(crate) struct Landed {
 #[derive(Debug)]
 struct Flight {
     in_air: bool,
+    /// Of the flight in the air: where it stood in the queue.
+    ticket: Option<u64>,
     remembered: Option<(ExchangeError, Moment)>,
     backoff: Backoff,
 }
@@ -63,10 +74,10 @@ struct Flight {
 pub(crate) enum Boarding {
     /// Take the lease: it came just now.
     Held,
-    /// Wait for a flight that is in the air.
-    Join(Landing),
+    /// Wait for a flight that is under way, and that had this ticket.
+    Join(Landing, Option<u64>),
     /// Start one, and wait for it.
-    Start(Landing),
+    Start(Landing, Ticket),
     /// The last failure is too recent.
     Remembered(ExchangeError),
     /// Not allowed to start one.
@@ -81,11 +92,16 @@ pub(crate) struct Landing {
 }
 
 impl Landing {
-    /// Returns when the flight has landed; its error, if it failed.
+    /// Returns when the slot is gone.
+    pub(crate) async fn slot_is_gone(mut self) {
+        while self.receiver.changed().await.is_ok() {}
+    }
+
+    /// Returns when the flight has landed, or when the slot is gone; its error, if it failed.
     pub(crate) async fn wait(mut self) -> Result<(), ExchangeError> {
         match self.receiver.wait_for(|landed| landed.number > self.after).await {
             Ok(landed) => landed.error.clone().map_or(Ok(()), Err),
-            // The slot is gone with its last pod; nobody is left to answer.
+            // The slot is gone with its last holder: there is nothing to wait for.
             Err(_) => Ok(()),
         }
     }
@@ -100,14 +116,17 @@ impl Slot {
         now: Moment,
     ) -> Self {
         Self {
+            floor: fresh::floor(&principal.want, settings),
             principal,
             number,
             notices,
             lease: ArcSwapOption::empty(),
+            fresh_until: AtomicU64::new(u64::MAX),
             used: AtomicU64::new(now.as_nanos()),
             landed: watch::Sender::default(),
             flight: Mutex::new(Flight {
                 in_air: false,
+                ticket: None,
                 remembered: None,
                 backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
             }),
@@ -115,9 +134,18 @@ impl Slot {
         }
     }
 
-    /// The lease, if it is still valid; notes the use. No lock, no allocation.
+    /// The lease, if it is to be answered with from memory; notes the use. No lock, no allocation.
     pub(crate) fn held(&self, now: Moment) -> Option<Arc<Lease<Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
+        // Read before the lease and written after it: a new lease's time is never taken for an older lease's.
+        if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
+            return None;
+        }
+        self.valid(now)
+    }
+
+    /// The lease while it is valid, however little it has left.
+    pub(crate) fn valid(&self, now: Moment) -> Option<Arc<Lease<Credential>>> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
 
@@ -131,61 +159,97 @@ impl Slot {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins or starts a flight. `may_start` is asked only before a start.
+    /// Joins or starts a flight, for a request or to renew. `start` is asked only before a start.
     pub(crate) fn board(
         &self,
         now: Moment,
-        lane: Lane,
-        may_start: impl FnOnce() -> Result<(), Unavailable>,
+        is_for_request: bool,
+        start: impl FnOnce() -> Result<Ticket, Unavailable>,
     ) -> Boarding {
         let mut flight = self.flight();
         // A flight may have landed since the caller looked; without this, the second of two threads calls again.
-        if lane == Lane::First && self.lease().is_some_and(|lease| lease.is_valid(now)) {
+        if is_for_request && self.held(now).is_some() {
             return Boarding::Held;
         }
-        let receiver = self.landed.subscribe();
-        let after = receiver.borrow().number;
-        let landing = Landing { receiver, after };
+        let landing = self.landing();
         if flight.in_air {
-            return Boarding::Join(landing);
+            return Boarding::Join(landing, flight.ticket);
         }
         if let Some((error, until)) = &flight.remembered
             && now < *until
         {
             return Boarding::Remembered(error.clone());
         }
-        if let Err(unavailable) = may_start() {
-            return Boarding::Refused(unavailable);
+        match start() {
+            Ok(ticket) => {
+                flight.in_air = true;
+                flight.ticket = Some(ticket.id);
+                Boarding::Start(landing, ticket)
+            }
+            Err(unavailable) => Boarding::Refused(unavailable),
         }
-        flight.in_air = true;
-        Boarding::Start(landing)
     }
 
-    /// Ends the flight with a lease.
-    pub(crate) fn succeed(&self, lease: Lease<Credential>) {
-        self.lease.store(Some(Arc::new(lease)));
+    /// Waits for the next landing.
+    pub(crate) fn landing(&self) -> Landing {
+        let receiver = self.landed.subscribe();
+        let after = receiver.borrow().number;
+        Landing { receiver, after }
+    }
+
+    /// Ends the flight with a lease, to be answered with from memory until `fresh_until`.
+    pub(crate) fn succeed(&self, lease: Lease<Credential>, fresh_until: Moment) {
         let mut flight = self.flight();
-        flight.in_air = false;
+        self.lease.store(Some(Arc::new(lease)));
+        self.fresh_until.store(fresh_until.as_nanos(), Ordering::Release);
         flight.remembered = None;
         flight.backoff.reset();
-        self.land(None);
+        self.land(&mut flight, true, None);
     }
 
     /// Ends the flight with a failure, which is remembered; how long to wait before a renewal is tried again.
+    ///
+    /// Throttled renewals are not spaced out ever more: whoever asked for less is paced by the limiter, and a renewal that
+    /// waited for its own back-off beside would lose its turns to calls that did not.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.flight();
-        flight.in_air = false;
         let memory = error.fault.memory().max(error.retry_after.unwrap_or_default());
         flight.remembered = Some((error.clone(), now + memory));
-        let wait = flight.backoff.next(draw).max(memory);
-        self.land(Some(error));
+        let wait = match error.fault {
+            Fault::Throttled => memory,
+            _ => flight.backoff.next(draw).max(memory),
+        };
+        self.make_do_with_it();
+        self.land(&mut flight, false, Some(error));
         wait
     }
 
-    fn land(&self, error: Option<ExchangeError>) {
+    /// Ends a flight that never flew. Nothing is remembered: nobody was asked.
+    pub(crate) fn give_up(&self) {
+        let mut flight = self.flight();
+        self.make_do_with_it();
+        self.land(&mut flight, false, None);
+    }
+
+    /// A flight takes longer than a request waits: until it lands, what there is is answered with at once.
+    pub(crate) fn make_do(&self) {
+        let flight = self.flight();
+        if flight.in_air {
+            self.make_do_with_it();
+        }
+    }
+
+    /// Answers with the lease there is, while it is valid, until another comes.
+    fn make_do_with_it(&self) {
+        self.fresh_until.store(u64::MAX, Ordering::Release);
+    }
+
+    fn land(&self, flight: &mut Flight, is_lease: bool, error: Option<ExchangeError>) {
+        flight.in_air = false;
+        flight.ticket = None;
         self.landed.send_modify(|landed| {
             landed.number += 1;
-            landed.leases += u64::from(error.is_none());
+            landed.leases += u64::from(is_lease);
             landed.error = error;
         });
     }
@@ -215,6 +279,11 @@ impl Slot {
         }
     }
 
+    /// A pod has given it up; it is not asked to prove it any more.
+    pub(crate) fn remove_proof(&self, proof: &Arc<Proof>) {
+        self.proofs().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
+    }
+
     /// A proof of a pod that lives and was not tried: the youngest, whose token has longest to live. A few at most.
     pub(crate) fn untried_proof(&self, tried: &[Arc<Proof>]) -> Option<Arc<Proof>> {
         let is_untried = |proof: &Arc<Proof>| !tried.iter().any(|other| Arc::ptr_eq(other, proof));
@@ -226,6 +295,16 @@ impl Slot {
     /// The pods that use it.
     pub(crate) fn pods(&self) -> Vec<Pod> {
         self.proofs().iter().filter_map(Weak::upgrade).map(|proof| proof.pod.clone()).collect()
+    }
+
+    /// The holders that use it.
+    pub(crate) fn holders(&self) -> Vec<HolderId> {
+        self.proofs().iter().filter_map(Weak::upgrade).map(|proof| proof.holder).collect()
+    }
+
+    /// Whether a flight is under way.
+    pub(crate) fn is_in_air(&self) -> bool {
+        self.flight().in_air
     }
 
     /// Whether a call is in the air, and the failure that is remembered.

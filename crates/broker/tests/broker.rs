@@ -84,7 +84,7 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         let started = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow | Unavailable::Failed(_))));
         assert_eq!(world.now().since(started), Settings::default().wait);
-        world.pass(SECOND).await;
+        world.pass(Settings::default().call_deadline).await;
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
     });
 }
@@ -235,13 +235,16 @@ fn failures_are_remembered_as_long_as_they_deserve() {
 }
 
 #[test]
-fn throttling_halves_the_rate_and_success_brings_it_back() {
+fn throttling_of_several_accounts_halves_the_rate_and_success_brings_it_back() {
     run(|| async {
         let world = world();
         let most = world.broker.upstream_rate();
-        world.cloud.next.lock().unwrap().push_back(Mood::Fails(Fault::Throttled));
-        let pod = world.pod("cart-0", "cart");
-        assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(Fault::Throttled));
+        for n in 0..3 {
+            assert_eq!(world.broker.upstream_rate(), most, "one or two are their own affair");
+            world.cloud.next.lock().unwrap().push_back(Mood::Fails(Fault::Throttled));
+            let pod = world.pod(&format!("t{n}"), &format!("t{n}"));
+            assert_eq!(world.answer(&pod, TOKEN).await.unwrap_err().fault(), Some(Fault::Throttled));
+        }
         assert_eq!(world.broker.upstream_rate(), most / 2.0);
         let half = (most / 2.0) as usize;
         for n in 0..half {

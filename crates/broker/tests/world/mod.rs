@@ -112,7 +112,7 @@ pub(crate) async fn settle() {
 pub(crate) fn spec(name: &str, account: &str, subject: Arc<Subject>) -> HolderSpec {
     let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
     let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account };
-    HolderSpec { pod, account: Some("cart@my-project.iam.gserviceaccount.com".into()), subject }
+    HolderSpec { pod, account: Some(format!("{account}@my-project.iam.gserviceaccount.com").into()), subject }
 }
 
 /// A pod's Kubernetes token.
@@ -160,6 +160,8 @@ pub(crate) struct Cloud {
     /// Calls per second that it stands; more are throttled.
     pub(crate) quota: AtomicU32,
     pub(crate) calls: Mutex<Vec<Call>>,
+    /// ServiceAccounts whose names begin with this are met with that mood, whatever the others'.
+    pub(crate) apart: Mutex<Option<(&'static str, Mood)>>,
     pub(crate) in_air: AtomicUsize,
 }
 
@@ -173,6 +175,7 @@ impl Default for Cloud {
             latency: Mutex::new(Duration::from_millis(100)),
             quota: AtomicU32::new(u32::MAX),
             calls: Mutex::default(),
+            apart: Mutex::default(),
             in_air: AtomicUsize::new(0),
         }
     }
@@ -187,6 +190,29 @@ impl Cloud {
         self.calls.lock().unwrap().len()
     }
 
+    /// Calls of ServiceAccounts so named hang.
+    pub(crate) fn hanging(&self, prefix: &'static str) {
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Hangs));
+    }
+
+    /// Calls of ServiceAccounts so named are denied.
+    pub(crate) fn denied(&self, prefix: &'static str) {
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(Fault::Denied)));
+    }
+
+    /// Calls of ServiceAccounts so named are throttled.
+    pub(crate) fn throttled(&self, prefix: &'static str) {
+        *self.apart.lock().unwrap() = Some((prefix, Mood::Fails(Fault::Throttled)));
+    }
+
+    fn mood_of(&self, principal: &Principal) -> Mood {
+        let mood = self.mood_of_call();
+        match &*self.apart.lock().unwrap() {
+            Some((prefix, apart)) if principal.workload.name.starts_with(prefix) => apart.clone(),
+            _ => mood,
+        }
+    }
+
     fn mood_of_call(&self) -> Mood {
         let mut calls = self.calls.lock().unwrap();
         let now = self.clock.now();
@@ -199,9 +225,13 @@ impl Cloud {
         self.next.lock().unwrap().pop_front().unwrap_or_else(|| self.mood.lock().unwrap().clone())
     }
 
-    async fn answer(&self, subject: &dyn SubjectTokens) -> Result<Issued, ExchangeError> {
+    async fn answer(
+        &self,
+        principal: &Principal,
+        subject: &dyn SubjectTokens,
+    ) -> Result<Issued, ExchangeError> {
         subject.subject_token("aud").await?;
-        let mood = self.mood_of_call();
+        let mood = self.mood_of(principal);
         let latency = *self.latency.lock().unwrap();
         self.clock.sleep(latency).await;
         match mood {
@@ -228,13 +258,13 @@ impl Drop for InAir<'_> {
 impl Exchange for Cloud {
     fn exchange<'a>(
         &'a self,
-        _principal: &'a Principal,
+        principal: &'a Principal,
         subject: &'a dyn SubjectTokens,
     ) -> ExchangeFuture<'a> {
         Box::pin(async move {
             self.in_air.fetch_add(1, Ordering::Relaxed);
             let _in_air = InAir(&self.in_air);
-            self.answer(subject).await
+            self.answer(principal, subject).await
         })
     }
 }

@@ -1,0 +1,113 @@
+//! A rate that finds a capacity nobody states: it halves when the cloud throttles and grows while it does not, the rule that
+//! lets many senders share it (Chiu and Jain, 1989). One for everything that goes to a cloud, one for each account that
+//! was throttled.
+
+use std::time::Duration;
+
+use seawall_core::Moment;
+
+/// A burst of calls that are all throttled together is one sign, not many.
+const ONE_SIGN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Rate {
+    per_second: f64,
+    least: f64,
+    most: f64,
+    spread: f64,
+    halved: Option<Moment>,
+    /// When the next call may start.
+    next: Moment,
+}
+
+impl Rate {
+    /// At its most, never below its least; `spread` is the part of each pause that is drawn by lot.
+    pub(super) fn new(least: f64, most: f64, spread: f64) -> Self {
+        Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        self.per_second
+    }
+
+    pub(super) fn is_at_most(&self) -> bool {
+        self.per_second >= self.most
+    }
+
+    pub(super) fn next(&self) -> Moment {
+        self.next
+    }
+
+    /// The last sign that it was too fast.
+    pub(super) fn halved(&self) -> Option<Moment> {
+        self.halved
+    }
+
+    pub(super) fn started(&mut self, now: Moment) {
+        self.next = now + self.pause();
+    }
+
+    /// One more per second each second. One more with each success would double the rate each second, and half of all calls
+    /// would be throttled. Below one per second it doubles at most, or it would leap over the capacity it looks for.
+    pub(super) fn succeeded(&mut self) {
+        let more = self.per_second.recip().min(self.per_second);
+        self.per_second = (self.per_second + more).min(self.most);
+    }
+
+    pub(super) fn throttled(&mut self, now: Moment, retry_after: Option<Duration>) {
+        if self.halved.is_none_or(|last| now.since(last) >= ONE_SIGN) {
+            self.halved = Some(now);
+            self.slow_down(now);
+        }
+        self.next = self.next.max(now + retry_after.unwrap_or_default());
+    }
+
+    /// The pause of the new rate begins now; at the least rate there is no new one.
+    fn slow_down(&mut self, now: Moment) {
+        let slower = (self.per_second / 2.0).max(self.least);
+        if slower < self.per_second {
+            self.per_second = slower;
+            self.next = self.next.max(now + self.pause());
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let jitter = self.spread * (fastrand::f64() - 0.5);
+        Duration::from_secs_f64(self.per_second.recip() * (1.0 + jitter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn halves_once_per_sign_and_grows_with_success() {
+        let mut rate = Rate::new(0.5, 100.0, 0.0);
+        (0..10).for_each(|_| rate.throttled(at(0), None));
+        assert_eq!(rate.per_second(), 50.0);
+        rate.throttled(at(1), None);
+        assert_eq!(rate.per_second(), 25.0);
+        (0..25).for_each(|_| rate.succeeded());
+        assert!((25.9..26.1).contains(&rate.per_second()), "one more after a second's worth");
+        (0..10_000).for_each(|_| rate.succeeded());
+        assert!(rate.is_at_most());
+        (2..40).for_each(|second| rate.throttled(at(second), None));
+        assert_eq!(rate.per_second(), 0.5);
+        rate.succeeded();
+        assert_eq!(rate.per_second(), 1.0, "twice at most");
+    }
+
+    #[test]
+    fn a_wait_that_the_cloud_asks_for_is_kept() {
+        let mut rate = Rate::new(0.5, 10.0, 0.0);
+        rate.throttled(at(1), Some(Duration::from_secs(7)));
+        assert_eq!(rate.next(), at(8));
+        rate.throttled(at(2), None);
+        assert_eq!(rate.next(), at(8), "never brought forward");
+    }
+}
