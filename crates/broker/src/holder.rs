@@ -103,6 +103,18 @@ impl Holder {
     /// # Errors
     /// Why there is none, now or after [`crate::Settings::wait`].
     pub async fn lease(&self, want: WantRef<'_>) -> Result<Arc<Lease<Credential>>, Unavailable> {
+        self.lease_by(want, self.broker.now() + self.broker.settings().wait).await
+    }
+
+    /// As [`Holder::lease`], for a request that has waited already: with an answer by `deadline`, on the broker's clock.
+    ///
+    /// # Errors
+    /// Why there is none, now or at `deadline`.
+    pub async fn lease_by(
+        &self,
+        want: WantRef<'_>,
+        deadline: Moment,
+    ) -> Result<Arc<Lease<Credential>>, Unavailable> {
         if self.account.is_none() && matches!(want, WantRef::IdToken { .. }) {
             return Err(Unavailable::NoAccount);
         }
@@ -110,7 +122,6 @@ impl Holder {
         // A new slot's first call was paid for with the slot.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.asker(&slot.principal);
-        let deadline = self.broker.now() + self.broker.settings().wait;
         self.broker.lease(slot, asker, deadline, may_miss).await
     }
 

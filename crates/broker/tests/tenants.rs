@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_broker::{Fault, Holder, Settings};
+use seawall_broker::{Fault, Holder, Settings, Unavailable};
 use seawall_core::{Floor, WantRef};
 use tokio::task::JoinHandle;
 use world::{Answer, Mood, TOKEN, World, run};
@@ -361,5 +361,19 @@ fn an_account_that_is_throttled_is_asked_less_and_less() {
             let calls = world.cloud.count() - before;
             assert!(minute == 0 || calls <= 6, "{calls} calls in minute {minute}");
         }
+    });
+}
+
+#[test]
+fn what_waits_longer_than_a_request_goes_on_and_is_kept() {
+    run(|| async {
+        let world = world();
+        *world.cloud.latency.lock().unwrap() = 4 * SECOND;
+        let pod = world.pod("cart-0", "cart");
+        let started = world.now();
+        assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+        assert!(world.now().since(started) <= 5 * SECOND / 2);
+        world.pass(2 * SECOND).await;
+        assert!(pod.held(TOKEN, world.now()).is_some());
     });
 }
