@@ -9,6 +9,11 @@ use seawall_core::Floor;
 pub struct Settings {
     /// When credentials are renewed.
     pub floor: Floor,
+    /// The least life of an identity token while the cloud answers. Go's clients believe that every one lives an hour from when
+    /// they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
+    /// credentials/idtoken/compute.go; google.golang.org/api/idtoken): with less left than 55 minutes they would use a
+    /// dead one.
+    pub identity_floor: Duration,
     /// Credentials one pod may hold at once. A pod invents scopes and audiences as it likes; a healthy one uses a
     /// handful. Beyond the bound the one unused longest goes.
     pub principals_per_holder: usize,
@@ -43,6 +48,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             floor: Floor::GOOGLE,
+            identity_floor: Duration::from_secs(55 * 60),
             principals_per_holder: 64,
             misses_per_second: 10,
             misses_at_once: 30,
