@@ -31,7 +31,7 @@ impl Complainer {
         match unavailable.fault() {
             Some(Fault::Denied | Fault::Rejected) => self.refused(Complaint::RefusedByCloud, refusal),
             Some(Fault::SubjectRefused) => self.refused(Complaint::NoToken, refusal),
-            Some(Fault::Subject | Fault::Throttled | Fault::Upstream) | None => {}
+            Some(Fault::Subject | Fault::Throttled | Fault::Upstream | Fault::ShortLived) | None => {}
         }
     }
 }

@@ -370,6 +370,11 @@ pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
     );
     const UPSTREAM: Refusal =
         Refusal::new(503, "upstream_down", "Google cannot be asked right now; try again shortly.");
+    const SHORT_LIVED: Refusal = Refusal::new(
+        503,
+        "upstream_short_lived",
+        "Google issued this credential for so short a time that it had ended when it came.",
+    );
     match unavailable {
         Unavailable::NoAccount => NO_ACCOUNT,
         Unavailable::TooMany { .. } => TOO_MANY,
@@ -381,6 +386,7 @@ pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
             Fault::SubjectRefused => SUBJECT_REFUSED,
             Fault::Throttled => THROTTLED,
             Fault::Upstream => UPSTREAM,
+            Fault::ShortLived => SHORT_LIVED,
         },
     }
 }

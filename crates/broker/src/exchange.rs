@@ -34,12 +34,21 @@ pub enum Fault {
     Throttled,
     /// The upstream is down, unreachable, or talks nonsense.
     Upstream,
+    /// What the upstream issued had no second of life left when it came.
+    ShortLived,
 }
 
 impl Fault {
     /// Every fault, for metrics.
-    pub const ALL: [Self; 6] =
-        [Self::Denied, Self::Rejected, Self::Subject, Self::SubjectRefused, Self::Throttled, Self::Upstream];
+    pub const ALL: [Self; 7] = [
+        Self::Denied,
+        Self::Rejected,
+        Self::Subject,
+        Self::SubjectRefused,
+        Self::Throttled,
+        Self::Upstream,
+        Self::ShortLived,
+    ];
 
     /// A word from a closed set.
     pub fn name(self) -> &'static str {
@@ -50,6 +59,7 @@ impl Fault {
             Self::SubjectRefused => "subject_refused",
             Self::Throttled => "throttled",
             Self::Upstream => "upstream",
+            Self::ShortLived => "short_lived",
         }
     }
 
@@ -64,7 +74,7 @@ impl Fault {
         Duration::from_secs(match self {
             Self::Rejected => 30,
             Self::Denied | Self::SubjectRefused => 5,
-            Self::Subject | Self::Throttled | Self::Upstream => 1,
+            Self::Subject | Self::Throttled | Self::Upstream | Self::ShortLived => 1,
         })
     }
 }

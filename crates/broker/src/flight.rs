@@ -104,6 +104,9 @@ impl Flight {
         let earliest = now + inner.settings.retry_first;
         let refresh_at = inner.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
+        if !lease.is_valid(now) {
+            return self.failed(too_short(lifetime));
+        }
         let Some(slot) = self.slot.upgrade() else { return };
         let is_renewal = slot.valid(now).is_some();
         inner.counters.succeeded(is_renewal);
@@ -150,4 +153,10 @@ impl Drop for Flight {
             self.failed(ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result"));
         }
     }
+}
+
+/// Said as what it is: to call it slow would send its reader to look for a slow upstream.
+fn too_short(lifetime: Duration) -> ExchangeError {
+    let detail = format_args!("issued for {} s: ended when it came", lifetime.as_secs());
+    ExchangeError::new(Fault::ShortLived, "exchange", detail)
 }

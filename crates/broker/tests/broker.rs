@@ -462,6 +462,37 @@ fn an_upstream_whose_credentials_die_soon_is_asked_at_most_once_a_second() {
     });
 }
 
+/// It was said to take long.
+#[test]
+fn what_ends_before_it_comes_is_said_to_be_too_short() {
+    run(|| async {
+        let world = world();
+        *world.cloud.lifetime.lock().unwrap() = SECOND;
+        let pod = world.pod("cart-0", "cart");
+        let unavailable = world.answer(&pod, TOKEN).await.unwrap_err();
+        assert_eq!(unavailable.fault(), Some(Fault::ShortLived));
+        assert!(unavailable.to_string().contains("issued for 1 s"), "{unavailable}");
+        let asked: Vec<_> = (0..100).map(|_| world.ask(&pod, TOKEN)).collect();
+        world.pass(SECOND / 2).await;
+        assert!(asked.iter().all(tokio::task::JoinHandle::is_finished));
+        assert_eq!(world.cloud.count(), 1, "remembered for a moment");
+    });
+}
+
+/// A request that was held before it came here has less time left than others.
+#[test]
+fn a_request_is_answered_by_its_own_deadline() {
+    run(|| async {
+        let world = world();
+        world.cloud.turns(Mood::Hangs);
+        let pod = world.pod("cart-0", "cart");
+        let deadline = world.now() + 3 * SECOND / 2;
+        let asked = tokio::spawn(async move { pod.lease_by(TOKEN, deadline).await });
+        world.pass(deadline.since(world.now())).await;
+        assert!(matches!(asked.await.unwrap(), Err(Unavailable::Slow)));
+    });
+}
+
 #[test]
 fn a_holder_lists_its_own_principals_and_no_others() {
     run(|| async {
