@@ -142,7 +142,6 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
-    use crate::announce::Announcer;
     use crate::fake::{Asked, Feed, link};
     use crate::writer::Writer;
     use crate::{NodeName, Pods, Shared, watch_pods};
@@ -160,7 +159,7 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link.clone(), shared.clone(), Announcer::new());
+        let (writer, updates) = Writer::new(link.clone(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
         tokio::spawn(watch_pods(&node, &link, &shared, updates).run());

@@ -2,7 +2,7 @@
 //!
 //! The only crate that speaks to the API server. It refuses to know clouds, HTTP requests of pods, or policy; it tells
 //! who is there. The agent starts one [`Cluster`], gives traffic threads a [`Pods`] handle (an atomic pointer to an
-//! immutable [`Snapshot`]), and listens to [`Announcements`] to prefetch and to let go.
+//! immutable [`Snapshot`]), and follows them ([`Pods::newer_than`]) to prefetch and to let go.
 //!
 //! **An API server that is away is a state.** Starting asks nobody. The last snapshot stays, its age grows and can be read
 //! ([`Pods::staleness`]), and each watch comes back by itself.
@@ -14,7 +14,6 @@
 //! hold no secrets. Namespaces are not watched, because nothing decides by them; they need no permission either.
 
 mod account;
-mod announce;
 mod client;
 mod config;
 mod current;
@@ -40,13 +39,11 @@ use tokio::sync::{mpsc, watch as version};
 use tokio::task::JoinSet;
 
 pub use account::Account;
-pub use announce::{Announcement, Announcements};
 pub use config::{Access, Config, NodeName, Patience};
 pub use events::{Complaint, Reporter};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
 
-use announce::Announcer;
 use client::{Client, Link};
 use pulse::Pulse;
 use token_request::PodTokens;
@@ -77,7 +74,6 @@ impl StartError {
 #[derive(Debug)]
 pub struct Cluster {
     pods: Pods,
-    announcer: Announcer,
     reporter: Reporter,
     link: Arc<Link>,
     node: NodeName,
@@ -97,8 +93,7 @@ impl Cluster {
         let client = Client::new(&config.access, &config.patience, clock.clone()).await?;
         let link = Link { client, clock, patience: config.patience };
         let shared = Arc::new(Shared::new());
-        let announcer = Announcer::new();
-        let (writer, updates) = Writer::new(link.clone(), shared.clone(), announcer.clone());
+        let (writer, updates) = Writer::new(link.clone(), shared.clone());
         let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(writer.run());
@@ -108,7 +103,6 @@ impl Cluster {
         tasks.spawn(watch_accounts(&link, &shared, updates).run());
         Ok(Self {
             pods: Pods { shared, clock: link.clock.clone() },
-            announcer,
             reporter,
             link: Arc::new(link),
             node: config.node,
@@ -121,11 +115,6 @@ impl Cluster {
     /// What traffic threads need: who is there.
     pub fn pods(&self) -> Pods {
         self.pods.clone()
-    }
-
-    /// Changes from now on. Read a snapshot after this call and not before, and nothing is missed.
-    pub fn announcements(&self) -> Announcements {
-        self.announcer.listen()
     }
 
     /// A handle that gives this pod's tokens and no other's. All handles of a pod share what has been asked for.

@@ -14,7 +14,6 @@ use tracing::{debug, info};
 
 use crate::Shared;
 use crate::account::Account;
-use crate::announce::Announcer;
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
@@ -42,7 +41,6 @@ pub(crate) struct Writer {
     index: Index,
     link: Link,
     shared: Arc<Shared>,
-    announcer: Announcer,
     updates: mpsc::Receiver<Update>,
     answers: mpsc::Sender<Update>,
     readers: JoinSet<()>,
@@ -52,13 +50,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(link: Link, shared: Arc<Shared>, announcer: Announcer) -> (Self, mpsc::Sender<Update>) {
+    pub(crate) fn new(link: Link, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
         let (sender, updates) = mpsc::channel(QUEUE);
         let writer = Self {
             index: Index::default(),
             link,
             shared,
-            announcer,
             updates,
             answers: sender.clone(),
             readers: JoinSet::new(),
@@ -106,11 +103,11 @@ impl Writer {
 
     fn publish(&mut self) {
         let new = Arc::new(self.index.snapshot(self.link.clock.wall()));
-        // The pointer first, so that whoever is woken by the version or an announcement sees at least this.
-        let old = self.shared.snapshot.swap(new.clone());
-        self.shared.versions.send_replace(new.version());
+        let version = new.version();
+        // The pointer first, so that whoever is woken by the version sees at least this.
+        self.shared.snapshot.store(new);
+        self.shared.versions.send_replace(version);
         self.shared.pods.current.published(std::mem::take(&mut self.unpublished));
-        self.announcer.announce(&old, &new);
     }
 
     fn read_accounts(&mut self) {
@@ -163,21 +160,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Pods;
     use crate::fake::{Asked, link};
-    use crate::{Announcement, Pods};
 
     /// A writer at work, what it is told, what it asks for, and its clock.
     fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
-        writer_with(&Announcer::new())
-    }
-
-    fn writer_with(
-        announcer: &Announcer,
-    ) -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link, shared.clone(), announcer.clone());
+        let (writer, updates) = Writer::new(link, shared.clone());
         tokio::spawn(writer.run());
         (Pods { shared, clock }, updates, asked, hand)
     }
@@ -247,21 +238,5 @@ mod tests {
             snapshot = pods.newer_than(snapshot.version()).await;
         }
         assert!(asked.try_recv().is_err());
-    }
-
-    #[tokio::test]
-    async fn a_slow_listener_is_told_that_it_missed_something() {
-        let announcer = Announcer::new();
-        let (pods, updates, _asked, _hand) = writer_with(&announcer);
-        let mut slow = announcer.listen();
-        for i in 0..2000 {
-            updates.send(Update::Pods(Change::Applied(pod(&format!("pod-{i}"), json!({}))))).await.unwrap();
-        }
-        let mut snapshot = pods.snapshot();
-        while snapshot.pods().len() < 2000 {
-            snapshot = pods.newer_than(snapshot.version()).await;
-        }
-        assert!(matches!(slow.next().await, Some(Announcement::Missed)));
-        assert!(matches!(slow.next().await, Some(Announcement::Appeared(_))));
     }
 }

@@ -1,7 +1,7 @@
 //! Against a real kube-apiserver and etcd, under the RBAC that is shipped. `scripts/cluster-test` runs these; a plain
 //! `cargo test` names them and says so, because they need programs that take minutes to build and a network of their own.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a measurement is shown, and a child answers its parent")]
 
 mod support;
@@ -13,9 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{
-    Access, Account, Announcement, Cluster, Complaint, Config, NoPod, NodeName, Pods, Snapshot,
-};
+use seawall_cluster::{Access, Account, Cluster, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
@@ -61,39 +59,27 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    let mut announcements = cluster.announcements();
     until(&pods, "the first list", |snapshot| snapshot.is_complete()).await;
 
     let uid = admin.make_pod("web-0", "coral").await;
-    let appeared = until_announced(&mut announcements, "the pod appeared", |event| match event {
-        Announcement::Appeared(record) if *record.pod.name == *"web-0" => Some(record),
-        _ => None,
-    })
-    .await;
-    assert_eq!(*appeared.pod.uid.0, *uid);
+    let appeared = until_known(&pods, &uid).await;
     assert_eq!(appeared.pod.service_account.to_string(), "reef/coral");
     assert!(appeared.addresses.is_empty());
 
     admin.report("web-0", "Running", &["10.244.1.7", "fd00::7"]).await;
     let email = Account::Google("coral@shop.iam.gserviceaccount.com".into());
-    let ready = |event| match event {
-        Announcement::Changed { now, .. } if !now.addresses.is_empty() && now.account == email => Some(now),
-        _ => None,
+    let is_ready = |snapshot: &Snapshot| {
+        snapshot.by_uid(&uid).is_some_and(|now| !now.addresses.is_empty() && now.account == email)
     };
-    until_announced(&mut announcements, "address and account are known", ready).await;
+    until(&pods, "address and account are known", is_ready).await;
     for address in ["10.244.1.7", "fd00::7", "::ffff:10.244.1.7"] {
         assert_eq!(at(&pods, address), Ok("web-0".into()), "{address}");
     }
     assert_eq!(at(&pods, "192.0.2.1"), Err(NoPod::Absent), "the node's own address names nobody");
 
     admin.delete_pod("web-0", 0).await;
-    until_announced(&mut announcements, "the pod is gone", |event| match event {
-        Announcement::Gone(record) => Some(record),
-        _ => None,
-    })
-    .await;
+    until(&pods, "the pod is gone", |snapshot| snapshot.by_uid(&uid).is_none()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Err(NoPod::Absent));
-    assert!(pods.snapshot().by_uid(&uid).is_none());
 }
 
 #[tokio::test]
@@ -148,13 +134,12 @@ async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_he
 
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-async fn a_service_account_that_changes_is_announced_for_its_pods() {
+async fn a_service_account_that_changes_is_told_for_its_pods() {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
-    admin.make_pod("web-0", "coral").await;
+    let uid = admin.make_pod("web-0", "coral").await;
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    let mut announcements = cluster.announcements();
     let path = format!("{}/coral", accounts());
     until(&pods, "the account is read", |s| s.pods().any(|p| matches!(p.account, Account::Google(_)))).await;
 
@@ -168,11 +153,8 @@ async fn a_service_account_that_changes_is_announced_for_its_pods() {
     ] {
         let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": value}}});
         admin.must("PATCH", &path, Some(&patch)).await;
-        let changed = |event| match event {
-            Announcement::Changed { now, .. } if now.account == wanted => Some(()),
-            _ => None,
-        };
-        until_announced(&mut announcements, "the change", changed).await;
+        let changed = |snapshot: &Snapshot| snapshot.by_uid(&uid).is_some_and(|now| now.account == wanted);
+        until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
     until(&pods, "it is missing", |s| s.pods().any(|p| p.account == Account::Missing)).await;
@@ -476,7 +458,6 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     let proxy = Proxy::to(plane.port()).await;
     let cluster = cluster_at(&plane, &token, proxy.port(), |_| {}).await;
     let pods = cluster.pods();
-    let mut announcements = cluster.announcements();
     admin.make_pod("left", "coral").await;
     let stays = admin.make_pod("stays", "coral").await;
     until(&pods, "both", |s| names(s).len() == 2 && !s.pods().any(|p| p.account == Account::Pending)).await;
@@ -491,12 +472,6 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     plane.start_api_server().await;
     proxy.mend();
 
-    let gone = until_announced(&mut announcements, "the one that left", |event| match event {
-        Announcement::Gone(record) => Some(record.pod.name.to_string()),
-        _ => None,
-    })
-    .await;
-    assert_eq!(gone, "left");
     until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
     let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().account == Account::Itself;
     until(&pods, "the account's change in between", knows).await;

@@ -7,9 +7,7 @@ mod proxy;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_cluster::{
-    Access, Announcement, Announcements, Cluster, Config, NodeName, PodRecord, Pods, Snapshot,
-};
+use seawall_cluster::{Access, Cluster, Config, NodeName, PodRecord, Pods, Snapshot};
 use seawall_core::Clock;
 use seawall_testkit::objects;
 use serde_json::json;
@@ -110,20 +108,4 @@ pub(crate) async fn until_true<F: Future<Output = bool>>(what: &str, mut is: imp
         }
     };
     timeout(EVENTUALLY, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-/// Waits for an announcement.
-pub(crate) async fn until_announced<T>(
-    announcements: &mut Announcements,
-    what: &str,
-    is: impl Fn(Announcement) -> Option<T>,
-) -> T {
-    let wait = async {
-        loop {
-            if let Some(found) = is(announcements.next().await.expect("the cluster runs")) {
-                return found;
-            }
-        }
-    };
-    timeout(EVENTUALLY, wait).await.unwrap_or_else(|_| panic!("never announced: {what}"))
 }
