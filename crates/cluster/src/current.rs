@@ -15,6 +15,10 @@
 //! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
 //! hears nothing either.
 //!
+//! A list is the state of one moment, and until a watch runs from there nothing tells what came after. So nothing is current
+//! before the first watch is open, however long that takes. Neither is it while the watch begins anew because its position
+//! was lost: an API server that says so is at work, for the kubelet too, and no outage; only if it falls silent then is it one.
+//!
 //! What no local proof can tell is what the API server has not sent yet; THREAT-MODEL.md, "A limit of `source-ip`".
 
 use std::sync::Arc;
@@ -45,18 +49,29 @@ pub(crate) struct Current {
     proven: AtomicU64,
     wanted: Notify,
     renewed: Notify,
-    /// Since when no stream of the watch is open, in nanoseconds; 0 while one is.
-    broken: AtomicU64,
+    /// Since when no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
+    unwatched: AtomicU64,
+    /// The above has changed.
+    rewatched: Notify,
     /// Changes that the watch has told and that the writer has published.
     told: AtomicU64,
     published: AtomicU64,
+    /// The writer has published.
+    publication: Notify,
 }
+
+/// No stream has ever been open.
+const FIRST: u64 = 0;
+/// The position was lost, and the API server answered since.
+const ANEW: u64 = 1;
+/// A stream is open.
+const OPEN: u64 = 2;
 
 impl Current {
     /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
     pub(crate) fn is_proven(&self, then: Moment) -> bool {
-        let proven = Moment::from_nanos(self.proven.load(Ordering::Acquire));
-        let is_proven = then.since(proven) <= AGE;
+        let proven = self.proven.load(Ordering::Acquire);
+        let is_proven = proven != 0 && then.since(Moment::from_nanos(proven)) <= AGE;
         if !is_proven {
             self.wanted.notify_one();
         }
@@ -78,14 +93,30 @@ impl Current {
 
     /// A stream of the watch is open.
     pub(crate) fn opened(&self) {
-        self.broken.store(0, Ordering::Release);
+        self.unwatched.store(OPEN, Ordering::Release);
+        self.rewatched.notify_one();
     }
 
-    /// None is.
+    /// It is no more. Counts from the first of several failures.
     pub(crate) fn ended(&self, now: Moment) {
-        // Since the first of several failures.
-        let since = now.as_nanos().max(1);
-        let _ = self.broken.compare_exchange(0, since, Ordering::AcqRel, Ordering::Relaxed);
+        self.turn(OPEN, now.as_nanos().max(OPEN + 1));
+    }
+
+    /// The API server says that the watch must begin anew.
+    pub(crate) fn lost(&self) {
+        let _ = self
+            .unwatched
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
+    }
+
+    /// Nobody answers.
+    pub(crate) fn absent(&self, now: Moment) {
+        self.turn(ANEW, now.as_nanos().max(OPEN + 1));
+    }
+
+    fn turn(&self, from: u64, to: u64) {
+        let _ = self.unwatched.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        self.rewatched.notify_one();
     }
 
     /// The watch is about to hand a change to the writer.
@@ -96,12 +127,24 @@ impl Current {
     /// The writer has published so many changes.
     pub(crate) fn published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
+        self.publication.notify_one();
     }
 
-    fn is_resuming(&self, now: Moment) -> bool {
-        match self.broken.load(Ordering::Acquire) {
-            0 => false,
-            since => now.since(Moment::from_nanos(since)) < RESUMING,
+    /// Returns while a stream is open, or in an outage.
+    async fn watched(&self, clock: &Clock) {
+        loop {
+            let rewatched = self.rewatched.notified();
+            match self.unwatched.load(Ordering::Acquire) {
+                OPEN => return,
+                FIRST | ANEW => rewatched.await,
+                since => {
+                    let outage = Moment::from_nanos(since) + RESUMING;
+                    if clock.now() >= outage {
+                        return;
+                    }
+                    tokio::select! { () = rewatched => {}, () = clock.sleep_until(outage) => {} }
+                }
+            }
         }
     }
 
@@ -112,10 +155,14 @@ impl Current {
             for _ in 0..ROUNDS {
                 tokio::task::yield_now().await;
             }
-            if self.told.load(Ordering::Acquire) == before && self.published.load(Ordering::Acquire) == before
-            {
+            if self.told.load(Ordering::Acquire) != before {
+                continue;
+            }
+            if self.published.load(Ordering::Acquire) == before {
                 return;
             }
+            // The writer's turn. One that has come already left its mark, and this returns at once.
+            self.publication.notified().await;
         }
     }
 }
@@ -125,12 +172,10 @@ pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
     let current = &pods.current;
     loop {
         current.wanted.notified().await;
-        while current.is_resuming(clock.now()) {
-            clock.sleep(AGE).await;
-        }
+        current.watched(&clock).await;
         let began = clock.now();
         current.drain().await;
-        current.proven.store(began.as_nanos(), Ordering::Release);
+        current.proven.store(began.as_nanos().max(1), Ordering::Release);
         current.renewed.notify_waiters();
     }
 }
@@ -267,6 +312,60 @@ mod tests {
         }
         tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
+    }
+
+    /// A list is as old as its answer; what was said after it is told by a watch or not at all.
+    #[tokio::test]
+    async fn before_the_first_watch_is_open_nothing_is_current_however_long_that_takes() {
+        let mut world = world();
+        let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
+        world.asked.recv().await.unwrap().answer(200, &list);
+        world.pods.newer_than(0).await;
+        for _ in 0..3 {
+            let unanswered = world.asked.recv().await.unwrap();
+            assert!(is_never(world.pods.current(), &world.hand).await);
+            drop(unanswered);
+            tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+        }
+        assert_eq!(world.name().unwrap(), "old", "the view is there, and nobody is decided by it");
+        let _feed = world.asked.recv().await.unwrap().answer_stream();
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert!(world.pods.is_current());
+    }
+
+    #[tokio::test]
+    async fn while_the_watch_begins_anew_nothing_is_current_unless_the_api_server_falls_silent() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        feed.say(event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+        tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
+        let anew = world.asked.recv().await.unwrap();
+        assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+        world.hand.advance(AGE + Duration::from_millis(1));
+        assert!(is_never(world.pods.current(), &world.hand).await, "a list takes its time");
+        drop(anew);
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    /// Whether it does not come within ten times what an outage takes to be one; less than any answer's limit.
+    async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
+        let mut future = std::pin::pin!(future);
+        for _ in 0..RESUMING.as_millis() {
+            if !is_pending(future.as_mut()).await {
+                return false;
+            }
+            tokio::task::yield_now().await;
+            hand.advance(Duration::from_millis(10));
+        }
+        true
+    }
+
+    async fn until_asked(asked: &UnboundedReceiver<Asked>) {
+        while asked.is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Looks once.

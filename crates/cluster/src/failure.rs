@@ -64,7 +64,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Whether anybody answered.
-    fn is_absence(&self) -> bool {
+    pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
     }
 

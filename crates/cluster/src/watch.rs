@@ -120,6 +120,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
                 Err(Stop::Failed(failure)) => self.pause(&failure).await,
                 Err(Stop::Lost(failure)) => {
                     self.position = None;
+                    self.pulse.current.lost();
                     self.pause(&failure).await;
                 }
             }
@@ -216,6 +217,9 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
 
     async fn pause(&mut self, failure: &Failure) {
         let pause = self.pauses.after(failure);
+        if failure.is_absence() {
+            self.pulse.current.absent(self.link.clock.now());
+        }
         if self.pulse.failed(failure) {
             warn!(watch = self.pulse.kind(), reason = %failure, "the watch is interrupted");
         } else {
