@@ -191,8 +191,11 @@ async fn fetch_all(mut waiting: mpsc::UnboundedReceiver<Ahead>) {
     }
 }
 
-/// The addresses that are this pod's and nobody else's.
+/// The addresses that this pod alone claims. Not only those at which it would be named now: while another pod waits for an
+/// address, a pod that shuts down is not named on new connections, which is decided where they are accepted; those that it has
+/// were decided by views in which the address was its own, and end with it or when somebody else claims the address.
 fn own_addresses(snapshot: &Snapshot, record: &PodRecord) -> Box<[IpAddr]> {
-    let is_own = |ip: &&IpAddr| snapshot.pod_at(**ip).is_ok_and(|holder| holder.pod.uid == record.pod.uid);
+    let is_own =
+        |ip: &&IpAddr| snapshot.claimant(**ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
     record.addresses.iter().filter(is_own).copied().collect()
 }

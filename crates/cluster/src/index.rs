@@ -13,7 +13,11 @@
 //!   (flushing to a bucket is the usual case). But the kubelet frees its address before the API server knows, and reports
 //!   the next pod's address up to a second after that pod started. So while any pod of the node has no address yet, it
 //!   may be the one that has this one, and the dying pod's address names nobody: a second of 503 while a pod starts, on
-//!   new connections of a pod that shuts down, instead of the old pod's credentials for the new pod.
+//!   new connections of a pod that shuts down, instead of the old pod's credentials for the new pod. A pod counts as such
+//!   for [`SETTING_UP`], so that one that is stuck does not keep the address from every pod that shuts down after it. And
+//!   only new decisions are withheld ([`Snapshot::pod_at`]); the address is still the dying pod's as far as anybody knows
+//!   ([`Snapshot::claimant`]), and what was decided stands: a connection is kept by the network namespace that it began in,
+//!   so whoever has the address next has none of it.
 //! - The same grace ends by the wall clock, [`DELETION_LEEWAY`] after the deletion time (which the API server sets to
 //!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
 //!   not answer for its address for ever. A node's clock that runs ahead by more than the leeway cuts graceful shutdown
@@ -39,6 +43,16 @@ use crate::token_request::TokenCache;
 /// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
 /// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
 pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
+
+/// How long after it was first told of, a pod without an address counts as one that may have just been given somebody's.
+///
+/// A kubelet sets out to make a pod's sandbox as soon as it hears of it; that takes seconds, on a node where many start at
+/// once tens of them. One that has none after this long waits for something else (a volume, a network plugin, a place),
+/// and has no more to do with a pod that ends at this moment than any other. When it does get its sandbox, what keeps it
+/// from being taken for the last pod at its address is what keeps every pod from that whose predecessor ended by itself: the
+/// kubelet tells of an end before it can have made the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the
+/// sandbox, then set the terminal phase, since 1.27). By the wall clock, as ends are.
+const SETTING_UP: Duration = Duration::from_secs(60);
 
 /// One pod of this node, as readers see it. Never changes; a change is a new record.
 #[derive(Clone, Debug)]
@@ -95,6 +109,8 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 enum Claim {
     One(Arc<PodRecord>),
+    /// One that is being deleted, and another pod may have the address by now.
+    Withheld(Arc<PodRecord>),
     /// One, and it has no identity to give.
     Nameless,
     Many,
@@ -118,8 +134,17 @@ impl Snapshot {
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, NoPod> {
         match self.by_address.get(&address.to_canonical()) {
             Some(Claim::One(record)) => Ok(record),
-            Some(Claim::Many) => Err(NoPod::Ambiguous),
+            Some(Claim::Withheld(_) | Claim::Many) => Err(NoPod::Ambiguous),
             Some(Claim::Nameless) | None => Err(NoPod::Absent),
+        }
+    }
+
+    /// The pod that alone claims `address`, though somebody may have it by now who has not been told of: good for keeping what
+    /// was decided for that pod, not for deciding.
+    pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
+        match self.by_address.get(&address.to_canonical()) {
+            Some(Claim::One(record) | Claim::Withheld(record)) => Some(record),
+            Some(Claim::Nameless | Claim::Many) | None => None,
         }
     }
 
@@ -166,9 +191,12 @@ struct Entry {
     occupant: Occupant,
     /// When the deletion time, with leeway, has passed. None while nobody asked for the deletion.
     ends: Option<SystemTime>,
-    /// Whether it is to get an address of its own and none was reported.
-    awaits_address: bool,
+    /// It is to get an address of its own and none was reported.
+    setting_up: Option<SettingUp>,
 }
+
+/// Since when a pod has no address; unknown until the next snapshot.
+type SettingUp = Option<SystemTime>;
 
 #[derive(Debug)]
 enum Occupant {
@@ -210,7 +238,9 @@ impl Index {
         }
         let addresses = pod.status.addresses().into_boxed_slice();
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
-        let awaits_address = addresses.is_empty() && !pod.spec.host_network && ends.is_none();
+        // Whether or not it is being deleted: its sandbox may have been under way.
+        let is_setting_up = addresses.is_empty() && !pod.spec.host_network;
+        let since = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.setting_up).flatten();
         let occupant = if pod.spec.service_account_name.is_empty() {
             Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
@@ -220,7 +250,7 @@ impl Index {
             Occupant::Pod(record) => record.pod.uid.0.clone(),
             Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
-        self.pods.insert(uid, Entry { occupant, ends, awaits_address });
+        self.pods.insert(uid, Entry { occupant, ends, setting_up: is_setting_up.then_some(since) });
     }
 
     /// A pod is gone.
@@ -327,15 +357,17 @@ impl Index {
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
         self.version += 1;
         let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
-        let somebody_has_no_address_yet =
-            self.pods.values().any(|entry| entry.is_live(now) && entry.awaits_address);
+        self.pods.values_mut().filter_map(|entry| entry.setting_up.as_mut()).for_each(|since| {
+            since.get_or_insert(now);
+        });
+        let is_withheld =
+            self.pods.values().any(|entry| entry.is_live(now) && entry.may_take_an_address(now));
         for (uid, entry) in self.pods.iter().filter(|(_, entry)| entry.is_live(now)) {
-            let shared = entry.ends.is_some() && somebody_has_no_address_yet;
             if let Some(record) = entry.record() {
                 snapshot.by_uid.insert(uid.clone(), record.clone());
             }
             for address in entry.claims() {
-                snapshot.claim(*address, if shared { Claim::Many } else { entry.claim() });
+                snapshot.claim(*address, entry.claim(is_withheld));
             }
         }
         self.forget_unused_accounts();
@@ -348,9 +380,10 @@ impl Index {
         self.accounts.retain(|account, _| used.contains(account));
     }
 
-    /// When the next pod's end passes, if one is ending; then a new snapshot is due.
+    /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.
     pub(crate) fn next_end(&self, now: SystemTime) -> Option<SystemTime> {
-        self.pods.values().filter_map(|entry| entry.ends).filter(|end| *end > now).min()
+        let ends = self.pods.values().flat_map(|entry| [entry.ends, entry.is_stuck_from()]);
+        ends.flatten().filter(|end| *end > now).min()
     }
 }
 
@@ -371,8 +404,21 @@ impl Entry {
         }
     }
 
-    fn claim(&self) -> Claim {
-        self.record().map_or(Claim::Nameless, |record| Claim::One(record.clone()))
+    /// `is_withheld`: somebody may have been given the address of a pod that ends.
+    fn claim(&self, is_withheld: bool) -> Claim {
+        match self.record() {
+            None => Claim::Nameless,
+            Some(record) if is_withheld && self.ends.is_some() => Claim::Withheld(record.clone()),
+            Some(record) => Claim::One(record.clone()),
+        }
+    }
+
+    fn may_take_an_address(&self, now: SystemTime) -> bool {
+        self.is_stuck_from().is_some_and(|stuck| now < stuck)
+    }
+
+    fn is_stuck_from(&self) -> Option<SystemTime> {
+        self.setting_up.flatten().map(|since| since + SETTING_UP)
     }
 
     fn is_live(&self, now: SystemTime) -> bool {

@@ -52,6 +52,32 @@ fn a_pod_that_is_gone_loses_its_connections_and_its_leases() {
     assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 1.0);
 }
 
+/// A pod without an address used to end the connections of every pod that was shutting down, for as long as it had none.
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_pod_that_shuts_down_keeps_its_connections_while_another_waits_for_an_address() {
+    let mut world = World::start(&["cart", "pay"], "");
+    let cart = world.pod("cart-0", "cart");
+    let mut kept = cart.sandbox.run(|| {
+        let mut client = Client::connect(cart.sandbox.address, (METADATA, 80).into());
+        client.ask(&get(TOKEN)).token();
+        client
+    });
+    world.api.delete_pod("cart-0", 60);
+    world.api.make_pod("pay-0", "pay");
+    // Each is held before it is refused, for longer than the sweep takes that would have ended the other connection.
+    until_true("new connections are withheld", || cart.ask(TOKEN).refusal() == (503, "ambiguous_address"));
+    assert_eq!(cart.ask(TOKEN).refusal(), (503, "ambiguous_address"));
+    world.check(&kept.ask(&get(TOKEN)).token(), "cart");
+    assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 0.0);
+
+    world.api.report("pay-0", "Running", "10.244.9.9");
+    until_true("it got another", || cart.ask(TOKEN).status == 200);
+    world.check(&kept.ask(&get(TOKEN)).token(), "cart");
+    world.api.report("pay-0", "Running", &cart.sandbox.address.to_string());
+    assert_eq!(kept.end(), End::Reset);
+}
+
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_for_it() {

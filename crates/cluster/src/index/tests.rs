@@ -108,7 +108,19 @@ fn object(told: &Told) -> PodObject {
 #[derive(Debug, Default)]
 struct Model {
     pods: BTreeMap<u8, Told>,
+    /// Since when a pod has no address.
+    starting: BTreeMap<u8, u64>,
     now: u64,
+}
+
+impl Told {
+    fn is_over(&self) -> bool {
+        matches!(self.phase, "Succeeded" | "Failed")
+    }
+
+    fn is_starting(&self) -> bool {
+        !self.host_network && self.addresses.is_empty() && !self.is_over()
+    }
 }
 
 impl Model {
@@ -119,12 +131,15 @@ impl Model {
             Event::Listed(all) => self.pods = all.iter().map(|told| (told.uid, told.clone())).collect(),
             Event::Passes(seconds) => self.now += seconds,
         }
+        let starting = self.pods.iter().filter(|(_, told)| told.is_starting());
+        let since = |uid: &u8| self.starting.get(uid).copied().unwrap_or(self.now);
+        self.starting = starting.map(|(uid, _)| (*uid, since(uid))).collect();
     }
 
     fn live(&self) -> impl Iterator<Item = &Told> {
         self.pods.values().filter(|told| {
             let over = told.deletion.is_some_and(|end| self.now >= end + DELETION_LEEWAY.as_secs());
-            !over && !matches!(told.phase, "Succeeded" | "Failed")
+            !over && !told.is_over()
         })
     }
 
@@ -134,10 +149,13 @@ impl Model {
             !told.host_network && own.into_iter().any(|own| own == address.to_canonical())
         };
         let claimants: Vec<&Told> = self.live().filter(has).collect();
-        let starting =
-            |told: &Told| !told.host_network && told.addresses.is_empty() && told.deletion.is_none();
+        let may_take = |told: &Told| {
+            self.starting.get(&told.uid).is_some_and(|since| self.now < since + SETTING_UP.as_secs())
+        };
         match claimants[..] {
-            [one] if one.deletion.is_some() && self.live().any(starting) => Err(NoPod::Ambiguous),
+            [one] if one.account.is_some() && one.deletion.is_some() && self.live().any(may_take) => {
+                Err(NoPod::Ambiguous)
+            }
             [one] if one.account.is_some() => Ok(format!("uid-{}", one.uid)),
             [] | [_] => Err(NoPod::Absent),
             _ => Err(NoPod::Ambiguous),
@@ -398,6 +416,48 @@ fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
     // It got another one.
     index.applied(&object(&running(2, &[1])));
     assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+}
+
+#[test]
+fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
+    let stuck = SETTING_UP.as_secs();
+    index.applied(&object(&Told { deletion: Some(3600), ..running(1, &[0]) }));
+    index.applied(&object(&running(2, &[])));
+    assert!(!says(&mut index, 0) && !says(&mut index, stuck - 1));
+    assert_eq!(index.next_end(at(0)), Some(at(stuck)));
+    // Told of again, it is no newer.
+    index.applied(&object(&Told { phase: "Pending", ..running(2, &[]) }));
+    assert!(says(&mut index, stuck), "no longer");
+    // It got one and lost it: it may get another.
+    index.applied(&object(&running(2, &[1])));
+    index.applied(&object(&running(2, &[])));
+    assert!(!says(&mut index, stuck + 1));
+}
+
+#[test]
+fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.applied(&object(&running(2, &[])));
+    let snapshot = index.snapshot(at(0));
+    assert!(snapshot.pod_at(address).is_err());
+    assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
+    // Somebody else has it.
+    index.applied(&object(&running(2, &[0])));
+    assert!(index.snapshot(at(0)).claimant(address).is_none());
+}
+
+#[test]
+fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
+    index.applied(&object(&Told { deletion: Some(30), ..running(2, &[]) }));
+    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), NoPod::Ambiguous);
 }
 
 #[test]
