@@ -2,7 +2,8 @@
 //!
 //! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
 //! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots.
+//! its own and sees of the control thread only the broker's snapshots. In `source-ip`, what hears the API server has a thread
+//! and a runtime, too (`identity`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::config::{Config, Exchange, Federate, Mode};
 use crate::connections::{Cap, Timeouts};
 use crate::federation::Federation;
 use crate::forward::Forwarder;
-use crate::identity::{Strategy, Who};
+use crate::identity::{ClusterThread, Strategy, Who};
 use crate::lanes::Lanes;
 use crate::later::LongPolls;
 use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
@@ -61,8 +62,8 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     sandbox::enter().context("cannot give up privileges")?;
 
     let identity = strategy.name();
-    let parts = Parts::new(config, room, strategy, &control)?;
     let (stopper, stop) = lifecycle::switch();
+    let (parts, hearing) = Parts::new(config, room, strategy, &control, &stopper)?;
     let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
     let admin = parts.admin(&metrics, log, listeners.addresses.clone());
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
@@ -88,6 +89,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     for thread in traffic {
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
     }
+    hearing.map(ClusterThread::end).transpose()?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -160,7 +162,7 @@ async fn control_thread(
     tokio::spawn(admin.serve(listener, stop.clone()));
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
-        () = stop.begun() => tracing::error!("a traffic thread ended by itself; stopping"),
+        () = stop.begun() => tracing::error!("a thread ended by itself; stopping"),
     }
     stopper.stop();
     tokio::select! {
@@ -184,7 +186,13 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(config: &Config, room: Room, strategy: Strategy, control: &Runtime) -> anyhow::Result<Self> {
+    fn new(
+        config: &Config,
+        room: Room,
+        strategy: Strategy,
+        control: &Runtime,
+        stopper: &Stopper,
+    ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
         let clock = Clock::system();
         let probe = ProbeAddress::default();
         let (credentials, probe_tree) = match &config.mode {
@@ -196,8 +204,8 @@ impl Parts {
             Mode::Conceal => (None, Arc::new(gce::Tree::new(&gce::Node::default(), None))),
         };
         let broker = credentials.as_ref().map(|(broker, _)| broker.clone());
-        let who = strategy.start(credentials, probe.clone(), &clock, control)?;
-        Ok(Self {
+        let (who, hearing) = strategy.start(credentials, probe.clone(), &clock, control, stopper)?;
+        let parts = Self {
             clock,
             who: Arc::new(who),
             broker,
@@ -208,7 +216,8 @@ impl Parts {
             strangers: Arc::default(),
             forwards: Places::new(room.forwards),
             room,
-        })
+        };
+        Ok((parts, hearing))
     }
 
     fn admin(&self, metrics: &[Arc<Traffic>], log: &Log, listeners: Vec<SocketAddr>) -> Arc<Admin> {

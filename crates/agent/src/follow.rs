@@ -1,6 +1,6 @@
 //! Keeps what pods may have in step with what the cluster says: the only writer of the [`Roster`].
 //!
-//! Runs on the control thread, once for each snapshot. A pod that appears is given a standing and its first credential is
+//! Runs on the cluster thread, beside what hears the API server, once for each snapshot; asks nobody. A pod that appears is given a standing and its first credential is
 //! fetched ahead, so that its first container's first request is a read of memory. A pod that is gone, or no longer alone
 //! at one of its addresses, is closed: its connections end, its leases go with its holder. Pods on the node's own network
 //! have no address that tells them apart and never get a standing.
@@ -60,7 +60,7 @@ struct Entry {
 }
 
 impl Follower {
-    /// The follower, and what it lets fetch ahead; both are to run on the control thread.
+    /// The follower, for the cluster thread, and what it lets fetch ahead, for the control thread.
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         roster: Arc<Roster>,

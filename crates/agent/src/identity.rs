@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::Context;
 use seawall_attest::{Attested, StaticIdentity};
 use seawall_broker::{Broker, HolderSpec};
-use seawall_cluster::{Access, Cluster};
+use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::{Clock, Floor};
 use tokio::runtime::Runtime;
 
@@ -15,6 +17,7 @@ use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp};
 use crate::federation::Federation;
 use crate::follow::{Follower, Terms};
+use crate::lifecycle::{self, Stopper};
 use crate::ready::ProbeAddress;
 
 /// A strategy whose files are read and nothing of which runs.
@@ -59,7 +62,7 @@ impl Strategy {
         }
     }
 
-    /// Starts it on the control thread's runtime.
+    /// Starts it, with a thread of its own where there is something to be heard; the rest on the control thread's runtime.
     ///
     /// # Errors
     /// The credentials for the API server cannot be read. That nobody answers there is none.
@@ -69,14 +72,18 @@ impl Strategy {
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
-    ) -> anyhow::Result<Who> {
+        stopper: &Stopper,
+    ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
         match self {
-            Self::Anyone => Ok(Who::fixed(Callers::anyone(probe))),
+            Self::Anyone => Ok((Who::fixed(Callers::anyone(probe)), None)),
             Self::File(identity) => {
                 let standing = |attested: &Attested| standing(attested, credentials.as_ref());
-                Ok(Who::fixed(Callers::of_file(&identity, probe, standing)))
+                Ok((Who::fixed(Callers::of_file(&identity, probe, standing)), None))
             }
-            Self::Cluster(source) => Who::of_cluster(&source, credentials, probe, clock, control),
+            Self::Cluster(source) => {
+                let (who, hearing, follower) = Who::of_cluster(&source, credentials, probe, clock, control)?;
+                Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
+            }
         }
     }
 }
@@ -101,6 +108,40 @@ fn cluster(source: &SourceIp) -> seawall_cluster::Config {
     }
 }
 
+/// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and
+/// the agent ends with it.
+#[derive(Debug)]
+pub(crate) struct ClusterThread {
+    end: Stopper,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+impl ClusterThread {
+    fn start(hearing: Hearing, follower: Follower, stopper: &Stopper) -> anyhow::Result<Self> {
+        // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
+        let (alive, _) = lifecycle::threads(1, stopper);
+        let (end, mut ended) = lifecycle::switch();
+        let body = move || {
+            let _alive = alive;
+            hearing.run(follower.run(), ended.begun()).context("nobody hears the API server any more")
+        };
+        let thread = std::thread::Builder::new()
+            .name("cluster".into())
+            .spawn(body)
+            .context("cannot start the cluster thread")?;
+        Ok(Self { end, thread })
+    }
+
+    /// Ends it, once nobody is to be answered any more, and waits for that.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        self.end.stop();
+        self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread ended in a panic"))?
+    }
+}
+
 /// Everything about who is calling.
 #[derive(Debug)]
 pub(crate) struct Who {
@@ -121,8 +162,9 @@ impl Who {
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
-    ) -> anyhow::Result<Self> {
-        let cluster = Arc::new(control.block_on(Cluster::start(cluster(source), clock.clone()))?);
+    ) -> anyhow::Result<(Self, Hearing, Follower)> {
+        let (cluster, hearing) = control.block_on(Cluster::start(cluster(source), clock.clone()))?;
+        let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
         let token_lifetime = credentials.is_some().then_some(source.token_lifetime);
         let passthrough: HashSet<_> = source.passthrough.iter().cloned().collect();
@@ -133,12 +175,11 @@ impl Who {
             None => Terms::Conceal,
         };
         let (follower, fetching_ahead) = Follower::new(cluster.clone(), roster.clone(), terms);
-        control.spawn(follower.run());
         control.spawn(fetching_ahead);
         let callers = Arc::new(Callers::of_cluster(cluster.pods(), roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime };
         who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));
-        Ok(who)
+        Ok((who, hearing, follower))
     }
 
     /// Why no pod is known, where pods are to be known from a cluster.

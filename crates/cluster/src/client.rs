@@ -1,4 +1,7 @@
-//! The connection to the API server: built once, no call without a limit.
+//! The connection to the API server: no call without a limit.
+//!
+//! Credentials are read once, into an [`Endpoint`]; a [`Client`] with connections of its own is made of it on each thread that
+//! speaks to the API server, one for asking and one for hearing (`hearing`).
 //!
 //! Assembled here and not by kube's default stack for three reasons: that one retries 429 and 503 by itself up to
 //! fifteen times (our callers decide when to try again), it has no TCP keep-alive (a vanished control-plane machine would
@@ -51,24 +54,39 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration:
 /// Idle connections that are kept, and for how long; the watches hold theirs.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
-impl Client {
-    /// Reads the credentials; asks nobody. Must be called inside the runtime that is to carry the connections.
-    pub(crate) async fn new(access: &Access, patience: &Patience, clock: Clock) -> Result<Self, StartError> {
-        let config = match access {
+/// Whom to reach, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    access: Access,
+    config: kube::Config,
+}
+
+impl Endpoint {
+    /// Reads the credentials; asks nobody.
+    pub(crate) async fn read(access: Access) -> Result<Self, StartError> {
+        let config = match &access {
             Access::InCluster => {
-                kube::Config::incluster().map_err(|error| StartError::new(access, &error))?
+                kube::Config::incluster().map_err(|error| StartError::new(&access, &error))?
             }
             Access::Kubeconfig(path) => {
-                let file = Kubeconfig::read_from(path).map_err(|error| StartError::new(access, &error))?;
+                let file = Kubeconfig::read_from(path).map_err(|error| StartError::new(&access, &error))?;
                 kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                     .await
-                    .map_err(|error| StartError::new(access, &error))?
+                    .map_err(|error| StartError::new(&access, &error))?
             }
         };
-        let kube = build(&config, patience).map_err(|error| StartError::new(access, &error))?;
-        Ok(Self::over(kube, clock))
+        Ok(Self { access, config })
     }
 
+    /// A client whose connections are of the runtime that this is called on: hyper drives a connection where it was opened,
+    /// and kube's queue in front of it starts here.
+    pub(crate) fn client(&self, patience: &Patience, clock: Clock) -> Result<Client, StartError> {
+        let kube = build(&self.config, patience).map_err(|error| StartError::new(&self.access, &error))?;
+        Ok(Client::over(kube, clock))
+    }
+}
+
+impl Client {
     /// A client over whatever carries its requests.
     pub(crate) fn over(kube: kube::Client, clock: Clock) -> Self {
         Self { kube, clock }

@@ -4,11 +4,11 @@
 //! before the next pod at its address can run; but a machine that is short of CPU may let that word lie in the socket while
 //! a traffic thread accepts the next pod's first connection, and would hand it the last pod's credentials. So a connection is
 //! decided only by a view that is *current*: everything that had reached this machine shortly before has been applied.
-//! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the control
-//! thread for another, and the connection waits for it as for a pod that is not known yet.
+//! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the thread that hears
+//! for another, and the connection waits for it as for a pod that is not known yet.
 //!
-//! The proof rests on how a current-thread runtime of tokio works, and the agent's control thread has one: a task that
-//! yields runs again only after the runtime has asked the kernel for input. So after a few rounds of yielding in which the
+//! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
+//! the watch's connection included ([`crate::hearing`]): a task that yields runs again only after the runtime has asked the kernel for input. So after a few rounds of yielding in which the
 //! watch told nothing and the writer owed nothing, nothing that had arrived before the first of them is left unread.
 //!
 //! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
@@ -167,7 +167,7 @@ impl Current {
     }
 }
 
-/// Gives proofs to those who ask, for ever. To run where the watch and the writer run, and nowhere else.
+/// Gives proofs to those who ask, for ever. To run where the watch and the writer run, and nowhere else: `hearing` sees to that.
 pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
     let current = &pods.current;
     loop {
@@ -188,8 +188,9 @@ mod tests {
 
     use super::*;
     use crate::fake::{Asked, Feed, link};
+    use crate::hearing::watch_pods;
     use crate::writer::Writer;
-    use crate::{NodeName, Pods, Shared, watch_pods};
+    use crate::{NodeName, Pods, Shared};
 
     /// The pods' watch, the writer and the prover at work on a runtime as the agent's.
     struct World {

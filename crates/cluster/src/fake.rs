@@ -66,6 +66,12 @@ impl Feed {
 
 /// A link to an API server, and the calls that it gets.
 pub(crate) fn link(clock: Clock) -> (Link, mpsc::UnboundedReceiver<Asked>) {
+    let (connect, asked) = fake(clock.clone());
+    (Link { client: connect(), clock, patience: Patience::default() }, asked)
+}
+
+/// What makes the client of such a link, to be called in the runtime that is to carry it.
+pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> Client + Send, mpsc::UnboundedReceiver<Asked>) {
     let (sender, asked) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let sender = sender.clone();
@@ -79,7 +85,5 @@ pub(crate) fn link(clock: Clock) -> (Link, mpsc::UnboundedReceiver<Asked>) {
             response.await.map_err(BoxError::from)
         }
     });
-    let kube = kube::Client::new(service, "default");
-    let client = Client::over(kube, clock.clone());
-    (Link { client, clock, patience: Patience::default() }, asked)
+    (move || Client::over(kube::Client::new(service, "default"), clock), asked)
 }

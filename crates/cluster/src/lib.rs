@@ -1,8 +1,9 @@
 //! What Kubernetes says about this node: its pods, their ServiceAccounts, and tokens that prove a pod is that pod.
 //!
 //! The only crate that speaks to the API server. It refuses to know clouds, HTTP requests of pods, or policy; it tells
-//! who is there. The agent starts one [`Cluster`], gives traffic threads a [`Pods`] handle (an atomic pointer to an
-//! immutable [`Snapshot`]), and follows them ([`Pods::newer_than`]) to prefetch and to let go.
+//! who is there. The agent starts one [`Cluster`], which asks, gives its [`Hearing`] a thread of its own, gives traffic threads a
+//! [`Pods`] handle (an atomic pointer to an immutable [`Snapshot`]), and follows the snapshots ([`Pods::newer_than`]) to prefetch
+//! and to let go.
 //!
 //! **An API server that is away is a state.** Starting asks nobody. The last snapshot stays, its age grows and can be read
 //! ([`Pods::staleness`]), and each watch comes back by itself.
@@ -21,6 +22,7 @@ mod events;
 mod failure;
 #[cfg(test)]
 mod fake;
+mod hearing;
 mod index;
 mod node;
 mod object;
@@ -35,20 +37,19 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use seawall_core::Clock;
 use seawall_core::pod::SubjectTokens;
-use tokio::sync::{mpsc, watch as version};
+use tokio::sync::watch as version;
 use tokio::task::JoinSet;
 
 pub use account::Account;
 pub use config::{Access, Config, NodeName, Patience};
 pub use events::{Complaint, Reporter};
+pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
 
-use client::{Client, Link};
+use client::{Endpoint, Link};
 use pulse::Pulse;
 use token_request::PodTokens;
-use watch::{Source, Start, Watch};
-use writer::{Update, Writer};
 
 /// The credentials for the API server cannot be read: a mistake in the configuration, not an outage.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +71,7 @@ impl StartError {
     }
 }
 
-/// The view of one node. Ends, with all of its tasks, when dropped.
+/// The part that asks the API server: tokens, events, the node's taint. Ends, with its task, when dropped.
 #[derive(Debug)]
 pub struct Cluster {
     pods: Pods,
@@ -84,32 +85,31 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts watching, on the runtime that this is called on (the agent's control thread). Asks nobody and waits for
-    /// nobody: an API server that is away is found out, and waited for, by the watches.
+    /// Reads the credentials, and gives the part that asks, on the runtime that this is called on (the agent's control
+    /// thread), and the part that hears, which is still to be given a thread. Asks nobody and waits for nobody: an API
+    /// server that is away is found out, and waited for, by the watches.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
-    pub async fn start(config: Config, clock: Clock) -> Result<Self, StartError> {
-        let client = Client::new(&config.access, &config.patience, clock.clone()).await?;
-        let link = Link { client, clock, patience: config.patience };
+    pub async fn start(config: Config, clock: Clock) -> Result<(Self, Hearing), StartError> {
+        let endpoint = Endpoint::read(config.access).await?;
+        let client = endpoint.client(&config.patience, clock.clone())?;
+        let link = Link { client, clock: clock.clone(), patience: config.patience };
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link.clone(), shared.clone());
         let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
-        tasks.spawn(writer.run());
         tasks.spawn(poster);
-        tasks.spawn(current::prove(shared.pods.clone(), link.clock.clone()));
-        tasks.spawn(watch_pods(&config.node, &link, &shared, updates.clone()).run());
-        tasks.spawn(watch_accounts(&link, &shared, updates).run());
-        Ok(Self {
-            pods: Pods { shared, clock: link.clock.clone() },
+        let hearing = Hearing::new(endpoint, config.node.clone(), config.patience, &shared, &clock);
+        let cluster = Self {
+            pods: Pods { shared, clock },
             reporter,
             link: Arc::new(link),
             node: config.node,
             taint: config.taint,
             token_lifetime: config.token_lifetime,
             _tasks: tasks,
-        })
+        };
+        Ok((cluster, hearing))
     }
 
     /// What traffic threads need: who is there.
@@ -160,7 +160,7 @@ impl Pods {
     }
 
     /// Whether the view holds everything that had reached this machine shortly before. Decide who is at an address only if
-    /// so. One atomic read; if not, the control thread is asked to catch up.
+    /// so. One atomic read; if not, the thread that hears is asked to catch up.
     pub fn is_current(&self) -> bool {
         self.shared.pods.current.is_proven(self.clock.now())
     }
@@ -202,30 +202,4 @@ impl Shared {
             accounts: Arc::new(Pulse::new("serviceaccounts")),
         }
     }
-}
-
-/// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
-fn watch_pods(
-    node: &NodeName,
-    link: &Link,
-    shared: &Shared,
-    updates: mpsc::Sender<Update>,
-) -> Watch<object::PodObject, Update> {
-    let source = Source {
-        path: "/api/v1/pods",
-        fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
-        metadata_only: false,
-        start: Start::List,
-    };
-    Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
-}
-
-fn watch_accounts(
-    link: &Link,
-    shared: &Shared,
-    updates: mpsc::Sender<Update>,
-) -> Watch<object::AccountObject, Update> {
-    let source =
-        Source { path: "/api/v1/serviceaccounts", fields: None, metadata_only: true, start: Start::Position };
-    Watch::new(source, link.clone(), shared.accounts.clone(), updates, Update::Accounts)
 }

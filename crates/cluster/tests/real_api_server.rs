@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{Access, Account, Cluster, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_cluster::{Access, Account, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn at(pods: &Pods, address: &str) -> Result<String, NoPod> {
 }
 
 /// A control plane with a ServiceAccount, and the agent's part of it.
-async fn watched() -> (ControlPlane, Api, Cluster) {
+async fn watched() -> (ControlPlane, Api, Node) {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
     let cluster = cluster(&plane, &token).await;
@@ -689,7 +689,7 @@ async fn watch_in_a_process_of_its_own() {
     if !kubeconfig.is_empty() {
         config.access = Access::Kubeconfig(kubeconfig.into());
     }
-    let cluster = Cluster::start(config, Clock::system()).await.unwrap();
+    let cluster = Node::start(config).await;
     let mut questions = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     while let Some(question) = questions.next_line().await.unwrap() {
         let wanted: usize = question.parse().unwrap();

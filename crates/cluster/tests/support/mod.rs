@@ -4,13 +4,16 @@ mod api;
 mod control_plane;
 mod proxy;
 
+use std::ops::Deref;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use seawall_cluster::{Access, Cluster, Config, NodeName, PodRecord, Pods, Snapshot};
+use seawall_cluster::{Access, Cluster, Config, NodeName, PodRecord, Pods, Snapshot, Unheard};
 use seawall_core::Clock;
 use seawall_testkit::objects;
 use serde_json::json;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub(crate) use api::{Api, NAMESPACE, NODE, accounts};
@@ -50,8 +53,41 @@ pub(crate) async fn prepare(admin: &Api) -> String {
     agent_token(admin).await
 }
 
+/// The agent's part, with the thread that hears. Ends it when dropped.
+pub(crate) struct Node {
+    cluster: Cluster,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<(), Unheard>>>,
+}
+
+impl Node {
+    pub(crate) async fn start(config: Config) -> Self {
+        let (cluster, hearing) = Cluster::start(config, Clock::system()).await.unwrap();
+        let (end, ended) = oneshot::channel::<()>();
+        let ended = async move { drop(ended.await) };
+        let thread = std::thread::spawn(move || hearing.run(std::future::pending(), ended));
+        Self { cluster, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Deref for Node {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(Ok(())))), "{ended:?}");
+    }
+}
+
 /// The agent's part, on the node, as whoever has the token.
-pub(crate) async fn cluster(plane: &ControlPlane, token: &str) -> Cluster {
+pub(crate) async fn cluster(plane: &ControlPlane, token: &str) -> Node {
     cluster_at(plane, token, plane.port(), |_| {}).await
 }
 
@@ -61,11 +97,11 @@ pub(crate) async fn cluster_at(
     token: &str,
     port: u16,
     change: impl FnOnce(&mut Config),
-) -> Cluster {
+) -> Node {
     let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
     config.access = Access::Kubeconfig(plane.kubeconfig(token, port));
     change(&mut config);
-    Cluster::start(config, Clock::system()).await.unwrap()
+    Node::start(config).await
 }
 
 /// Waits, by versions, for a snapshot of which something is true.
