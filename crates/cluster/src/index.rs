@@ -22,6 +22,13 @@
 //!   the request plus the grace period): a pod that we were not told is gone, because the API server is away, does
 //!   not answer for its address for ever. A node's clock that runs ahead by more than the leeway cuts graceful shutdown
 //!   short, and nothing else.
+//! - An address is that of a sandbox. Where the status says that there is none, or that another is to be made
+//!   ([`Sandbox::Absent`]), the address beside it was the last one's: runtimes and kubelets keep it for a while, and it may be
+//!   another pod's by now. It names nobody, until the kubelet tells of the next sandbox and its address in one.
+//! - A reboot ends every sandbox, and what the API server then knows was written before it. So for an hour after the machine's
+//!   start an address counts only if its status tells of something that came after that start ([`crate::object::PodStatus::written_after`]).
+//!   For an hour, because by then every kubelet that starts pods has told of all of them, and because a clock that was set, or
+//!   a machine that was halted from outside, must not cost a healthy pod its credentials for good.
 //! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
 //!
 //! **What is left, and only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
@@ -37,7 +44,7 @@ use std::time::{Duration, SystemTime};
 use seawall_core::{Pod, PodUid, ServiceAccount};
 
 use crate::account::Account;
-use crate::object::{AccountObject, Metadata, PodObject};
+use crate::object::{AccountObject, Metadata, PodObject, Sandbox};
 use crate::token_request::TokenCache;
 
 /// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
@@ -191,12 +198,13 @@ struct Entry {
     occupant: Occupant,
     /// When the deletion time, with leeway, has passed. None while nobody asked for the deletion.
     ends: Option<SystemTime>,
-    /// It is to get an address of its own and none was reported.
-    setting_up: Option<SettingUp>,
+    /// Whether it is to get an address of its own and none was reported for the sandbox that it has or will have.
+    lacks_address: bool,
+    /// Since which snapshot it has none.
+    setting_up: Option<SystemTime>,
+    /// Of its status ([`crate::object::PodStatus::written_after`]), if it has addresses of its own.
+    written_after: Option<SystemTime>,
 }
-
-/// Since when a pod has no address; unknown until the next snapshot.
-type SettingUp = Option<SystemTime>;
 
 #[derive(Debug)]
 enum Occupant {
@@ -236,11 +244,15 @@ impl Index {
             self.deleted(pod);
             return;
         }
-        let addresses = pod.status.addresses().into_boxed_slice();
+        let addresses = match pod.status.sandbox {
+            Sandbox::Absent => Box::default(),
+            Sandbox::Unsaid | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
+        };
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
         // Whether or not it is being deleted: its sandbox may have been under way.
-        let is_setting_up = addresses.is_empty() && !pod.spec.host_network;
-        let since = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.setting_up).flatten();
+        let lacks_address = addresses.is_empty() && !pod.spec.host_network;
+        let setting_up = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.setting_up);
+        let written_after = pod.status.written_after().filter(|_| !pod.spec.host_network);
         let occupant = if pod.spec.service_account_name.is_empty() {
             Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
@@ -250,7 +262,7 @@ impl Index {
             Occupant::Pod(record) => record.pod.uid.0.clone(),
             Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
-        self.pods.insert(uid, Entry { occupant, ends, setting_up: is_setting_up.then_some(since) });
+        self.pods.insert(uid, Entry { occupant, ends, lacks_address, setting_up, written_after });
     }
 
     /// A pod is gone.
@@ -353,20 +365,19 @@ impl Index {
             .collect()
     }
 
-    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets ServiceAccounts that nobody uses.
-    pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
+    /// The next snapshot, as of `now`: without the pods whose end has passed. `boot` is when the machine started, unless that is
+    /// long ago. Forgets ServiceAccounts that nobody uses.
+    pub(crate) fn snapshot(&mut self, now: SystemTime, boot: Option<SystemTime>) -> Snapshot {
         self.version += 1;
         let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
-        self.pods.values_mut().filter_map(|entry| entry.setting_up.as_mut()).for_each(|since| {
-            since.get_or_insert(now);
-        });
+        self.pods.values_mut().for_each(|entry| entry.note_setting_up(now, boot));
         let is_withheld =
             self.pods.values().any(|entry| entry.is_live(now) && entry.may_take_an_address(now));
         for (uid, entry) in self.pods.iter().filter(|(_, entry)| entry.is_live(now)) {
             if let Some(record) = entry.record() {
                 snapshot.by_uid.insert(uid.clone(), record.clone());
             }
-            for address in entry.claims() {
+            for address in entry.claims(boot) {
                 snapshot.claim(*address, entry.claim(is_withheld));
             }
         }
@@ -396,8 +407,9 @@ impl Entry {
     }
 
     /// The addresses that it has to itself, as far as it knows.
-    fn claims(&self) -> &[IpAddr] {
+    fn claims(&self, boot: Option<SystemTime>) -> &[IpAddr] {
         match &self.occupant {
+            _ if self.is_from_before(boot) => &[],
             Occupant::Pod(record) if record.host_network => &[],
             Occupant::Pod(record) => &record.addresses,
             Occupant::Nameless(claims) => claims,
@@ -413,12 +425,25 @@ impl Entry {
         }
     }
 
+    /// Whether what is known of it may be of a sandbox that the machine's start has ended. A status that tells of no time at all
+    /// is no kubelet's, and there is nothing to judge it by.
+    fn is_from_before(&self, boot: Option<SystemTime>) -> bool {
+        boot.zip(self.written_after).is_some_and(|(boot, after)| after < boot)
+    }
+
+    fn note_setting_up(&mut self, now: SystemTime, boot: Option<SystemTime>) {
+        self.setting_up = match self.lacks_address || self.is_from_before(boot) {
+            true => self.setting_up.or(Some(now)),
+            false => None,
+        };
+    }
+
     fn may_take_an_address(&self, now: SystemTime) -> bool {
         self.is_stuck_from().is_some_and(|stuck| now < stuck)
     }
 
     fn is_stuck_from(&self) -> Option<SystemTime> {
-        self.setting_up.flatten().map(|since| since + SETTING_UP)
+        self.setting_up.map(|since| since + SETTING_UP)
     }
 
     fn is_live(&self, now: SystemTime) -> bool {

@@ -97,6 +97,65 @@ pub(crate) struct PodStatus {
     pub(crate) host_ip: String,
     #[serde(rename = "hostIPs")]
     pub(crate) host_ips: Vec<Address>,
+    /// When the kubelet first took note of the pod.
+    pub(crate) start_time: Option<Timestamp>,
+    #[serde(rename = "conditions", deserialize_with = "sandbox")]
+    pub(crate) sandbox: Sandbox,
+    pub(crate) container_statuses: Vec<ContainerStatus>,
+    pub(crate) init_container_statuses: Vec<ContainerStatus>,
+}
+
+/// What the condition `PodReadyToStartContainers` says: whether there is a sandbox with its network configured. Kubelets write it
+/// since 1.29 unless it is switched off; from the same look at the runtime as the addresses beside it, and before they set
+/// about making another sandbox. Source: KEP 3085; kubernetes, pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sandbox {
+    /// No such condition.
+    #[default]
+    Unsaid,
+    /// There is none, or there is to be another.
+    Absent,
+    /// There is one, and since when, if that is told.
+    Ready(Option<SystemTime>),
+}
+
+/// A container, as far as it is read.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ContainerStatus {
+    state: ContainerState,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    running: Option<Running>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Running {
+    started_at: Option<Timestamp>,
+}
+
+/// One condition; none of them outlives its reading.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+fn sandbox<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
+    let conditions = Option::<Vec<Condition>>::deserialize(deserializer)?.unwrap_or_default();
+    let condition = conditions.iter().find(|condition| condition.kind == "PodReadyToStartContainers");
+    Ok(match condition {
+        None => Sandbox::Unsaid,
+        Some(said) if said.status == "True" => Sandbox::Ready(said.last_transition_time.map(|time| time.0)),
+        Some(_) => Sandbox::Absent,
+    })
 }
 
 /// An entry of `podIPs` or `hostIPs`.
@@ -107,6 +166,22 @@ pub(crate) struct Address {
 }
 
 impl PodStatus {
+    /// The latest moment, by the node's clock, after which the status was written for certain; `None` if it tells of none,
+    /// which no kubelet's does once it tells of an address.
+    ///
+    /// The times of `Ready` and of containers that ended are not among them: the node controller writes the one, and
+    /// runtimes date the end of what a reboot ended at their next start.
+    pub(crate) fn written_after(&self) -> Option<SystemTime> {
+        let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
+        self.started().max(Some(made))
+    }
+
+    fn started(&self) -> Option<SystemTime> {
+        let containers = self.container_statuses.iter().chain(&self.init_container_statuses);
+        let started = containers.filter_map(|container| container.state.running?.started_at);
+        started.chain(self.start_time).map(|time| time.0).max()
+    }
+
     /// The pod's own addresses, canonical: an IPv4-mapped IPv6 address is the IPv4 address. What is no address, and
     /// what is the node's own address, is left out: nobody can be told apart by it.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
@@ -176,6 +251,46 @@ mod tests {
         )
         .unwrap();
         assert_eq!(status.addresses(), ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    fn status(json: &str) -> PodStatus {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn of_the_sandbox_is_known_what_its_condition_says() {
+        let said = |value: &str| {
+            status(&format!(
+                r#"{{"conditions":[{{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":null}},
+                    {{"type":"PodReadyToStartContainers","status":"{value}","lastTransitionTime":"1970-01-01T00:00:07Z"}}]}}"#
+            ))
+        };
+        let seven = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(7);
+        assert_eq!(said("True").sandbox, Sandbox::Ready(Some(seven)));
+        assert_eq!(said("True").written_after(), Some(seven));
+        for no in ["False", "Unknown", ""] {
+            assert_eq!(said(no).sandbox, Sandbox::Absent);
+            assert_eq!(said(no).written_after(), None);
+        }
+        for unsaid in
+            [r#"{"conditions":[{"type":"Ready","status":"False"}]}"#, r#"{"conditions":null}"#, "{}"]
+        {
+            assert_eq!(status(unsaid).sandbox, Sandbox::Unsaid);
+        }
+    }
+
+    #[test]
+    fn a_status_is_as_new_as_the_latest_thing_that_it_tells_of() {
+        let told = status(
+            r#"{"startTime":"1970-01-01T00:00:05Z",
+                "containerStatuses":[{"state":{"waiting":{"reason":"CrashLoopBackOff"}}},
+                    {"state":{"running":{"startedAt":"1970-01-01T00:00:09Z"}}},
+                    {"state":{"terminated":{"startedAt":"1970-01-01T00:00:20Z","finishedAt":"1970-01-01T00:00:30Z"}}}],
+                "initContainerStatuses":[{"state":{"running":{"startedAt":null}}},{}]}"#,
+        );
+        let nine = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
+        assert_eq!(told.written_after(), Some(nine));
+        assert_eq!(status("{}").written_after(), None);
     }
 
     #[test]

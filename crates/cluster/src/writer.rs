@@ -4,10 +4,10 @@
 //! for the first time is done by small tasks beside it, so that a slow answer holds up no pod.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kube::api::GetParams;
-use seawall_core::Clock;
+use seawall_core::{Clock, Moment};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
@@ -22,6 +22,10 @@ use crate::watch::Change;
 
 /// What the writer is told.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "pods are what is told most; a box would be an allocation for each event"
+)]
 pub(crate) enum Update {
     Pods(Change<PodObject>),
     Accounts(Change<AccountObject>),
@@ -33,6 +37,10 @@ pub(crate) const QUEUE: usize = 256;
 
 /// ServiceAccounts that are read at once.
 const READING: usize = 4;
+
+/// How long after the machine's start a status from before it is not believed. Far longer than a kubelet takes from its own
+/// start to the first status of its last pod (two calls for each, 50 a second); `index` says why it ends.
+const REBUILT: Duration = Duration::from_secs(3600);
 
 /// A wait without end, for "nothing is due".
 const FAR: Duration = Duration::from_secs(3600);
@@ -102,7 +110,7 @@ impl Writer {
     }
 
     fn publish(&mut self) {
-        let new = Arc::new(self.index.snapshot(self.link.clock.wall()));
+        let new = Arc::new(self.index.snapshot(self.link.clock.wall(), recent_boot(&self.link.clock)));
         let version = new.version();
         // The pointer first, so that whoever is woken by the version sees at least this.
         self.shared.snapshot.store(new);
@@ -126,8 +134,22 @@ impl Writer {
 /// A second more than needed, so that the wall clock has passed it for certain.
 fn until_next_end(index: &Index, clock: &Clock) -> Duration {
     let now = clock.wall();
-    let left = index.next_end(now).and_then(|end| end.duration_since(now).ok());
+    let end = index.next_end(now).and_then(|end| end.duration_since(now).ok());
+    // Then statuses are believed again.
+    let rebuilt = REBUILT.checked_sub(uptime(clock));
+    let left = end.into_iter().chain(rebuilt).min();
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
+}
+
+/// When this machine started, by the wall clock as it is set now; `None` if that is long ago.
+fn recent_boot(clock: &Clock) -> Option<SystemTime> {
+    let uptime = uptime(clock);
+    clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
+}
+
+/// The clock counts from the machine's start.
+fn uptime(clock: &Clock) -> Duration {
+    clock.now().since(Moment::from_nanos(0))
 }
 
 /// What the ServiceAccount says, or that there is none; `None` when nobody wants to know any more.
@@ -199,6 +221,34 @@ mod tests {
         hand.advance(Duration::from_secs(121));
         let after = pods.newer_than(before.version()).await;
         assert!(after.by_uid("dying").is_none());
+    }
+
+    /// The manual clock's machine starts at 2026-01-01T00:00:00Z.
+    #[tokio::test]
+    async fn for_an_hour_a_status_from_before_the_machines_start_names_nobody() {
+        let (pods, updates, _asked, hand) = writer();
+        let address: std::net::IpAddr = "10.244.0.1".parse().unwrap();
+        let told = |name: &str, started: &str| {
+            let mut pod = pod(name, json!({}));
+            pod.status.start_time = Some(serde_json::from_value(json!(started)).unwrap());
+            Update::Pods(Change::Applied(pod))
+        };
+        updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
+        let before = pods.newer_than(0).await;
+        assert!(before.pod_at(address).is_err() && before.by_uid("old").is_some());
+        // Another pod has it: so the old one does not.
+        updates.send(told("new", "2026-01-01T00:00:05Z")).await.unwrap();
+        let between = pods.newer_than(before.version()).await;
+        assert_eq!(&*between.pod_at(address).unwrap().pod.uid.0, "new");
+        let gone = pod("new", json!({}));
+        updates.send(Update::Pods(Change::Deleted(gone))).await.unwrap();
+        let mut snapshot = pods.newer_than(between.version()).await;
+        while snapshot.pod_at(address).is_err() {
+            hand.advance(Duration::from_secs(30));
+            tokio::task::yield_now().await;
+            snapshot = pods.snapshot();
+        }
+        assert!(pods.clock.now() >= Moment::from_nanos(0) + REBUILT);
     }
 
     #[tokio::test]

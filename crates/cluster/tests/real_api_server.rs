@@ -114,6 +114,69 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
     assert_eq!(at(&pods, "10.244.1.7"), Ok("next".into()));
 }
 
+/// A restart of the container runtime that ends every sandbox, as a kubelet tells of it.
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
+    let (_plane, admin, cluster) = watched().await;
+    let pods = cluster.pods();
+    let (x, y) = ("10.244.1.7", "10.244.1.8");
+    admin.make_pod("one", "coral").await;
+    admin.make_pod("two", "coral").await;
+    // After this machine's start, whenever that was.
+    let now = "2100-01-01T00:00:00Z";
+    admin.report_sandbox("one", x, true, now).await;
+    admin.report_sandbox("two", y, true, now).await;
+    until(&pods, "both run", |s| s.pod_at(ip(x)).is_ok() && s.pod_at(ip(y)).is_ok()).await;
+
+    // Told before the kubelet makes another sandbox; the address beside it is the last one's.
+    admin.report_sandbox("one", x, false, now).await;
+    admin.report_sandbox("two", y, false, now).await;
+    until(&pods, "nobody is at either", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err()).await;
+    assert_eq!(at(&pods, x), Err(NoPod::Absent));
+    admin.report_sandbox("two", x, true, now).await;
+    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+    admin.report_sandbox("one", y, true, now).await;
+    until(&pods, "one is rebuilt", |s| s.pod_at(ip(y)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Ok("one".into())));
+}
+
+/// An agent that starts with the machine, and finds what was told before it went down.
+#[tokio::test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+async fn after_a_reboot_what_was_told_before_it_names_nobody() {
+    let (plane, admin, token) = prepared().await;
+    admin.make_account("coral", None).await;
+    let (x, y) = ("10.244.1.7", "10.244.1.8");
+    for (name, address) in [("one", x), ("two", y)] {
+        admin.make_pod(name, "coral").await;
+        admin.report_sandbox(name, address, true, "2025-06-01T00:00:02Z").await;
+    }
+    // A kubelet that does not tell of sandboxes: its containers run since.
+    admin.make_pod("older", "coral").await;
+    let started = json!({"name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 1,
+                         "state": {"running": {"startedAt": "2026-01-01T00:00:20Z"}}});
+    let mut report = seawall_testkit::objects::report("Running", &["10.244.1.9"]);
+    report["status"]["startTime"] = json!("2025-06-01T00:00:00Z");
+    report["status"]["containerStatuses"] = json!([started]);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/older/status");
+    admin.must("PATCH", &path, Some(&report)).await;
+
+    // The manual clock's machine has just started, at 2026-01-01T00:00:00Z.
+    let (clock, _hand) = Clock::manual();
+    let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    config.access = Access::Kubeconfig(plane.kubeconfig(&token, plane.port()));
+    let cluster = Node::start_by(clock, config).await;
+    let pods = cluster.pods();
+    until(&pods, "the list", |s| names(s).len() == 3).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Err(NoPod::Absent), Err(NoPod::Absent)));
+    assert_eq!(at(&pods, "10.244.1.9"), Ok("older".into()));
+    admin.report_sandbox("two", x, true, "2026-01-01T00:00:30Z").await;
+    until(&pods, "two is rebuilt", |s| s.pod_at(ip(x)).is_ok()).await;
+    assert_eq!((at(&pods, x), at(&pods, y)), (Ok("two".into()), Err(NoPod::Absent)));
+}
+
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_here() {

@@ -63,6 +63,18 @@ pub fn report(phase: &str, addresses: &[&str]) -> Value {
     }})
 }
 
+/// What a kubelet since 1.29 reports of a pod that runs: whether it has a sandbox, and since when that is so (RFC 3339).
+pub fn report_of_sandbox(address: &str, is_ready: bool, since: &str) -> Value {
+    let mut report = report("Running", &[address]);
+    let said = if is_ready { "True" } else { "False" };
+    report["status"]["startTime"] = json!("2025-06-01T00:00:00Z");
+    report["status"]["conditions"] = json!([
+        {"type": "PodReadyToStartContainers", "status": said, "lastProbeTime": null, "lastTransitionTime": since},
+        {"type": "Ready", "status": said, "lastProbeTime": null, "lastTransitionTime": since},
+    ]);
+    report
+}
+
 /// The agent's own pod.
 pub fn agent_pod() -> Value {
     json!({

@@ -78,6 +78,30 @@ fn a_pod_that_shuts_down_keeps_its_connections_while_another_waits_for_an_addres
     assert_eq!(kept.end(), End::Reset);
 }
 
+/// The address of a sandbox that is gone used to name the pod until its kubelet told of another.
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn a_pod_whose_sandbox_is_gone_is_nobody_until_it_has_another() {
+    let mut world = World::start(&["cart"], "");
+    let cart = world.bound("cart-0", "cart");
+    let address = cart.sandbox.address.to_string();
+    world.api.report_sandbox("cart-0", &address, true);
+    let mut kept = cart.sandbox.run(|| {
+        until_true("it is served", || cart.ask_from_inside(TOKEN).status == 200);
+        let mut client = Client::connect(cart.sandbox.address, (METADATA, 80).into());
+        client.ask(&get(TOKEN)).token();
+        client
+    });
+    world.api.report_sandbox("cart-0", &address, false);
+    assert_eq!(kept.end(), End::Reset);
+    assert_eq!(cart.ask(TOKEN).refusal(), (503, "unknown_pod"));
+    world.api.report_sandbox("cart-0", &address, true);
+    until_true("it is served again", || cart.ask(TOKEN).status == 200);
+    world.check_pod(&cart);
+    // What it held outlived the sandbox, as the pod did.
+    assert_eq!(world.cloud.calls(), [1, 1, 0]);
+}
+
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_for_it() {

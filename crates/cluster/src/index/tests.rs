@@ -18,7 +18,13 @@ struct Told {
     phase: &'static str,
     /// Deletion time, in seconds of the test's clock.
     deletion: Option<u64>,
+    sandbox: Sandbox,
+    /// When the kubelet first took note of it.
+    started: Option<u64>,
 }
+
+/// When the machine started, for the model.
+const BOOT: u64 = 100;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -45,14 +51,24 @@ fn told() -> impl Strategy<Value = Told> {
             "Unknown",
         ]),
         prop::option::weighted(0.2, 0..600_u64),
+        prop::sample::select(vec![
+            Sandbox::Unsaid,
+            Sandbox::Unsaid,
+            Sandbox::Absent,
+            Sandbox::Ready(None),
+            Sandbox::Ready(Some(at(BOOT + 1))),
+        ]),
+        prop::option::weighted(0.3, 0..2 * BOOT),
     )
-        .prop_map(|(uid, account, addresses, host_network, phase, deletion)| Told {
+        .prop_map(|(uid, account, addresses, host_network, phase, deletion, sandbox, started)| Told {
             uid,
             account,
             addresses,
             host_network,
             phase,
             deletion,
+            sandbox,
+            started,
         })
 }
 
@@ -99,6 +115,8 @@ fn object(told: &Told) -> PodObject {
             phase: told.phase.into(),
             pod_ip: told.addresses.first().map_or(String::new(), |first| text(*first)),
             pod_ips: told.addresses.iter().map(|address| Address { ip: text(*address) }).collect(),
+            sandbox: told.sandbox,
+            start_time: told.started.map(|seconds| Timestamp(at(seconds))),
             ..PodStatus::default()
         },
     }
@@ -118,8 +136,14 @@ impl Told {
         matches!(self.phase, "Succeeded" | "Failed")
     }
 
+    /// Whether its addresses are those of a sandbox that it has.
+    fn has_sandbox(&self) -> bool {
+        let is_since_boot = self.sandbox == Sandbox::Ready(Some(at(BOOT + 1)));
+        self.sandbox != Sandbox::Absent && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
+    }
+
     fn is_starting(&self) -> bool {
-        !self.host_network && self.addresses.is_empty() && !self.is_over()
+        !self.host_network && (self.addresses.is_empty() || !self.has_sandbox()) && !self.is_over()
     }
 }
 
@@ -146,7 +170,9 @@ impl Model {
     fn pod_at(&self, address: IpAddr) -> Result<String, NoPod> {
         let has = |told: &&Told| {
             let own = told.addresses.iter().map(|a| text(*a).parse::<IpAddr>().unwrap().to_canonical());
-            !told.host_network && own.into_iter().any(|own| own == address.to_canonical())
+            !told.host_network
+                && told.has_sandbox()
+                && own.into_iter().any(|own| own == address.to_canonical())
         };
         let claimants: Vec<&Told> = self.live().filter(has).collect();
         let may_take = |told: &Told| {
@@ -181,6 +207,8 @@ fn feed(index: &mut Index, event: &Event) {
                 host_network: false,
                 phase: "",
                 deletion: None,
+                sandbox: Sandbox::Unsaid,
+                started: None,
             });
             gone.metadata.name = "whatever the last state was".into();
             index.deleted(&gone);
@@ -203,7 +231,7 @@ proptest! {
         for event in &events {
             feed(&mut index, event);
             model.happens(event);
-            let snapshot = index.snapshot(at(model.now));
+            let snapshot = index.snapshot(at(model.now), Some(at(BOOT)));
             prop_assert_eq!(uids(&snapshot), model.uids());
             for address in 0..6 {
                 let address: IpAddr = text(address).parse().unwrap();
@@ -220,10 +248,10 @@ proptest! {
             feed(&mut index, event);
             model.happens(event);
         }
-        let before = uids(&index.snapshot(at(model.now)));
+        let before = uids(&index.snapshot(at(model.now), None));
         // Nothing changes by itself until the foretold moment.
         let quiet = index.next_end(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
-        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
+        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)), None)), before);
     }
 
     #[test]
@@ -231,11 +259,11 @@ proptest! {
         let mut index = Index::default();
         for event in &events {
             feed(&mut index, event);
-            let first = index.snapshot(at(0));
+            let first = index.snapshot(at(0), None);
             if matches!(event, Event::Applied(_) | Event::Listed(_)) {
                 feed(&mut index, event);
             }
-            let second = index.snapshot(at(0));
+            let second = index.snapshot(at(0), None);
             for record in first.pods() {
                 let again = second.by_uid(&record.pod.uid.0);
                 prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
@@ -311,6 +339,8 @@ impl World {
             host_network: false,
             phase: "",
             deletion: None,
+            sandbox: Sandbox::Unsaid,
+            started: None,
         };
         object(&told)
     }
@@ -345,7 +375,7 @@ impl World {
             Step::Delivered | Step::Arrived => {}
         }
         // As the writer does after each update.
-        drop(self.index.snapshot(at(0)));
+        drop(self.index.snapshot(at(0), None));
         self.asked.extend(self.index.fetches());
     }
 
@@ -374,7 +404,7 @@ proptest! {
         world.happens(&Step::Came);
         world.settle();
         let truth = world.truth();
-        let snapshot = world.index.snapshot(at(0));
+        let snapshot = world.index.snapshot(at(0), None);
         prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().account, &truth);
     }
 }
@@ -387,6 +417,8 @@ fn running(uid: u8, addresses: &[u8]) -> Told {
         host_network: false,
         phase: "Running",
         deletion: None,
+        sandbox: Sandbox::Unsaid,
+        started: None,
     }
 }
 
@@ -396,13 +428,13 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     let address: IpAddr = text(0).parse().unwrap();
     let end = 30 + DELETION_LEEWAY.as_secs();
-    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
+    assert!(index.snapshot(at(end - 1), None).pod_at(address).unwrap().terminating);
     assert_eq!(index.next_end(at(0)), Some(at(end)));
-    let after = index.snapshot(at(end));
+    let after = index.snapshot(at(end), None);
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
     // Nor does it come back with a late event.
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(end)).pod_at(address).is_err());
+    assert!(index.snapshot(at(end), None).pod_at(address).is_err());
 }
 
 #[test]
@@ -410,19 +442,19 @@ fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
     let mut index = Index::default();
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    assert!(index.snapshot(at(0), None).pod_at(address).is_ok());
     index.applied(&object(&running(2, &[])));
-    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(NoPod::Ambiguous)));
+    assert!(matches!(index.snapshot(at(0), None).pod_at(address), Err(NoPod::Ambiguous)));
     // It got another one.
     index.applied(&object(&running(2, &[1])));
-    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    assert!(index.snapshot(at(0), None).pod_at(address).is_ok());
 }
 
 #[test]
 fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     let mut index = Index::default();
     let address: IpAddr = text(0).parse().unwrap();
-    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
+    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds), None).pod_at(address).is_ok();
     let stuck = SETTING_UP.as_secs();
     index.applied(&object(&Told { deletion: Some(3600), ..running(1, &[0]) }));
     index.applied(&object(&running(2, &[])));
@@ -433,6 +465,7 @@ fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     assert!(says(&mut index, stuck), "no longer");
     // It got one and lost it: it may get another.
     index.applied(&object(&running(2, &[1])));
+    assert!(says(&mut index, stuck));
     index.applied(&object(&running(2, &[])));
     assert!(!says(&mut index, stuck + 1));
 }
@@ -443,12 +476,12 @@ fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     index.applied(&object(&running(2, &[])));
-    let snapshot = index.snapshot(at(0));
+    let snapshot = index.snapshot(at(0), None);
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
     // Somebody else has it.
     index.applied(&object(&running(2, &[0])));
-    assert!(index.snapshot(at(0)).claimant(address).is_none());
+    assert!(index.snapshot(at(0), None).claimant(address).is_none());
 }
 
 #[test]
@@ -457,16 +490,62 @@ fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     index.applied(&object(&Told { deletion: Some(30), ..running(2, &[]) }));
-    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), NoPod::Ambiguous);
+    assert_eq!(index.snapshot(at(0), None).pod_at(address).unwrap_err(), NoPod::Ambiguous);
+}
+
+/// A restart of the container runtime: both pods get new sandboxes, and each the other's address.
+#[test]
+fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
+    let mut index = Index::default();
+    let [x, y]: [IpAddr; 2] = [text(0).parse().unwrap(), text(1).parse().unwrap()];
+    let at_both = |index: &mut Index| {
+        let snapshot = index.snapshot(at(0), None);
+        [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
+    };
+    let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
+    let ready = |uid, address| Told { sandbox: Sandbox::Ready(None), ..running(uid, &[address]) };
+    let absent = |uid, address| Told { sandbox: Sandbox::Absent, ..running(uid, &[address]) };
+    index.applied(&object(&ready(1, 0)));
+    index.applied(&object(&ready(2, 1)));
+    assert_eq!(at_both(&mut index), [one.clone(), two.clone()]);
+    // Kubelets go on telling of the last address.
+    index.applied(&object(&absent(1, 0)));
+    assert_eq!(at_both(&mut index), [None, two.clone()]);
+    index.applied(&object(&absent(2, 1)));
+    assert_eq!(at_both(&mut index), [None, None]);
+    index.applied(&object(&ready(2, 0)));
+    assert_eq!(at_both(&mut index), [two.clone(), None]);
+    index.applied(&object(&ready(1, 1)));
+    assert_eq!(at_both(&mut index), [two, one]);
+}
+
+/// A reboot, and an agent that starts before the kubelet has told of anything.
+#[test]
+fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
+    let mut index = Index::default();
+    let address: IpAddr = text(0).parse().unwrap();
+    let boot = Some(at(BOOT));
+    let before = Told { started: Some(BOOT - 1), ..running(1, &[0]) };
+    index.listed(vec![object(&before)]);
+    assert_eq!(index.snapshot(at(BOOT + 5), boot).pod_at(address).unwrap_err(), NoPod::Absent);
+    // Long after the start it is believed.
+    assert!(index.snapshot(at(BOOT + 5), None).pod_at(address).is_ok());
+    // The same pod's next sandbox, and on kubelets that do not tell of sandboxes its next container.
+    let made = Told { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
+    index.applied(&object(&made));
+    assert!(index.snapshot(at(BOOT + 5), boot).pod_at(address).is_ok());
+    // A status that tells no time is nobody's whom we know.
+    index.applied(&object(&running(1, &[0])));
+    assert!(index.snapshot(at(BOOT + 5), boot).pod_at(address).is_ok());
 }
 
 #[test]
 fn before_the_first_list_nothing_is_complete() {
     let mut index = Index::default();
     index.applied(&object(&running(1, &[0])));
-    assert!(!index.snapshot(at(0)).is_complete());
+    assert!(!index.snapshot(at(0), None).is_complete());
     index.listed(vec![]);
-    let snapshot = index.snapshot(at(0));
+    let snapshot = index.snapshot(at(0), None);
     assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
 }
 
@@ -485,10 +564,10 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = Index::default();
     index.accounts_positioned();
     index.applied(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0)));
+    drop(index.snapshot(at(0), None));
     let fetch = index.fetches().remove(0);
     index.deleted(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0)));
+    drop(index.snapshot(at(0), None));
     assert!(index.accounts.is_empty());
     assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
 }
@@ -497,12 +576,12 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
 fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     let mut index = Index::default();
     index.applied(&object(&running(1, &[0])));
-    let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    let first = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
     index.applied(&object(&running(1, &[1])));
-    let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    let second = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
     index.deleted(&object(&running(1, &[1])));
     index.applied(&object(&running(1, &[1])));
-    let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    let third = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
 }

@@ -78,6 +78,12 @@ impl Api {
         self.must("PATCH", &path, Some(&objects::report(phase, addresses))).await;
     }
 
+    /// What a kubelet reports that tells of sandboxes.
+    pub(crate) async fn report_sandbox(&self, name: &str, address: &str, is_ready: bool, since: &str) {
+        let path = format!("{}/{name}/status", pods());
+        self.must("PATCH", &path, Some(&objects::report_of_sandbox(address, is_ready, since))).await;
+    }
+
     /// Asks for a pod's deletion. With grace it stays, marked, until the kubelet removes it; without it is gone.
     pub(crate) async fn delete_pod(&self, name: &str, grace: u32) {
         let path = format!("{}/{name}", pods());

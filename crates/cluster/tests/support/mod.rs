@@ -62,7 +62,12 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) async fn start(config: Config) -> Self {
-        let (cluster, hearing) = Cluster::start(config, Clock::system()).await.unwrap();
+        Self::start_by(Clock::system(), config).await
+    }
+
+    /// As [`Self::start`], where it is another time.
+    pub(crate) async fn start_by(clock: Clock, config: Config) -> Self {
+        let (cluster, hearing) = Cluster::start(config, clock).await.unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let ended = async move { drop(ended.await) };
         let thread = std::thread::spawn(move || hearing.run(std::future::pending(), ended));

@@ -133,6 +133,12 @@ impl Api {
         self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&report));
     }
 
+    /// What a kubelet reports that tells of sandboxes; after this machine's start, whenever that was.
+    pub(crate) fn report_sandbox(&self, name: &str, address: &str, is_ready: bool) {
+        let report = objects::report_of_sandbox(address, is_ready, "2100-01-01T00:00:00Z");
+        self.must("PATCH", &format!("{}/{name}/status", pods()), Some(&report));
+    }
+
     /// Asks for a pod's deletion. With grace it stays, marked, until the kubelet removes it; without it is gone.
     pub(crate) fn delete_pod(&self, name: &str, grace: u32) {
         let body = json!({ "gracePeriodSeconds": grace });
