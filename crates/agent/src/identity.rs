@@ -17,7 +17,7 @@ use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp};
 use crate::federation::Federation;
 use crate::follow::{Follower, Terms};
-use crate::lifecycle::{self, Stopper};
+use crate::lifecycle::{self, Stop, Stopper};
 use crate::ready::ProbeAddress;
 
 /// A strategy whose files are read and nothing of which runs.
@@ -118,12 +118,21 @@ pub(crate) struct ClusterThread {
 
 impl ClusterThread {
     fn start(hearing: Hearing, follower: Follower, stopper: &Stopper) -> anyhow::Result<Self> {
+        Self::spawn(stopper, move |mut end| {
+            hearing.run(follower.run(), end.begun()).context("nobody hears the API server any more")
+        })
+    }
+
+    fn spawn(
+        stopper: &Stopper,
+        body: impl FnOnce(Stop) -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<Self> {
         // Not among the threads whose end the drain waits for: what is answered in the drain is decided by it, too.
         let (alive, _) = lifecycle::threads(1, stopper);
-        let (end, mut ended) = lifecycle::switch();
+        let (end, ended) = lifecycle::switch();
         let body = move || {
             let _alive = alive;
-            hearing.run(follower.run(), ended.begun()).context("nobody hears the API server any more")
+            body(ended)
         };
         let thread = std::thread::Builder::new()
             .name("cluster".into())
@@ -236,6 +245,37 @@ fn troubles(cluster: &Cluster) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_agent_ends_with_its_cluster_thread_however_that_ends() {
+        let panics = |_| std::panic::resume_unwind(Box::new("died"));
+        let fails = |_| Err(anyhow::anyhow!("a watch has ended"));
+        let (stopper, mut stop) = lifecycle::switch();
+        let thread = ClusterThread::spawn(&stopper, panics).unwrap();
+        stop.begun().await;
+        assert!(thread.end().unwrap_err().to_string().contains("panic"));
+        let (stopper, mut stop) = lifecycle::switch();
+        let thread = ClusterThread::spawn(&stopper, fails).unwrap();
+        stop.begun().await;
+        assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
+    }
+
+    #[tokio::test]
+    async fn the_cluster_thread_outlives_the_stop_and_ends_when_told() {
+        let (stopper, stop) = lifecycle::switch();
+        let until_ended = |mut end: Stop| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+            runtime.block_on(end.begun());
+            Ok(())
+        };
+        let thread = ClusterThread::spawn(&stopper, until_ended).unwrap();
+        stopper.stop();
+        assert!(
+            stop.has_begun() && !thread.thread.is_finished(),
+            "who is answered in the drain is decided by it"
+        );
+        thread.end().unwrap();
+    }
 
     #[test]
     fn an_hour_of_a_kubernetes_token_meets_the_floor_and_less_does_not() {

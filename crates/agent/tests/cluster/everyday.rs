@@ -104,6 +104,20 @@ fn a_pod_whose_sandbox_is_gone_is_nobody_until_it_has_another() {
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn what_hears_the_api_server_has_a_thread_and_ends_with_the_agent() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.pod("cart-0", "cart");
+    world.check_pod(&pod);
+    assert_eq!(world.agent.threads().iter().filter(|(name, _)| name.trim() == "cluster").count(), 1);
+    // In order, and within the grace period.
+    let clock = seawall_core::Clock::system();
+    let before = clock.now();
+    assert!(world.agent.stop().success());
+    assert!(clock.now().since(before) < Duration::from_secs(5));
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_for_it() {
     let mut world = World::start(&["cart", "pay"], "");
     let pod = world.pod("cart-0", "cart");
