@@ -83,26 +83,28 @@ impl Follower {
     }
 
     fn follow(&mut self, snapshot: &Snapshot) {
-        let before = std::mem::take(&mut self.known);
-        for record in snapshot.pods().filter(|record| !record.host_network) {
-            let uid = record.pod.uid.0.clone();
-            let entry = self.entry(before.get(&uid), record, own_addresses(snapshot, record));
-            self.known.insert(uid, entry);
-        }
+        let gone: Vec<Entry> =
+            self.known.extract_if(|uid, _| snapshot.by_uid(uid).is_none()).map(|(_, entry)| entry).collect();
+        let records = snapshot.pods().filter(|record| !record.host_network);
+        let replaced: Vec<Entry> = records.filter_map(|record| self.take_up(snapshot, record)).collect();
         // Published before anybody is closed: a pod whose connections end asks again at once.
         self.roster
             .publish(self.known.iter().map(|(uid, entry)| (uid.clone(), entry.caller.clone())).collect());
-        for (uid, entry) in &before {
-            match self.known.get(uid) {
-                Some(now) if Arc::ptr_eq(&now.caller, &entry.caller) => {}
-                Some(_) => entry.caller.connections.close(),
-                None => {
-                    entry.caller.connections.close();
-                    // A connection may hold the caller for a moment; the leases go now.
-                    entry.caller.replace(Standing::Pending);
-                }
-            }
+        replaced.iter().for_each(|entry| entry.caller.connections.close());
+        for entry in gone {
+            entry.caller.connections.close();
+            // A connection may hold the caller for a moment; the leases go now.
+            entry.caller.replace(Standing::Pending);
         }
+    }
+
+    /// Brings one pod up to date. Gives what was known of it, if it is another caller now.
+    fn take_up(&mut self, snapshot: &Snapshot, record: &Arc<PodRecord>) -> Option<Entry> {
+        let uid = &record.pod.uid.0;
+        let entry = self.entry(self.known.get(uid), record, own_addresses(snapshot, record));
+        let caller = Arc::as_ptr(&entry.caller);
+        let before = self.known.insert(uid.clone(), entry)?;
+        (!std::ptr::eq(Arc::as_ptr(&before.caller), caller)).then_some(before)
     }
 
     fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, addresses: Box<[IpAddr]>) -> Entry {

@@ -104,13 +104,16 @@ pub enum NoPod {
     Ambiguous,
 }
 
-/// Everything known about this node at one moment.
+/// Everything known about this node at one moment. Sorted slices: there is one after each event, and a map of the same is
+/// three times as large.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     version: u64,
     complete: bool,
-    by_uid: HashMap<Arc<str>, Arc<PodRecord>>,
-    by_address: HashMap<IpAddr, Claim>,
+    /// By UID.
+    pods: Box<[Arc<PodRecord>]>,
+    /// By address, each once.
+    claims: Box<[(IpAddr, Claim)]>,
 }
 
 #[derive(Clone, Debug)]
@@ -139,7 +142,7 @@ impl Snapshot {
     /// # Errors
     /// Nobody is named when nobody, or more than one, has it.
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, NoPod> {
-        match self.by_address.get(&address.to_canonical()) {
+        match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
             Some(Claim::Withheld(_) | Claim::Many) => Err(NoPod::Ambiguous),
             Some(Claim::Nameless) | None => Err(NoPod::Absent),
@@ -149,7 +152,7 @@ impl Snapshot {
     /// The pod that alone claims `address`, though somebody may have it by now who has not been told of: good for keeping what
     /// was decided for that pod, not for deciding.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
-        match self.by_address.get(&address.to_canonical()) {
+        match self.claim(address) {
             Some(Claim::One(record) | Claim::Withheld(record)) => Some(record),
             Some(Claim::Nameless | Claim::Many) | None => None,
         }
@@ -157,16 +160,19 @@ impl Snapshot {
 
     /// The live pod with this UID, hostNetwork pods included.
     pub fn by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
-        self.by_uid.get(uid)
+        let at = self.pods.binary_search_by(|record| (*record.pod.uid.0).cmp(uid)).ok()?;
+        self.pods.get(at)
     }
 
     /// Every live pod with an identity, in no order.
     pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
-        self.by_uid.values()
+        self.pods.iter()
     }
 
-    fn claim(&mut self, address: IpAddr, claim: Claim) {
-        self.by_address.entry(address).and_modify(|held| *held = Claim::Many).or_insert(claim);
+    fn claim(&self, address: IpAddr) -> Option<&Claim> {
+        let address = address.to_canonical();
+        let at = self.claims.binary_search_by_key(&address, |(claimed, _)| *claimed).ok()?;
+        self.claims.get(at).map(|(_, claim)| claim)
     }
 }
 
@@ -188,6 +194,10 @@ pub(crate) struct Index {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
+    /// Since which snapshot a pod has no address, for those that have none.
+    setting_up: HashMap<Arc<str>, SystemTime>,
+    /// When the machine started, unless that is long ago.
+    boot: Option<SystemTime>,
     accounts: HashMap<ServiceAccount, Reading>,
     /// Set once the ServiceAccounts' watch has a position; a fetch before that could miss a change.
     watching_accounts: bool,
@@ -200,10 +210,8 @@ struct Entry {
     ends: Option<SystemTime>,
     /// Whether it is to get an address of its own and none was reported for the sandbox that it has or will have.
     lacks_address: bool,
-    /// Since which snapshot it has none.
-    setting_up: Option<SystemTime>,
-    /// Of its status ([`crate::object::PodStatus::written_after`]), if it has addresses of its own.
-    written_after: Option<SystemTime>,
+    /// Whether what is known of it may be of a sandbox that the machine's start has ended.
+    is_from_before: bool,
 }
 
 #[derive(Debug)]
@@ -251,8 +259,9 @@ impl Index {
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
         // Whether or not it is being deleted: its sandbox may have been under way.
         let lacks_address = addresses.is_empty() && !pod.spec.host_network;
-        let setting_up = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.setting_up);
-        let written_after = pod.status.written_after().filter(|_| !pod.spec.host_network);
+        // A status that tells of no time at all is no kubelet's, and there is nothing to judge it by.
+        let told = pod.status.written_after().filter(|_| !pod.spec.host_network);
+        let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
             Occupant::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
@@ -262,7 +271,7 @@ impl Index {
             Occupant::Pod(record) => record.pod.uid.0.clone(),
             Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
-        self.pods.insert(uid, Entry { occupant, ends, lacks_address, setting_up, written_after });
+        self.pods.insert(uid, Entry { occupant, ends, lacks_address, is_from_before });
     }
 
     /// A pod is gone.
@@ -365,24 +374,58 @@ impl Index {
             .collect()
     }
 
-    /// The next snapshot, as of `now`: without the pods whose end has passed. `boot` is when the machine started, unless that is
-    /// long ago. Forgets ServiceAccounts that nobody uses.
-    pub(crate) fn snapshot(&mut self, now: SystemTime, boot: Option<SystemTime>) -> Snapshot {
+    /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more.
+    pub(crate) fn booted(&mut self, boot: Option<SystemTime>) {
+        self.boot = boot;
+    }
+
+    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets ServiceAccounts that nobody uses.
+    pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
         self.version += 1;
-        let mut snapshot = Snapshot { version: self.version, complete: self.complete, ..Snapshot::default() };
-        self.pods.values_mut().for_each(|entry| entry.note_setting_up(now, boot));
-        let is_withheld =
-            self.pods.values().any(|entry| entry.is_live(now) && entry.may_take_an_address(now));
-        for (uid, entry) in self.pods.iter().filter(|(_, entry)| entry.is_live(now)) {
-            if let Some(record) = entry.record() {
-                snapshot.by_uid.insert(uid.clone(), record.clone());
+        self.note_setting_up(now);
+        let is_withheld = self.is_somebody_setting_up(now);
+        let live = || self.pods.values().filter(|entry| entry.is_live(now));
+        let mut pods: Vec<_> = live().filter_map(Entry::record).cloned().collect();
+        pods.sort_unstable_by(|a, b| a.pod.uid.0.cmp(&b.pod.uid.0));
+        let of_entry = |entry| self.claims(entry).iter().map(|address| (*address, entry.claim(is_withheld)));
+        let mut claims: Vec<_> = live().flat_map(of_entry).collect();
+        claims.sort_unstable_by_key(|(address, _)| *address);
+        claims.dedup_by(|(next, _), (address, claim)| {
+            let is_same = next == address;
+            if is_same {
+                *claim = Claim::Many;
             }
-            for address in entry.claims(boot) {
-                snapshot.claim(*address, entry.claim(is_withheld));
-            }
-        }
+            is_same
+        });
         self.forget_unused_accounts();
-        snapshot
+        let (version, complete) = (self.version, self.complete);
+        Snapshot { version, complete, pods: pods.into(), claims: claims.into() }
+    }
+
+    /// The addresses that a pod has to itself, as far as it knows.
+    fn claims<'e>(&self, entry: &'e Entry) -> &'e [IpAddr] {
+        match &entry.occupant {
+            _ if self.is_stale(entry) => &[],
+            Occupant::Pod(record) if record.host_network => &[],
+            Occupant::Pod(record) => &record.addresses,
+            Occupant::Nameless(claims) => claims,
+        }
+    }
+
+    fn is_stale(&self, entry: &Entry) -> bool {
+        entry.is_from_before && self.boot.is_some()
+    }
+
+    fn note_setting_up(&mut self, now: SystemTime) {
+        let mut before = std::mem::take(&mut self.setting_up);
+        let lacking = self.pods.iter().filter(|(_, entry)| entry.lacks_address || self.is_stale(entry));
+        let since = lacking.map(|(uid, _)| before.remove_entry(uid).unwrap_or_else(|| (uid.clone(), now)));
+        self.setting_up = since.collect();
+    }
+
+    fn is_somebody_setting_up(&self, now: SystemTime) -> bool {
+        let mut recent = self.setting_up.iter().filter(|(_, since)| now < **since + SETTING_UP);
+        recent.any(|(uid, _)| self.pods.get(uid).is_some_and(|entry| entry.is_live(now)))
     }
 
     fn forget_unused_accounts(&mut self) {
@@ -393,8 +436,9 @@ impl Index {
 
     /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.
     pub(crate) fn next_end(&self, now: SystemTime) -> Option<SystemTime> {
-        let ends = self.pods.values().flat_map(|entry| [entry.ends, entry.is_stuck_from()]);
-        ends.flatten().filter(|end| *end > now).min()
+        let ends = self.pods.values().filter_map(|entry| entry.ends);
+        let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);
+        ends.chain(stuck).filter(|end| *end > now).min()
     }
 }
 
@@ -406,16 +450,6 @@ impl Entry {
         }
     }
 
-    /// The addresses that it has to itself, as far as it knows.
-    fn claims(&self, boot: Option<SystemTime>) -> &[IpAddr] {
-        match &self.occupant {
-            _ if self.is_from_before(boot) => &[],
-            Occupant::Pod(record) if record.host_network => &[],
-            Occupant::Pod(record) => &record.addresses,
-            Occupant::Nameless(claims) => claims,
-        }
-    }
-
     /// `is_withheld`: somebody may have been given the address of a pod that ends.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
@@ -423,27 +457,6 @@ impl Entry {
             Some(record) if is_withheld && self.ends.is_some() => Claim::Withheld(record.clone()),
             Some(record) => Claim::One(record.clone()),
         }
-    }
-
-    /// Whether what is known of it may be of a sandbox that the machine's start has ended. A status that tells of no time at all
-    /// is no kubelet's, and there is nothing to judge it by.
-    fn is_from_before(&self, boot: Option<SystemTime>) -> bool {
-        boot.zip(self.written_after).is_some_and(|(boot, after)| after < boot)
-    }
-
-    fn note_setting_up(&mut self, now: SystemTime, boot: Option<SystemTime>) {
-        self.setting_up = match self.lacks_address || self.is_from_before(boot) {
-            true => self.setting_up.or(Some(now)),
-            false => None,
-        };
-    }
-
-    fn may_take_an_address(&self, now: SystemTime) -> bool {
-        self.is_stuck_from().is_some_and(|stuck| now < stuck)
-    }
-
-    fn is_stuck_from(&self) -> Option<SystemTime> {
-        self.setting_up.map(|since| since + SETTING_UP)
     }
 
     fn is_live(&self, now: SystemTime) -> bool {

@@ -88,9 +88,13 @@ impl Writer {
     /// Until there is an update (which is applied) or a pod's end has passed.
     async fn wait(&mut self) {
         let due = self.link.clock.now() + until_next_end(&self.index, &self.link.clock);
-        tokio::select! {
-            Some(update) = self.updates.recv() => self.apply(update),
-            () = self.link.clock.sleep_until(due) => {}
+        let update = tokio::select! {
+            update = self.updates.recv() => update,
+            () = self.link.clock.sleep_until(due) => None,
+        };
+        self.index.booted(recent_boot(&self.link.clock));
+        if let Some(update) = update {
+            self.apply(update);
         }
     }
 
@@ -110,7 +114,7 @@ impl Writer {
     }
 
     fn publish(&mut self) {
-        let new = Arc::new(self.index.snapshot(self.link.clock.wall(), recent_boot(&self.link.clock)));
+        let new = Arc::new(self.index.snapshot(self.link.clock.wall()));
         let version = new.version();
         // The pointer first, so that whoever is woken by the version sees at least this.
         self.shared.snapshot.store(new);

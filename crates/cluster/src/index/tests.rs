@@ -228,10 +228,11 @@ proptest! {
     #[test]
     fn the_snapshot_says_what_the_model_says(events in prop::collection::vec(event(), 1..60)) {
         let (mut index, mut model) = (Index::default(), Model::default());
+        index.booted(Some(at(BOOT)));
         for event in &events {
             feed(&mut index, event);
             model.happens(event);
-            let snapshot = index.snapshot(at(model.now), Some(at(BOOT)));
+            let snapshot = index.snapshot(at(model.now));
             prop_assert_eq!(uids(&snapshot), model.uids());
             for address in 0..6 {
                 let address: IpAddr = text(address).parse().unwrap();
@@ -248,10 +249,10 @@ proptest! {
             feed(&mut index, event);
             model.happens(event);
         }
-        let before = uids(&index.snapshot(at(model.now), None));
+        let before = uids(&index.snapshot(at(model.now)));
         // Nothing changes by itself until the foretold moment.
         let quiet = index.next_end(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
-        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)), None)), before);
+        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
     }
 
     #[test]
@@ -259,11 +260,11 @@ proptest! {
         let mut index = Index::default();
         for event in &events {
             feed(&mut index, event);
-            let first = index.snapshot(at(0), None);
+            let first = index.snapshot(at(0));
             if matches!(event, Event::Applied(_) | Event::Listed(_)) {
                 feed(&mut index, event);
             }
-            let second = index.snapshot(at(0), None);
+            let second = index.snapshot(at(0));
             for record in first.pods() {
                 let again = second.by_uid(&record.pod.uid.0);
                 prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
@@ -375,7 +376,7 @@ impl World {
             Step::Delivered | Step::Arrived => {}
         }
         // As the writer does after each update.
-        drop(self.index.snapshot(at(0), None));
+        drop(self.index.snapshot(at(0)));
         self.asked.extend(self.index.fetches());
     }
 
@@ -404,7 +405,7 @@ proptest! {
         world.happens(&Step::Came);
         world.settle();
         let truth = world.truth();
-        let snapshot = world.index.snapshot(at(0), None);
+        let snapshot = world.index.snapshot(at(0));
         prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().account, &truth);
     }
 }
@@ -428,13 +429,13 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     let address: IpAddr = text(0).parse().unwrap();
     let end = 30 + DELETION_LEEWAY.as_secs();
-    assert!(index.snapshot(at(end - 1), None).pod_at(address).unwrap().terminating);
+    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
     assert_eq!(index.next_end(at(0)), Some(at(end)));
-    let after = index.snapshot(at(end), None);
+    let after = index.snapshot(at(end));
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
     // Nor does it come back with a late event.
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(end), None).pod_at(address).is_err());
+    assert!(index.snapshot(at(end)).pod_at(address).is_err());
 }
 
 #[test]
@@ -442,19 +443,19 @@ fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
     let mut index = Index::default();
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(0), None).pod_at(address).is_ok());
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
     index.applied(&object(&running(2, &[])));
-    assert!(matches!(index.snapshot(at(0), None).pod_at(address), Err(NoPod::Ambiguous)));
+    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(NoPod::Ambiguous)));
     // It got another one.
     index.applied(&object(&running(2, &[1])));
-    assert!(index.snapshot(at(0), None).pod_at(address).is_ok());
+    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
 }
 
 #[test]
 fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     let mut index = Index::default();
     let address: IpAddr = text(0).parse().unwrap();
-    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds), None).pod_at(address).is_ok();
+    let says = |index: &mut Index, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
     let stuck = SETTING_UP.as_secs();
     index.applied(&object(&Told { deletion: Some(3600), ..running(1, &[0]) }));
     index.applied(&object(&running(2, &[])));
@@ -476,12 +477,12 @@ fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     index.applied(&object(&running(2, &[])));
-    let snapshot = index.snapshot(at(0), None);
+    let snapshot = index.snapshot(at(0));
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
     // Somebody else has it.
     index.applied(&object(&running(2, &[0])));
-    assert!(index.snapshot(at(0), None).claimant(address).is_none());
+    assert!(index.snapshot(at(0)).claimant(address).is_none());
 }
 
 #[test]
@@ -490,7 +491,7 @@ fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
     let address: IpAddr = text(0).parse().unwrap();
     index.applied(&object(&Told { deletion: Some(30), ..running(1, &[0]) }));
     index.applied(&object(&Told { deletion: Some(30), ..running(2, &[]) }));
-    assert_eq!(index.snapshot(at(0), None).pod_at(address).unwrap_err(), NoPod::Ambiguous);
+    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), NoPod::Ambiguous);
 }
 
 /// A restart of the container runtime: both pods get new sandboxes, and each the other's address.
@@ -499,7 +500,7 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     let mut index = Index::default();
     let [x, y]: [IpAddr; 2] = [text(0).parse().unwrap(), text(1).parse().unwrap()];
     let at_both = |index: &mut Index| {
-        let snapshot = index.snapshot(at(0), None);
+        let snapshot = index.snapshot(at(0));
         [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
     };
     let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
@@ -524,28 +525,31 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
 fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again() {
     let mut index = Index::default();
     let address: IpAddr = text(0).parse().unwrap();
-    let boot = Some(at(BOOT));
+    index.booted(Some(at(BOOT)));
     let before = Told { started: Some(BOOT - 1), ..running(1, &[0]) };
     index.listed(vec![object(&before)]);
-    assert_eq!(index.snapshot(at(BOOT + 5), boot).pod_at(address).unwrap_err(), NoPod::Absent);
+    assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), NoPod::Absent);
     // Long after the start it is believed.
-    assert!(index.snapshot(at(BOOT + 5), None).pod_at(address).is_ok());
+    index.booted(None);
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    index.booted(Some(at(BOOT)));
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
     // The same pod's next sandbox, and on kubelets that do not tell of sandboxes its next container.
     let made = Told { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.applied(&object(&made));
-    assert!(index.snapshot(at(BOOT + 5), boot).pod_at(address).is_ok());
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     // A status that tells no time is nobody's whom we know.
     index.applied(&object(&running(1, &[0])));
-    assert!(index.snapshot(at(BOOT + 5), boot).pod_at(address).is_ok());
+    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }
 
 #[test]
 fn before_the_first_list_nothing_is_complete() {
     let mut index = Index::default();
     index.applied(&object(&running(1, &[0])));
-    assert!(!index.snapshot(at(0), None).is_complete());
+    assert!(!index.snapshot(at(0)).is_complete());
     index.listed(vec![]);
-    let snapshot = index.snapshot(at(0), None);
+    let snapshot = index.snapshot(at(0));
     assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
 }
 
@@ -564,10 +568,10 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = Index::default();
     index.accounts_positioned();
     index.applied(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0), None));
+    drop(index.snapshot(at(0)));
     let fetch = index.fetches().remove(0);
     index.deleted(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0), None));
+    drop(index.snapshot(at(0)));
     assert!(index.accounts.is_empty());
     assert!(fetch.ticket.upgrade().is_none(), "and whoever reads it can stop");
 }
@@ -576,12 +580,12 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
 fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     let mut index = Index::default();
     index.applied(&object(&running(1, &[0])));
-    let first = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
+    let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     index.applied(&object(&running(1, &[1])));
-    let second = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
+    let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
     index.deleted(&object(&running(1, &[1])));
     index.applied(&object(&running(1, &[1])));
-    let third = index.snapshot(at(0), None).by_uid("uid-1").unwrap().clone();
+    let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
 }
