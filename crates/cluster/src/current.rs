@@ -148,6 +148,20 @@ impl Current {
         }
     }
 
+    /// Returns, once nothing that had arrived by then is left unread or unpublished, when that was. If what was read is that the
+    /// watch has ended, it had ended before, and nothing was told since: then again.
+    async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
+        loop {
+            self.watched(clock).await;
+            let watch = self.unwatched.load(Ordering::Acquire);
+            let began = clock.now();
+            self.drain().await;
+            if self.unwatched.load(Ordering::Acquire) == watch {
+                return began;
+            }
+        }
+    }
+
     /// Returns once nothing that had arrived at the call is left unread or unpublished.
     async fn drain(&self) {
         loop {
@@ -172,9 +186,7 @@ pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
     let current = &pods.current;
     loop {
         current.wanted.notified().await;
-        current.watched(&clock).await;
-        let began = clock.now();
-        current.drain().await;
+        let began = current.drained_in_one_watch(&clock).await;
         current.proven.store(began.as_nanos().max(1), Ordering::Release);
         current.renewed.notify_waiters();
     }
@@ -365,6 +377,23 @@ mod tests {
 
     async fn until_asked(asked: &UnboundedReceiver<Asked>) {
         while asked.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_of_the_watch_that_lies_unread_is_no_proof() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        // The prover's turn comes before the watch's.
+        assert!(!world.pods.is_current());
+        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        drop(feed);
+        let mut current = std::pin::pin!(world.pods.current());
+        for _ in 0..1000 {
+            assert!(is_pending(current.as_mut()).await);
             tokio::task::yield_now().await;
         }
     }

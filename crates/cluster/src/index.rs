@@ -26,9 +26,10 @@
 //!   ([`Sandbox::Absent`]), the address beside it was the last one's: runtimes and kubelets keep it for a while, and it may be
 //!   another pod's by now. It names nobody, until the kubelet tells of the next sandbox and its address in one.
 //! - A reboot ends every sandbox, and what the API server then knows was written before it. So for an hour after the machine's
-//!   start an address counts only if its status tells of something that came after that start ([`crate::object::PodStatus::written_after`]).
-//!   For an hour, because by then every kubelet that starts pods has told of all of them, and because a clock that was set, or
-//!   a machine that was halted from outside, must not cost a healthy pod its credentials for good.
+//!   start an address counts only if its status tells of something that came after that start
+//!   ([`crate::object::PodStatus::written_after`]). For an hour, because by then every kubelet that starts pods has told of all
+//!   of them, and because a clock that was set, or a machine that was halted from outside, must not cost a healthy pod its
+//!   credentials for good.
 //! - A pod without ServiceAccount (a mirror pod) has no identity to give, but it occupies its address like any other.
 //!
 //! **What is left, and only kernel attestation closes:** a pod that ends *by itself* frees its address some tens of
