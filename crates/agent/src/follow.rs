@@ -5,7 +5,7 @@
 //! at one of its addresses, is closed: its connections end, its leases go with its holder. Pods on the node's own network
 //! have no address that tells them apart and never get a standing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
@@ -48,7 +48,8 @@ pub(crate) struct Follower {
     cluster: Arc<Cluster>,
     roster: Arc<Roster>,
     terms: Terms,
-    known: HashMap<Arc<str>, Entry>,
+    /// In the order of UIDs, as snapshots are.
+    known: Vec<Entry>,
     ahead: mpsc::UnboundedSender<Ahead>,
 }
 
@@ -68,7 +69,7 @@ impl Follower {
     ) -> (Self, impl Future<Output = ()>) {
         // As long as there are pods that wait for their turn.
         let (ahead, waiting) = mpsc::unbounded_channel();
-        (Self { cluster, roster, terms, known: HashMap::new(), ahead }, fetch_all(waiting))
+        (Self { cluster, roster, terms, known: Vec::new(), ahead }, fetch_all(waiting))
     }
 
     /// Runs for ever.
@@ -83,28 +84,25 @@ impl Follower {
     }
 
     fn follow(&mut self, snapshot: &Snapshot) {
-        let gone: Vec<Entry> =
-            self.known.extract_if(|uid, _| snapshot.by_uid(uid).is_none()).map(|(_, entry)| entry).collect();
-        let records = snapshot.pods().filter(|record| !record.host_network);
-        let replaced: Vec<Entry> = records.filter_map(|record| self.take_up(snapshot, record)).collect();
+        let before = std::mem::take(&mut self.known);
+        let own = snapshot.pods().filter(|record| !record.host_network);
+        self.known = own
+            .map(|record| self.entry(find(&before, record), record, own_addresses(snapshot, record)))
+            .collect();
         // Published before anybody is closed: a pod whose connections end asks again at once.
-        self.roster
-            .publish(self.known.iter().map(|(uid, entry)| (uid.clone(), entry.caller.clone())).collect());
-        replaced.iter().for_each(|entry| entry.caller.connections.close());
-        for entry in gone {
-            entry.caller.connections.close();
-            // A connection may hold the caller for a moment; the leases go now.
-            entry.caller.replace(Standing::Pending);
+        let published = self.known.iter().map(|entry| (entry.record.pod.uid.0.clone(), entry.caller.clone()));
+        self.roster.publish(published.collect());
+        for was in &before {
+            match find(&self.known, &was.record) {
+                Some(now) if Arc::ptr_eq(&now.caller, &was.caller) => {}
+                Some(_) => was.caller.connections.close(),
+                None => {
+                    was.caller.connections.close();
+                    // A connection may hold the caller for a moment; the leases go now.
+                    was.caller.replace(Standing::Pending);
+                }
+            }
         }
-    }
-
-    /// Brings one pod up to date. Gives what was known of it, if it is another caller now.
-    fn take_up(&mut self, snapshot: &Snapshot, record: &Arc<PodRecord>) -> Option<Entry> {
-        let uid = &record.pod.uid.0;
-        let entry = self.entry(self.known.get(uid), record, own_addresses(snapshot, record));
-        let caller = Arc::as_ptr(&entry.caller);
-        let before = self.known.insert(uid.clone(), entry)?;
-        (!std::ptr::eq(Arc::as_ptr(&before.caller), caller)).then_some(before)
     }
 
     fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, addresses: Box<[IpAddr]>) -> Entry {
@@ -191,6 +189,12 @@ async fn fetch_all(mut waiting: mpsc::UnboundedReceiver<Ahead>) {
             drop(turn);
         });
     }
+}
+
+/// What is known of the pod that the record is of.
+fn find<'k>(known: &'k [Entry], record: &PodRecord) -> Option<&'k Entry> {
+    let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
+    known.get(at)
 }
 
 /// The addresses that this pod alone claims. Not only those at which it would be named now: while another pod waits for an

@@ -165,7 +165,7 @@ impl Snapshot {
         self.pods.get(at)
     }
 
-    /// Every live pod with an identity, in no order.
+    /// Every live pod with an identity, in the order of their UIDs.
     pub fn pods(&self) -> impl ExactSizeIterator<Item = &Arc<PodRecord>> {
         self.pods.iter()
     }

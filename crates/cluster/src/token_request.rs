@@ -88,6 +88,8 @@ impl TokenCache {
             return slot.clone();
         }
         let slot = Arc::<Slot>::default();
+        // One is what most pods ever have; a list would begin with room for four.
+        slots.reserve_exact(1);
         slots.push((audience.into(), slot.clone()));
         slot
     }
