@@ -195,6 +195,8 @@ pub(crate) struct Index {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
+    /// When a pod's deletion time, with leeway, has passed, for those whose deletion was asked for.
+    ends: HashMap<Arc<str>, SystemTime>,
     /// Since which snapshot a pod has no address, for those that have none.
     setting_up: HashMap<Arc<str>, SystemTime>,
     /// When the machine started, unless that is long ago.
@@ -207,8 +209,6 @@ pub(crate) struct Index {
 #[derive(Debug)]
 struct Entry {
     occupant: Occupant,
-    /// When the deletion time, with leeway, has passed. None while nobody asked for the deletion.
-    ends: Option<SystemTime>,
     /// Whether it is to get an address of its own and none was reported for the sandbox that it has or will have.
     lacks_address: bool,
     /// Whether what is known of it may be of a sandbox that the machine's start has ended.
@@ -240,6 +240,7 @@ impl Index {
     pub(crate) fn listed(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
         self.pods.retain(|uid, _| present.contains(uid.as_ref()));
+        self.ends.retain(|uid, _| present.contains(uid.as_ref()));
         pods.into_iter().for_each(|pod| self.applied(&pod));
         self.complete = true;
     }
@@ -272,12 +273,17 @@ impl Index {
             Occupant::Pod(record) => record.pod.uid.0.clone(),
             Occupant::Nameless(_) => pod.metadata.uid.as_str().into(),
         };
-        self.pods.insert(uid, Entry { occupant, ends, lacks_address, is_from_before });
+        match ends {
+            Some(end) => self.ends.insert(uid.clone(), end),
+            None => self.ends.remove(&uid),
+        };
+        self.pods.insert(uid, Entry { occupant, lacks_address, is_from_before });
     }
 
     /// A pod is gone.
     pub(crate) fn deleted(&mut self, pod: &PodObject) {
         self.pods.remove(pod.metadata.uid.as_str());
+        self.ends.remove(pod.metadata.uid.as_str());
     }
 
     /// The old record where it still tells the same, else a new one that shares what it can.
@@ -385,11 +391,14 @@ impl Index {
         self.version += 1;
         self.note_setting_up(now);
         let is_withheld = self.is_somebody_setting_up(now);
-        let live = || self.pods.values().filter(|entry| entry.is_live(now));
-        let mut pods: Vec<_> = live().filter_map(Entry::record).cloned().collect();
+        let live = || self.pods.iter().filter(|(uid, _)| self.is_live(uid, now));
+        let mut pods: Vec<_> = live().filter_map(|(_, entry)| entry.record()).cloned().collect();
         pods.sort_unstable_by(|a, b| a.pod.uid.0.cmp(&b.pod.uid.0));
-        let of_entry = |entry| self.claims(entry).iter().map(|address| (*address, entry.claim(is_withheld)));
-        let mut claims: Vec<_> = live().flat_map(of_entry).collect();
+        let mut claims = Vec::with_capacity(self.pods.len());
+        for (uid, entry) in live() {
+            let is_withheld = is_withheld && self.ends.contains_key(uid);
+            claims.extend(self.claims(entry).iter().map(|address| (*address, entry.claim(is_withheld))));
+        }
         claims.sort_unstable_by_key(|(address, _)| *address);
         claims.dedup_by(|(next, _), (address, claim)| {
             let is_same = next == address;
@@ -426,7 +435,11 @@ impl Index {
 
     fn is_somebody_setting_up(&self, now: SystemTime) -> bool {
         let mut recent = self.setting_up.iter().filter(|(_, since)| now < **since + SETTING_UP);
-        recent.any(|(uid, _)| self.pods.get(uid).is_some_and(|entry| entry.is_live(now)))
+        recent.any(|(uid, _)| self.is_live(uid, now))
+    }
+
+    fn is_live(&self, uid: &str, now: SystemTime) -> bool {
+        self.ends.get(uid).is_none_or(|end| now < *end)
     }
 
     fn forget_unused_accounts(&mut self) {
@@ -437,7 +450,7 @@ impl Index {
 
     /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.
     pub(crate) fn next_end(&self, now: SystemTime) -> Option<SystemTime> {
-        let ends = self.pods.values().filter_map(|entry| entry.ends);
+        let ends = self.ends.values().copied();
         let stuck = self.setting_up.values().map(|since| *since + SETTING_UP);
         ends.chain(stuck).filter(|end| *end > now).min()
     }
@@ -451,17 +464,13 @@ impl Entry {
         }
     }
 
-    /// `is_withheld`: somebody may have been given the address of a pod that ends.
+    /// `is_withheld`: it ends, and somebody may have been given its address.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
             None => Claim::Nameless,
-            Some(record) if is_withheld && self.ends.is_some() => Claim::Withheld(record.clone()),
+            Some(record) if is_withheld => Claim::Withheld(record.clone()),
             Some(record) => Claim::One(record.clone()),
         }
-    }
-
-    fn is_live(&self, now: SystemTime) -> bool {
-        self.ends.is_none_or(|end| now < end)
     }
 }
 
