@@ -62,6 +62,8 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     /// Counts the caller's connections; names the caller wherever something is shared.
     pub(crate) share: &'a Arc<Cap>,
     pub(crate) request: u64,
+    /// When it came: earlier than `now` if it had to wait until it was known who asks.
+    pub(crate) came: Moment,
     pub(crate) now: Moment,
 }
 
@@ -188,7 +190,7 @@ fn bare(
 /// A credential: from memory if a lease is held, else as soon as the broker has one.
 fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     let Some(lease) = own.holder.held(wanted.want, asked.now) else {
-        return Step::Later(later::cold_lease(own, wanted));
+        return Step::Later(later::cold_lease(own, wanted, asked.came));
     };
     match wanted.want {
         WantRef::AccessToken { .. } => {

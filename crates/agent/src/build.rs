@@ -226,7 +226,7 @@ impl Parts {
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
-        let (callers, broker) = (self.who.callers.clone(), self.broker.clone());
+        let callers = self.who.callers.clone();
         if let Some(broker) = &self.broker {
             registry.register_collector(Box::new(BrokerCollector::new(broker.clone(), clock.clone())));
         }
@@ -244,7 +244,7 @@ impl Parts {
                 lines.extend(remarks.as_ref().map(debug::remarks).unwrap_or_default());
                 lines
             }),
-            pods: Box::new(move || debug::pods(&callers, broker.as_ref(), clock.now())),
+            pods: Box::new(move || debug::pods(&callers, clock.now())),
         };
         Arc::new(Admin::new(sources, own_clock))
     }

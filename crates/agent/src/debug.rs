@@ -1,42 +1,30 @@
 //! `/debug/pods` and the remarks under `/readyz`: who holds what and for how long. Names and times, never a secret.
 
-use std::collections::HashMap;
-
 use seawall_broker::{Broker, PrincipalView};
-use seawall_core::{Moment, PodUid, Want};
+use seawall_core::{Moment, Want};
 use serde_json::{Value, json};
 
 use crate::callers::{Callers, PodCaller, Standing};
 
 /// Every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
-pub(crate) fn pods(callers: &Callers, broker: Option<&Broker>, now: Moment) -> String {
-    let principals = broker.map(Broker::principals).unwrap_or_default();
-    let of_pods = by_pod(&principals);
+pub(crate) fn pods(callers: &Callers, now: Moment) -> String {
     let mut text = String::from("{\n  \"pods\": [");
     for (place, caller) in callers.pods().iter().enumerate() {
-        let held = of_pods.get(&caller.pod.uid).map(Vec::as_slice).unwrap_or_default();
         text.push_str(if place == 0 { "\n    " } else { ",\n    " });
-        text.push_str(&format!("{:#}", pod(caller, held, now)).replace('\n', "\n    "));
+        text.push_str(&format!("{:#}", pod(caller, now)).replace('\n', "\n    "));
     }
     text.push_str("\n  ]\n}\n");
     text
 }
 
-/// What each pod uses.
-fn by_pod(principals: &[PrincipalView]) -> HashMap<&PodUid, Vec<&PrincipalView>> {
-    let mut of_pods: HashMap<_, Vec<_>> = HashMap::new();
-    for view in principals {
-        for pod in &view.pods {
-            of_pods.entry(&pod.uid).or_default().push(view);
-        }
-    }
-    of_pods
-}
-
-fn pod(caller: &PodCaller, held: &[&PrincipalView], now: Moment) -> Value {
+fn pod(caller: &PodCaller, now: Moment) -> Value {
     let pod = &caller.pod;
     let (standing, account) = standing(caller);
-    let held: Vec<Value> = held.iter().map(|view| principal(view, now)).collect();
+    let principals = match &**caller.standing() {
+        Standing::Federated(own) => own.holder.principals(),
+        Standing::Pending | Standing::Passthrough | Standing::Refused(..) => Vec::new(),
+    };
+    let held: Vec<Value> = principals.iter().map(|view| principal(view, now)).collect();
     json!({
         "address": caller.addresses.first().map(ToString::to_string),
         "addresses": caller.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -292,12 +292,12 @@ fn owned(known: Known<'_>) -> Known<'static> {
     Known { body: Cow::Owned(known.body.into_owned()), ..known }
 }
 
-/// A credential that nobody holds yet.
-pub(crate) fn cold_lease(own: &Federated, wanted: Wanted<'_>) -> Later {
+/// A credential that nobody holds yet, for a request that came at `came`.
+pub(crate) fn cold_lease(own: &Federated, wanted: Wanted<'_>, came: Moment) -> Later {
     let (own, want, alt) = (own.clone(), wanted.want.to_want(), wanted.alt);
     let route = Route::of(want.as_ref());
     let outcome = async move {
-        match own.holder.lease(want.as_ref()).await {
+        match own.holder.lease_since(want.as_ref(), came).await {
             Ok(lease) => issued(&want, alt, lease),
             Err(unavailable) => Outcome::Refused(refused(&own, &unavailable)),
         }

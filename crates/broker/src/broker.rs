@@ -111,23 +111,24 @@ impl Broker {
         self.0.limiter.may_queue(&asker.party, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
-    /// The slot's lease, fetched if need be, or why there is none by `deadline`. Of a lease that is valid and not to be answered
+    /// The slot's lease, fetched if need be, for a request that came at `came`; or why there is none in time. Of a lease that is valid and not to be answered
     /// with from memory any more a new one is fetched; if that cannot be had in time, it is the answer.
     pub(crate) async fn lease(
         &self,
         slot: Arc<Slot>,
         asker: Asker,
-        deadline: Moment,
+        came: Moment,
         may_miss: impl FnOnce() -> Result<(), Unavailable>,
     ) -> Result<Arc<Lease<Credential>>, Unavailable> {
         let now = self.now();
         if let Some(lease) = self.hand_out(&slot, now) {
             return Ok(lease);
         }
-        let landing = match self.board(&slot, &asker, now, may_miss) {
-            Ok(landing) => landing,
+        let (landing, since) = match self.board(&slot, &asker, now, may_miss) {
+            Ok(boarded) => boarded,
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
+        let deadline = came.min(since) + self.0.settings.wait;
         // A request that waits must not keep a slot which its holder has given up.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
@@ -142,14 +143,14 @@ impl Broker {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the flight that is under way, or starts one.
+    /// Joins the flight that is under way, or starts one; and since when requests wait for it.
     fn board(
         &self,
         slot: &Arc<Slot>,
         asker: &Asker,
         now: Moment,
         may_miss: impl FnOnce() -> Result<(), Unavailable>,
-    ) -> Result<Landing, Unavailable> {
+    ) -> Result<(Landing, Moment), Unavailable> {
         let start = || {
             // To have a new one for what is held is no miss: it is bounded by what may be held.
             if slot.valid(now).is_none() {
@@ -162,16 +163,16 @@ impl Broker {
             Boarding::Held => Err(Unavailable::Slow),
             Boarding::Remembered(error) => Err(Unavailable::Failed(error)),
             Boarding::Refused(unavailable) => Err(unavailable),
-            Boarding::Join(landing, ticket) => {
+            Boarding::Join(landing, ticket, since) => {
                 self.0.counters.coalesced();
                 if let Some(ticket) = ticket {
                     self.0.limiter.lift(ticket, &asker.party, asker.holds_nothing);
                 }
-                Ok(landing)
+                Ok((landing, since))
             }
             Boarding::Start(landing, ticket) => {
                 Flight::start(&self.0, slot, ticket, now + self.0.settings.queue_deadline);
-                Ok(landing)
+                Ok((landing, now))
             }
         }
     }

@@ -103,17 +103,17 @@ impl Holder {
     /// # Errors
     /// Why there is none, now or after [`crate::Settings::wait`].
     pub async fn lease(&self, want: WantRef<'_>) -> Result<Arc<Lease<Credential>>, Unavailable> {
-        self.lease_by(want, self.broker.now() + self.broker.settings().wait).await
+        self.lease_since(want, self.broker.now()).await
     }
 
-    /// As [`Holder::lease`], for a request that has waited already: with an answer by `deadline`, on the broker's clock.
+    /// As [`Holder::lease`], for a request that came at `came`, on the broker's clock, and has waited since.
     ///
     /// # Errors
-    /// Why there is none, now or at `deadline`.
-    pub async fn lease_by(
+    /// Why there is none, now or [`crate::Settings::wait`] after `came`.
+    pub async fn lease_since(
         &self,
         want: WantRef<'_>,
-        deadline: Moment,
+        came: Moment,
     ) -> Result<Arc<Lease<Credential>>, Unavailable> {
         if self.account.is_none() && matches!(want, WantRef::IdToken { .. }) {
             return Err(Unavailable::NoAccount);
@@ -122,7 +122,7 @@ impl Holder {
         // A new slot's first call was paid for with the slot.
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.asker(&slot.principal);
-        self.broker.lease(slot, asker, deadline, may_miss).await
+        self.broker.lease(slot, asker, came, may_miss).await
     }
 
     /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.

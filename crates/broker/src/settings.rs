@@ -30,9 +30,11 @@ pub struct Settings {
     /// How long one chain of upstream calls may take. A refresh has the same time as a first fetch: no request waits
     /// for it, so hurrying it would only lose slow answers.
     pub call_deadline: Duration,
-    /// How long a request waits for a credential not yet held. Google's libraries for Python and Node give a request 3 s; one
-    /// that is answered by 2.5 s gets our sentence instead of a timeout, and a tenth of a second is for the way. The
-    /// call goes on, so a later try finds what the first one fetched.
+    /// How long requests wait for a credential not yet held, counted from the first that waits: one that comes later waits for
+    /// what is left, so that the tries of one client wait once and not each. Google's libraries for Python and Node give a
+    /// request 3 s, Node's all its tries together: one that is answered in time, and whose next tries are answered at once,
+    /// shows our sentence instead of a timeout. A busy process has used up to a second of them before it connects. The call
+    /// goes on, so a later try finds what the first one fetched.
     pub wait: Duration,
     /// Chains started per second at the start and at most; throttling halves the rate, success grows it.
     pub calls_per_second: f64,
@@ -55,7 +57,7 @@ impl Default for Settings {
             queued_per_holder: 30,
             queue_deadline: Duration::from_secs(120),
             call_deadline: Duration::from_secs(5),
-            wait: Duration::from_millis(2400),
+            wait: Duration::from_secs(2),
             // A node full of pods (the kubelet's default is 110) is served within some seconds; a third of the 100 exchanges a
             // second that Google's STS allows a project, because there are other nodes.
             calls_per_second: 32.0,

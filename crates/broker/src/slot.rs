@@ -64,6 +64,8 @@ pub(crate) struct Landed {
 #[derive(Debug)]
 struct Flight {
     in_air: bool,
+    /// Since when a request waits for it, if one does.
+    waited_for: Option<Moment>,
     /// Of the flight in the air: where it stood in the queue.
     ticket: Option<u64>,
     remembered: Option<(ExchangeError, Moment)>,
@@ -75,7 +77,7 @@ pub(crate) enum Boarding {
     /// Take the lease: it came just now.
     Held,
     /// Wait for a flight that is under way, and that had this ticket.
-    Join(Landing, Option<u64>),
+    Join(Landing, Option<u64>, Moment),
     /// Start one, and wait for it.
     Start(Landing, Ticket),
     /// The last failure is too recent.
@@ -126,6 +128,7 @@ impl Slot {
             landed: watch::Sender::default(),
             flight: Mutex::new(Flight {
                 in_air: false,
+                waited_for: None,
                 ticket: None,
                 remembered: None,
                 backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
@@ -173,7 +176,8 @@ impl Slot {
         }
         let landing = self.landing();
         if flight.in_air {
-            return Boarding::Join(landing, flight.ticket);
+            let since = if is_for_request { *flight.waited_for.get_or_insert(now) } else { now };
+            return Boarding::Join(landing, flight.ticket, since);
         }
         if let Some((error, until)) = &flight.remembered
             && now < *until
@@ -183,6 +187,7 @@ impl Slot {
         match start() {
             Ok(ticket) => {
                 flight.in_air = true;
+                flight.waited_for = is_for_request.then_some(now);
                 flight.ticket = Some(ticket.id);
                 Boarding::Start(landing, ticket)
             }

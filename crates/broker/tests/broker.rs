@@ -481,15 +481,36 @@ fn what_ends_before_it_comes_is_said_to_be_too_short() {
 
 /// A request that was held before it came here has less time left than others.
 #[test]
-fn a_request_is_answered_by_its_own_deadline() {
+fn a_request_that_has_waited_already_is_answered_as_soon_as_others() {
     run(|| async {
         let world = world();
         world.cloud.turns(Mood::Hangs);
         let pod = world.pod("cart-0", "cart");
-        let deadline = world.now() + 3 * SECOND / 2;
-        let asked = tokio::spawn(async move { pod.lease_by(TOKEN, deadline).await });
-        world.pass(deadline.since(world.now())).await;
+        let came = world.now();
+        world.pass(SECOND / 2).await;
+        let asked = tokio::spawn(async move { pod.lease_since(TOKEN, came).await });
+        world.pass((came + Settings::default().wait).since(world.now())).await;
         assert!(matches!(asked.await.unwrap(), Err(Unavailable::Slow)));
+    });
+}
+
+/// Node's library has 3 s for all its tries: when each waited anew, it gave up in the middle of its second.
+#[test]
+fn who_tries_again_waits_for_what_is_left_of_the_first_wait() {
+    run(|| async {
+        let world = world();
+        world.cloud.turns(Mood::Hangs);
+        let pod = world.pod("cart-0", "cart");
+        let first = world.now();
+        assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+        let end = first + Settings::default().call_deadline;
+        while world.now() + SECOND / 2 < end {
+            world.pass(SECOND / 2).await;
+            let asked = world.now();
+            assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
+            assert_eq!(world.now(), asked, "at once");
+        }
+        assert_eq!(world.cloud.count(), 1);
     });
 }
 

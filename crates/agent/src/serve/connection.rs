@@ -2,6 +2,7 @@
 //!
 //! A connection's task. It knows sockets and states; what the bytes mean is `turn`'s and `answer`'s business.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -36,6 +37,8 @@ pub(super) struct Place {
     pub(super) thread: Rc<Thread>,
     pub(super) key: Key,
     pub(super) tenant: Rc<Tenant>,
+    /// When the request came that waits until it is known who asks.
+    pub(super) came: Cell<Option<Moment>>,
 }
 
 impl Place {
@@ -165,7 +168,7 @@ impl Place {
     ) -> Option<(Held, After)> {
         out.clear();
         let now = self.thread.shared.clock.now();
-        let asker = Asker { caller, share: &self.tenant.connections };
+        let asker = Asker { caller, share: &self.tenant.connections, came: self.came.take().unwrap_or(now) };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         if !kept.replace(&bytes[batch.taken..]) {
             batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
@@ -234,7 +237,9 @@ impl Place {
     /// Waits until it is known who asks; whoever is not known by then is nobody, and is told why.
     async fn settle(&mut self, peer: SocketAddr, patience: Duration) -> Caller {
         let thread = self.thread.clone();
-        self.note(State::Busy, thread.shared.clock.now());
+        let now = thread.shared.clock.now();
+        self.came.set(Some(now));
+        self.note(State::Busy, now);
         let callers = &thread.shared.callers;
         let settled = tokio::time::timeout(patience, async {
             match callers.currently_at(peer).await {

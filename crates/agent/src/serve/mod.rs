@@ -221,7 +221,7 @@ impl Thread {
         let stream = TcpStream::from_std(stream)?;
         let now = self.shared.clock.now();
         let key = self.connections.borrow_mut().enter(permits, now);
-        let place = Place { thread: self.clone(), key, tenant };
+        let place = Place { thread: self.clone(), key, tenant, came: Cell::new(None) };
         let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
         self.connections.borrow_mut().started(key, task.abort_handle());
         Ok(())

@@ -39,11 +39,13 @@ pub(super) struct Batch {
     pub(super) after: After,
 }
 
-/// Who asks, and who counts its connections.
+/// Who asks, who counts its connections, and since when it waits.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) caller: &'a Caller,
     pub(super) share: &'a Arc<Cap>,
+    /// When the first request came.
+    pub(super) came: Moment,
 }
 
 /// A request that takes time, and what its answer needs to know.
@@ -140,7 +142,7 @@ impl Thread {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
-        let Asker { caller, share } = asker;
+        let Asker { caller, share, came } = asker;
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
@@ -151,7 +153,7 @@ impl Thread {
         let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
-        match self.service.answer(caller, Asked { head, frame: &frame, share, request, now }, out) {
+        match self.service.answer(caller, Asked { head, frame: &frame, share, request, came, now }, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && matches!(route, Route::Token | Route::Identity) {
