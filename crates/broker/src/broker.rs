@@ -143,7 +143,7 @@ impl Broker {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the flight that is under way, or starts one; and since when requests wait for it.
+    /// Joins the flight that is under way, or starts one; and since when the pod waits for it.
     fn board(
         &self,
         slot: &Arc<Slot>,
@@ -158,7 +158,7 @@ impl Broker {
             }
             self.ticket(asker, now)
         };
-        match slot.board(now, true, start) {
+        match slot.board(now, Some(asker.party.holder), start) {
             // Landed just now: there is nothing to wait for.
             Boarding::Held => Err(Unavailable::Slow),
             Boarding::Remembered(error) => Err(Unavailable::Failed(error)),
@@ -270,7 +270,7 @@ impl Inner {
             return slot.drop_lease();
         }
         let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
-        match slot.board(now, false, || self.renewal(slot, urgent_at, now)) {
+        match slot.board(now, None, || self.renewal(slot, urgent_at, now)) {
             // What has not had its turn by its end is let go, and that is looked at again.
             Boarding::Start(_, ticket) => Flight::start(self, slot, ticket, lease.expires),
             Boarding::Held | Boarding::Join(..) => {}

@@ -64,12 +64,23 @@ pub(crate) struct Landed {
 #[derive(Debug)]
 struct Flight {
     in_air: bool,
-    /// Since when a request waits for it, if one does.
-    waited_for: Option<Moment>,
+    /// Of the flight in the air: which pods wait for it, and each since when. As many as share the principal.
+    waits: Vec<(HolderId, Moment)>,
     /// Of the flight in the air: where it stood in the queue.
     ticket: Option<u64>,
     remembered: Option<(ExchangeError, Moment)>,
     backoff: Backoff,
+}
+
+impl Flight {
+    /// Since when this pod waits for the flight: each for itself, or one that shares its account would spend its patience.
+    fn waits_since(&mut self, asker: HolderId, now: Moment) -> Moment {
+        if let Some((_, since)) = self.waits.iter().find(|(waiting, _)| *waiting == asker) {
+            return *since;
+        }
+        self.waits.push((asker, now));
+        now
+    }
 }
 
 /// What a request that found no lease does next.
@@ -128,7 +139,7 @@ impl Slot {
             landed: watch::Sender::default(),
             flight: Mutex::new(Flight {
                 in_air: false,
-                waited_for: None,
+                waits: Vec::new(),
                 ticket: None,
                 remembered: None,
                 backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
@@ -162,21 +173,21 @@ impl Slot {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins or starts a flight, for a request or to renew. `start` is asked only before a start.
+    /// Joins or starts a flight, for a request of this pod or to renew. `start` is asked only before a start.
     pub(crate) fn board(
         &self,
         now: Moment,
-        is_for_request: bool,
+        asker: Option<HolderId>,
         start: impl FnOnce() -> Result<Ticket, Unavailable>,
     ) -> Boarding {
         let mut flight = self.flight();
         // A flight may have landed since the caller looked; without this, the second of two threads calls again.
-        if is_for_request && self.held(now).is_some() {
+        if asker.is_some() && self.held(now).is_some() {
             return Boarding::Held;
         }
         let landing = self.landing();
         if flight.in_air {
-            let since = if is_for_request { *flight.waited_for.get_or_insert(now) } else { now };
+            let since = asker.map_or(now, |asker| flight.waits_since(asker, now));
             return Boarding::Join(landing, flight.ticket, since);
         }
         if let Some((error, until)) = &flight.remembered
@@ -187,7 +198,7 @@ impl Slot {
         match start() {
             Ok(ticket) => {
                 flight.in_air = true;
-                flight.waited_for = is_for_request.then_some(now);
+                flight.waits = asker.map(|asker| (asker, now)).into_iter().collect();
                 flight.ticket = Some(ticket.id);
                 Boarding::Start(landing, ticket)
             }
@@ -251,6 +262,7 @@ impl Slot {
 
     fn land(&self, flight: &mut Flight, is_lease: bool, error: Option<ExchangeError>) {
         flight.in_air = false;
+        flight.waits = Vec::new();
         flight.ticket = None;
         self.landed.send_modify(|landed| {
             landed.number += 1;
