@@ -91,6 +91,14 @@ pub(crate) struct Thread {
     requests: Cell<u64>,
 }
 
+/// Why the accepting task goes on.
+enum Woken {
+    /// Connections wait.
+    Lanes,
+    /// A round has begun.
+    Round,
+}
+
 /// The thread's buffers, borrowed only between two waits.
 struct Scratch {
     read: Vec<u8>,
@@ -131,28 +139,27 @@ impl Thread {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
-        local.spawn_local(thread.clone().accept(lanes, stop.clone()));
+        let accepting = local.spawn_local(thread.clone().accept(lanes));
         local.spawn_local(thread.clone().keep_rounds());
         local.spawn_local(thread.clone().sweep());
         local
             .run_until(async {
                 stop.begun().await;
+                // Its listeners close with it.
+                accepting.abort();
                 thread.drain().await;
             })
             .await;
     }
 
-    /// Accepts until the stop. An error never ends it: most (a reset client, no more descriptors) pass.
-    async fn accept(self: Rc<Self>, mut lanes: Lanes, mut stop: Stop) {
+    /// Accepts until it is aborted. An error never ends it: most (a reset client, no more descriptors) pass.
+    async fn accept(self: Rc<Self>, mut lanes: Lanes) {
         loop {
-            let woken = tokio::select! {
-                biased;
-                () = stop.begun() => return,
-                () = self.turns.next(), if lanes.are_resting() => Ok(true),
-                waited = lanes.wait() => waited.map(|()| false),
+            let accepted = match self.woken(&mut lanes).await {
+                Ok(Woken::Lanes) => self.empty_all(&mut lanes),
+                Ok(Woken::Round) => lanes.resume(),
+                Err(error) => Err(error),
             };
-            let accepted =
-                woken.and_then(|is_round| if is_round { lanes.resume() } else { self.empty_all(&mut lanes) });
             if let Err(error) = accepted {
                 self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%error, "accept failed");
@@ -160,6 +167,18 @@ impl Thread {
                 self.connections.borrow_mut().end_least_of_the_largest(0);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+
+    /// Waits for connections, and for the next round while lanes rest.
+    async fn woken(&self, lanes: &mut Lanes) -> std::io::Result<Woken> {
+        if !lanes.are_resting() {
+            return lanes.wait().await.map(|()| Woken::Lanes);
+        }
+        tokio::select! {
+            biased;
+            () = self.turns.next() => Ok(Woken::Round),
+            waited = lanes.wait() => waited.map(|()| Woken::Lanes),
         }
     }
 

@@ -89,6 +89,9 @@ impl Thread {
     pub(super) fn answer_all(&self, asker: Asker<'_>, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
         let mut taken = 0;
         for _ in 0..REQUESTS {
+            if taken == bytes.len() {
+                return Batch { taken, after: After::Read };
+            }
             if out.len() > BATCH {
                 return Batch { taken, after: After::Look };
             }

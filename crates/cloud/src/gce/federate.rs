@@ -203,8 +203,8 @@ impl Tree {
     /// # Errors
     /// The rule that forbids it, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Query<'t, 'b>, Refusal> {
-        let head_only =
-            head::is_head(head).ok_or(if head::asks_for_binding(head) { BINDING } else { METHOD })?;
+        let method = || if head::asks_for_binding(head) { BINDING } else { METHOD };
+        let head_only = head::is_head(head).ok_or_else(method)?;
         head::without_body(head)?;
         let marks = Marks::of(head);
         marks.direct()?;
