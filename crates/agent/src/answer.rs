@@ -16,10 +16,10 @@ use seawall_core::{Moment, WantRef};
 use seawall_wire::RequestHead;
 
 use crate::callers::{Caller, Federated, PodCaller, Standing};
-use crate::connections::Cap;
 use crate::forward::Forwarder;
 use crate::later::{self, Later, LongPolls, PollPlace, Wanted};
 use crate::metrics::Route;
+use crate::tenants::Tenant;
 
 /// How this agent answers; one per traffic thread.
 #[derive(Debug)]
@@ -59,8 +59,8 @@ pub(crate) enum Step {
 pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) head: &'a RequestHead<'h, 'b>,
     pub(crate) frame: &'a Frame<'a>,
-    /// Counts the caller's connections; names the caller wherever something is shared.
-    pub(crate) share: &'a Arc<Cap>,
+    /// Whose shares it takes.
+    pub(crate) tenant: &'a Tenant,
     pub(crate) request: u64,
     /// When it came: earlier than `now` if it had to wait until it was known who asks.
     pub(crate) came: Moment,
@@ -103,16 +103,12 @@ impl Service {
             (Mode::Federate { .. }, Caller::Anyone) => Err(ANYONE),
             (Mode::Federate { long_polls, passthrough, .. }, Caller::Pod(pod)) => match &**pod.standing() {
                 Standing::Federated(own) => federate(pod, own, long_polls, asked, out),
-                Standing::Passthrough => {
-                    passthrough.forward(caller, asked.share, asked.head).map(Step::Later)
-                }
+                Standing::Passthrough => passthrough.forward(asked.tenant, asked.head).map(Step::Later),
                 Standing::Refused(tree, why) => bare(pod, tree, *why, long_polls, asked, out),
                 Standing::Pending => Err(GONE),
             },
             (Mode::Federate { probe, .. }, Caller::Probe) => look(probe, asked, out),
-            (Mode::Conceal(forwarder), caller) => {
-                forwarder.forward(caller, asked.share, asked.head).map(Step::Later)
-            }
+            (Mode::Conceal(forwarder), _) => forwarder.forward(asked.tenant, asked.head).map(Step::Later),
         };
         step.unwrap_or_else(|refusal| {
             respond::refusal(out, asked.frame, &refusal, asked.request);
@@ -151,7 +147,7 @@ fn federate(
         }
     })?;
     let hold = match query.hold {
-        Some(hold) => Some((hold, long_polls.enter(Some(&pod.long_polls))?)),
+        Some(hold) => Some((hold, long_polls.enter(&asked.tenant.long_polls)?)),
         None => None,
     };
     let wanted = match &query.what {
@@ -181,7 +177,7 @@ fn bare(
     let query =
         tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
     let hold = match query.hold {
-        Some(hold) => Some((hold, long_polls.enter(Some(&pod.long_polls))?)),
+        Some(hold) => Some((hold, long_polls.enter(&asked.tenant.long_polls)?)),
         None => None,
     };
     Ok(text(pod, query.what, hold, long_polls, asked, out))

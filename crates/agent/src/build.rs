@@ -292,11 +292,12 @@ impl Parts {
         let limits = &config.limits;
         let long_polls = LongPolls {
             all: self.long_polls.clone(),
-            most: limits.long_polls,
+            most: self.room.long_polls,
             most_per_pod: limits.long_polls_per_pod,
             stop: stop.clone(),
         };
-        let (places, idle) = (self.forwards.clone(), self.room.forwards as usize);
+        let idle = (self.room.forwards as usize).div_ceil(config.threads.count());
+        let places = self.forwards.clone();
         let forwarder = Forwarder::new(&config.conceal.upstream, places, idle, long_polls.clone());
         Service::new(match &config.mode {
             Mode::Federate(_) => {

@@ -27,6 +27,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// evicts so, too).
 const LOOKED_AT: usize = 64;
 
+/// Places of the table that are walked for them at most, where few connections are candidates.
+const WALKED: usize = 2048;
+
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -240,7 +243,7 @@ impl Connections {
         let slots = &self.slots;
         let (begin, places) = (self.looked, slots.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
-        let keys = (0..places).map(move |place| (begin + place) % places);
+        let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
         let is_spare =
             |slot: &Slot| matches!(slot.state, State::Silent | State::Idle) && slot.abort.is_some();
         keys.filter_map(move |key| {

@@ -22,11 +22,10 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use seawall_cloud::{Refusal, gce};
 use seawall_wire::RequestHead;
 
-use crate::callers::Caller;
-use crate::connections::Cap;
 use crate::later::{Later, LongPolls, Outcome, PollPlace};
 use crate::metrics::Route;
 use crate::places::{Place, Places};
+use crate::tenants::Tenant;
 
 /// How long the real server may take to answer a request that is no long poll, waiting for a place included; and to go on with
 /// an answer that it has begun.
@@ -44,7 +43,7 @@ const WINDOW: usize = 16 * 1024;
 const GATHER: Duration = Duration::from_millis(20);
 
 /// The kernel's buffer of what the real server has sent and nobody has read yet.
-const RECEIVE_BUFFER: usize = 32 * 1024;
+const RECEIVE_BUFFER: usize = 16 * 1024;
 
 /// Largest body passed on.
 const BODY: u64 = 1024 * 1024;
@@ -160,23 +159,18 @@ impl Forwarder {
     ///
     /// # Errors
     /// The rule of the dialect that forbids it, or too many long polls.
-    pub(crate) fn forward(
-        &self,
-        caller: &Caller,
-        share: &Arc<Cap>,
-        head: &RequestHead<'_, '_>,
-    ) -> Result<Later, Refusal> {
+    pub(crate) fn forward(&self, tenant: &Tenant, head: &RequestHead<'_, '_>) -> Result<Later, Refusal> {
         let forward = gce::admit(head)?;
-        let own_polls = match caller {
-            Caller::Pod(pod) => Some(&pod.long_polls),
-            _ => None,
-        };
-        let poll = forward.hold.as_ref().map(|_| self.long_polls.enter(own_polls)).transpose()?;
+        let poll = forward.hold.as_ref().map(|_| self.long_polls.enter(&tenant.long_polls)).transpose()?;
         let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
         let request = self.request(&forward)?;
         let is_poll = poll.is_some();
-        let (client, places, share, mut stop) =
-            (self.client.clone(), self.places.clone(), share.clone(), self.long_polls.stop.clone());
+        let (client, places, share, mut stop) = (
+            self.client.clone(),
+            self.places.clone(),
+            tenant.connections.clone(),
+            self.long_polls.stop.clone(),
+        );
         let outcome = async move {
             let asked = async {
                 let place = if is_poll { None } else { places.enter(&share).await };

@@ -107,9 +107,9 @@ impl Lanes {
     /// # Errors
     /// The poller failed.
     pub(crate) fn rest(&mut self, lane: usize) -> io::Result<()> {
-        self.watch(lane, EventFlags::empty())?;
+        // On the list first: a lane that cannot be taken out of the poller is looked at again in the next round, too.
         self.resting.push(lane);
-        Ok(())
+        self.watch(lane, EventFlags::empty())
     }
 
     /// Whether some lanes rest.
@@ -122,8 +122,9 @@ impl Lanes {
     /// # Errors
     /// The poller failed.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
-        for lane in std::mem::take(&mut self.resting) {
-            self.watch(lane, EventFlags::IN)?;
+        while let Some(lane) = self.resting.last() {
+            self.watch(*lane, EventFlags::IN)?;
+            self.resting.pop();
             self.may_have_more = true;
         }
         Ok(())

@@ -16,7 +16,7 @@ use seawall_cloud::gce::federate::Known;
 use seawall_cloud::gce::query::Alt;
 use seawall_cloud::gce::respond::Length;
 use seawall_cloud::gce::{AccessToken, ETag, Frame, Hold, What, respond};
-use seawall_core::{Lease, Moment, Want, WantRef};
+use seawall_core::{Lease, Moment, Want, WantRef, share};
 use seawall_wire::request::slots;
 use seawall_wire::{Parsed, Version, parse_request};
 
@@ -162,15 +162,20 @@ pub(crate) struct LongPolls {
 
 /// The place of one long poll.
 #[derive(Debug)]
-pub(crate) struct PollPlace(#[expect(dead_code, reason = "held for its drop")] (Permit, Option<Permit>));
+pub(crate) struct PollPlace(#[expect(dead_code, reason = "held for its drop")] (Permit, Permit));
 
 impl LongPolls {
     const FULL: Refusal =
         Refusal::new(503, "long_polls", "Too many requests are waiting for a change; try again shortly.");
 
-    /// A place for one more, or 503.
-    pub(crate) fn enter(&self, own: Option<&Arc<Cap>>) -> Result<PollPlace, Refusal> {
-        let own = own.map(|cap| cap.take(self.most_per_pod).ok_or(Self::FULL)).transpose()?;
+    /// A place for one more of a caller that has `own`, or 503. Within its cap a caller may have as many as it leaves free
+    /// ([`seawall_core::share`]).
+    pub(crate) fn enter(&self, own: &Arc<Cap>) -> Result<PollPlace, Refusal> {
+        let free = self.most.saturating_sub(self.all.open());
+        if !share::may_take(own.open().into(), free.into()) {
+            return Err(Self::FULL);
+        }
+        let own = own.take(self.most_per_pod).ok_or(Self::FULL)?;
         let all = self.all.take(self.most).ok_or(Self::FULL)?;
         Ok(PollPlace((all, own)))
     }

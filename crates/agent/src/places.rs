@@ -88,15 +88,14 @@ impl State {
         let mut refused_in_a_row = 0;
         while refused_in_a_row < self.turns.len() {
             let Some(key) = self.turns.pop_front() else { break };
-            match self.next_of(key) {
-                Some(waiter) => {
-                    grants.push((waiter, Place { places: places.clone(), caller: key }));
-                    refused_in_a_row = 0;
-                }
-                None => refused_in_a_row += 1,
-            }
+            let granted = self.next_of(key);
+            let is_granted = granted.is_some();
+            grants.extend(granted.map(|waiter| (waiter, Place { places: places.clone(), caller: key })));
             match self.callers.get(&key) {
-                Some(own) if !own.waiting.is_empty() => self.turns.push_back(key),
+                Some(own) if !own.waiting.is_empty() => {
+                    self.turns.push_back(key);
+                    refused_in_a_row = if is_granted { 0 } else { refused_in_a_row + 1 };
+                }
                 _ => self.forget_if_unused(key),
             }
         }
@@ -197,6 +196,19 @@ mod tests {
         assert_eq!(held.len(), 1);
         drop(second);
         assert!(look(&mut quiets).is_some());
+    }
+
+    /// A place stayed free where the first in turn had given up waiting.
+    #[test]
+    fn callers_that_gave_up_waiting_keep_no_place_from_those_behind_them() {
+        let (places, first) = (Places::new(1), caller());
+        let held = look(&mut entering(&places, &first)).unwrap();
+        let gone: Vec<_> = (0..3).map(|_| caller()).collect();
+        drop(gone.iter().map(|caller| entering(&places, caller)).collect::<Vec<_>>());
+        let waits = caller();
+        let mut waiting = entering(&places, &waits);
+        drop(held);
+        assert!(look(&mut waiting).is_some());
     }
 
     #[test]

@@ -15,6 +15,13 @@ const PROGRAM: u64 = 12 << 20;
 /// cgroup v1), and what lies unread in its socket.
 const CONNECTION: u64 = 6 << 10;
 
+/// What a request at the real server costs while its answer is on its way: a window of it here, one in its connection's buffer, and
+/// what the kernel holds of it (`forward`).
+const FORWARD: u64 = 64 << 10;
+
+/// What a request that waits for a change costs: its future here, and in `conceal` a connection to the real server.
+const LONG_POLL: u64 = 12 << 10;
+
 /// Connections where memory sets no bound.
 const MOST_CONNECTIONS: u64 = 8192;
 
@@ -31,7 +38,7 @@ const MOST_HELD: u64 = 8 << 20;
 const LEAST_HELD: u64 = 512 << 10;
 
 /// Listening sockets for each address, among which callers are spread (`listen`); a power of two.
-const MOST_LANES: u64 = 128;
+const MOST_LANES: u64 = 256;
 
 /// Descriptors beside connections, lanes and forwards: the admin port's (32), the cloud's and the API server's connections (20),
 /// pollers, timers, signals, files.
@@ -50,6 +57,8 @@ pub(crate) struct Room {
     pub(crate) lanes: usize,
     /// Requests at the real metadata server at once.
     pub(crate) forwards: u32,
+    /// Requests that wait for a change at once.
+    pub(crate) long_polls: u32,
     /// Cores of CPU quota.
     pub(crate) cores: Option<f64>,
 }
@@ -60,8 +69,12 @@ impl Room {
         let limits = &config.limits;
         let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
-        let forwards = u64::from(limits.forwards).min(descriptors / 8).max(1);
-        let taken = lanes * config.listen.len() as u64 + forwards + OTHER_DESCRIPTORS;
+        // Of `room`, half is for connections, a quarter for bytes held, an eighth for forwards and a sixteenth for long polls.
+        let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
+        let forwards = u64::from(limits.forwards).min(descriptors / 16).min(part(8, FORWARD)).max(1);
+        let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
+        // A forward has a connection under way and may leave one that idles; a long poll in `conceal` has one.
+        let taken = lanes * config.listen.len() as u64 + 2 * forwards + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken).max(LEAST_CONNECTIONS / 4);
         let fit = memory.map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
@@ -73,6 +86,7 @@ impl Room {
             held: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
             lanes: lanes as usize,
             forwards: narrow(forwards),
+            long_polls: narrow(long_polls),
             cores: machine.cores,
         }
     }
@@ -106,7 +120,8 @@ mod tests {
         for mebibytes in [16, 25, 32, 64, 256] {
             let limit = mebibytes << 20;
             let room = room(Some(limit), 1 << 20, "");
-            let most = u64::from(room.connections) * CONNECTION + room.held as u64;
+            let traffic = u64::from(room.forwards) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
+            let most = u64::from(room.connections) * CONNECTION + room.held as u64 + traffic;
             assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
         }
         let room = room(Some(25 << 20), 1 << 20, "");
@@ -116,15 +131,16 @@ mod tests {
     #[test]
     fn without_a_limit_the_caps_are_the_documented_ones() {
         let room = room(None, 1 << 20, "");
-        assert_eq!((room.connections, room.connections_per_caller, room.lanes), (8192, 1024, 128));
+        assert_eq!((room.connections, room.connections_per_caller, room.lanes), (8192, 1024, 256));
+        assert_eq!((room.forwards, room.long_polls), (64, 256));
     }
 
     #[test]
     fn connections_never_use_up_the_open_files() {
-        for descriptors in [128, 256, 1024, 4096] {
+        for descriptors in [256, 1024, 4096] {
             let room = room(None, descriptors, "connections: 100000");
-            let used = u64::from(room.connections + room.forwards) + room.lanes as u64;
-            assert!(used + OTHER_DESCRIPTORS <= descriptors + 16, "{descriptors}: {room:?}");
+            let used = u64::from(room.connections + 2 * room.forwards + room.long_polls) + room.lanes as u64;
+            assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }
     }
 

@@ -20,6 +20,8 @@ use crate::{held, turns};
 pub(crate) struct Tenant {
     /// How many connections it has, on all threads.
     pub(crate) connections: Arc<Cap>,
+    /// How many of its requests wait for a change, on all threads.
+    pub(crate) long_polls: Arc<Cap>,
     pub(crate) turns: Rc<turns::Share>,
     pub(crate) held: Rc<held::Share>,
 }
@@ -35,8 +37,8 @@ pub(crate) struct Tenants {
 }
 
 impl Tenant {
-    fn new(connections: Arc<Cap>, budget: &Rc<held::Budget>) -> Rc<Self> {
-        Rc::new(Self { connections, turns: Rc::default(), held: held::Share::of(budget) })
+    fn new(connections: Arc<Cap>, long_polls: Arc<Cap>, budget: &Rc<held::Budget>) -> Rc<Self> {
+        Rc::new(Self { connections, long_polls, turns: Rc::default(), held: held::Share::of(budget) })
     }
 }
 
@@ -44,7 +46,7 @@ impl Tenants {
     /// Who may hold `held` bytes together; `strangers` counts the connections of those whom nothing is given to, on all threads.
     pub(crate) fn new(held: usize, strangers: Arc<Cap>) -> Self {
         let budget = held::Budget::new(held);
-        let strangers = Tenant::new(strangers, &budget);
+        let strangers = Tenant::new(strangers, Arc::default(), &budget);
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
@@ -53,7 +55,7 @@ impl Tenants {
         match (caller, likely) {
             (Caller::Pod(pod), _) | (Caller::Unsettled, Some(pod)) => self.pod(pod),
             (Caller::Anyone | Caller::Probe, _) => {
-                let new = || Tenant::new(Arc::default(), &self.budget);
+                let new = || Tenant::new(Arc::default(), Arc::default(), &self.budget);
                 self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()
             }
             (Caller::Unsettled | Caller::Nobody(_), _) => self.strangers.clone(),
@@ -62,7 +64,7 @@ impl Tenants {
 
     /// The tenant of a pod.
     pub(crate) fn pod(&mut self, pod: &PodCaller) -> Rc<Tenant> {
-        let new = || Tenant::new(pod.connections.clone(), &self.budget);
+        let new = || Tenant::new(pod.connections.clone(), pod.long_polls.clone(), &self.budget);
         self.pods.entry(Arc::as_ptr(&pod.connections) as usize).or_insert_with(new).clone()
     }
 

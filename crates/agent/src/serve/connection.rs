@@ -29,6 +29,9 @@ use crate::listen::UNREAD;
 use crate::tenants::Tenant;
 use crate::turns::Key;
 
+/// How long a client may take for one part of a long answer, at most 16 KiB.
+const PART: Duration = Duration::from_secs(10);
+
 /// Pieces of an answer of the real server that cost as much as a turn.
 const PIECES: u32 = 32;
 
@@ -97,8 +100,12 @@ pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: Socket
         let turn =
             poll_fn(|context| place.poll_turn(context, &mut line.stream, &line.caller, &mut kept, read));
         let Some((unsent, after)) = turn.await else { return };
-        if !unsent.is_empty() && !place.flush(&line.stream, &unsent).await {
-            return;
+        if !unsent.is_empty() {
+            if !place.flush(&line.stream, &unsent).await {
+                return;
+            }
+            // What it waits for now, not what the writing made of it: half a head keeps its time.
+            place.note(after.state(!kept.is_empty()), place.thread.shared.clock.now());
         }
         drop(unsent);
         match after {
@@ -168,7 +175,7 @@ impl Place {
     ) -> Option<(Held, After)> {
         out.clear();
         let now = self.thread.shared.clock.now();
-        let asker = Asker { caller, share: &self.tenant.connections, came: self.came.take().unwrap_or(now) };
+        let asker = Asker { caller, tenant: &self.tenant, came: self.came.take().unwrap_or(now) };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         if !kept.replace(&bytes[batch.taken..]) {
             batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
@@ -177,7 +184,7 @@ impl Place {
             // Whole requests came, so the head behind them is another one and has a time of its own.
             self.note(State::Idle, now);
         }
-        self.note(batch.state(!kept.is_empty()), now);
+        self.note(batch.after.state(!kept.is_empty()), now);
         let sent = send(stream, out)?;
         let mut unsent = self.tenant.held.nothing();
         unsent.replace_unsent(&out[sent..], UNREAD).then_some((unsent, batch.after))
@@ -195,22 +202,21 @@ impl Place {
                 None => return false,
             }
         }
-        self.note(State::Idle, self.thread.shared.clock.now());
         true
     }
 
     /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
-    async fn write(&self, stream: &TcpStream, out: &[u8]) -> bool {
-        let Some(sent) = send(stream, out) else { return false };
+    async fn write(&self, stream: &TcpStream, out: Vec<u8>) -> bool {
+        let Some(sent) = send(stream, &out) else { return false };
         let mut unsent = self.tenant.held.nothing();
-        unsent.replace_unsent(&out[sent..], UNREAD) && self.flush(stream, &unsent).await
+        let fits = unsent.replace_unsent(&out[sent..], UNREAD);
+        drop(out);
+        fits && self.flush(stream, &unsent).await
     }
 
     /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
     async fn linger(&self, stream: &mut TcpStream) {
         const MOST: usize = 256 * 1024;
-        // Writing the refusal may have left the connection noted as idle, which is allowed far longer.
-        self.note(State::Head, self.thread.shared.clock.now());
         if stream.shutdown().await.is_err() {
             return;
         }
@@ -300,12 +306,13 @@ impl Place {
             outcome.write(&frame, request, now, &mut out)
         };
         thread.metrics.answered(route, status, now.since(since));
-        let is_written = self.write(stream, &out).await;
-        drop(out);
-        match rest {
+        let is_written = self.write(stream, out).await;
+        let goes_on = match rest {
             Some((rest, length)) if is_written => self.pass_on(stream, *rest, length).await && keep_alive,
             _ => is_written && keep_alive,
-        }
+        };
+        self.note(State::Idle, thread.shared.clock.now());
+        goes_on
     }
 
     /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
@@ -313,8 +320,8 @@ impl Place {
     async fn pass_on(&self, stream: &TcpStream, mut rest: Rest, length: Length) -> bool {
         let mut out = Vec::new();
         loop {
-            poll_fn(|context| self.poll_admitted(context, None)).await;
             self.note(State::Busy, self.thread.shared.clock.now());
+            poll_fn(|context| self.poll_admitted(context, None)).await;
             let Some(part) = rest.next().await else { return false };
             self.thread.turns.charge(&self.tenant.turns, 1 + part.pieces / PIECES);
             out.clear();
@@ -325,7 +332,8 @@ impl Place {
             if part.is_last && length == Length::Chunked {
                 respond::last_chunk(&mut out);
             }
-            if !self.flush(stream, &out).await {
+            // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
+            if !tokio::time::timeout(PART, self.flush(stream, &out)).await.unwrap_or(false) {
                 return false;
             }
             if part.is_last {

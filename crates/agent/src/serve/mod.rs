@@ -86,6 +86,8 @@ pub(crate) struct Thread {
     date: RefCell<Date>,
     turns: Turns,
     tenants: RefCell<Tenants>,
+    /// An `accept` has failed since the last round.
+    is_accept_failing: Cell<bool>,
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     requests: Cell<u64>,
@@ -129,6 +131,7 @@ impl Thread {
             date: RefCell::default(),
             turns: Turns::default(),
             tenants,
+            is_accept_failing: Cell::new(false),
             draining: Cell::new(false),
             requests: Cell::new(number << 48),
         }
@@ -165,7 +168,12 @@ impl Thread {
                 tracing::debug!(%error, "accept failed");
                 // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
                 self.connections.borrow_mut().end_least_of_the_largest(0);
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                // Asked for and waited for without a pause between, or the round would begin unheard. The pause is the keeper's.
+                self.is_accept_failing.set(true);
+                self.turns.want();
+                self.turns.next().await;
+                // A lane that cannot be watched now rests until the next round.
+                let _ = lanes.resume();
             }
         }
     }
@@ -186,7 +194,6 @@ impl Thread {
         while let Some(lane) = lanes.next() {
             if let Err(error) = self.empty(lanes, lane) {
                 // What is left in it is told again once it has rested.
-                self.turns.want();
                 lanes.rest(lane)?;
                 return Err(error);
             }
@@ -219,6 +226,9 @@ impl Thread {
         loop {
             self.turns.wanted().await;
             tokio::task::yield_now().await;
+            if self.is_accept_failing.take() {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
             let rest = pace.as_mut().map(|pace| pace.rest(self.shared.clock.now(), clock::cpu_time()));
             if let Some(rest) = rest.filter(|rest| !rest.is_zero() && self.turns.are_shared()) {
                 tokio::time::sleep(rest).await;

@@ -1,6 +1,5 @@
 //! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_cloud::Refusal;
@@ -12,9 +11,10 @@ use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 use super::{BATCH, REQUESTS, Thread};
 use crate::answer::{Asked, Step};
 use crate::callers::Caller;
-use crate::connections::{Cap, State};
+use crate::connections::State;
 use crate::later::Later;
 use crate::metrics::Route;
+use crate::tenants::Tenant;
 
 /// What happens once the answers collected so far are written.
 pub(super) enum After {
@@ -39,11 +39,11 @@ pub(super) struct Batch {
     pub(super) after: After,
 }
 
-/// Who asks, who counts its connections, and since when it waits.
+/// Who asks, whose shares that takes, and since when it waits.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) caller: &'a Caller,
-    pub(super) share: &'a Arc<Cap>,
+    pub(super) tenant: &'a Tenant,
     /// When the first request came.
     pub(super) came: Moment,
 }
@@ -72,12 +72,13 @@ fn patience_of(head: &RequestHead<'_, '_>) -> Duration {
     Duration::from_millis(millis)
 }
 
-impl Batch {
-    /// What the connection waits for next.
+impl After {
+    /// What the connection waits for. Whole requests that wait for a turn are under way: nobody may take them for idle.
     pub(super) fn state(&self, kept: bool) -> State {
-        match self.after {
-            After::Later(_) | After::Settle(_) => State::Busy,
-            After::Linger => State::Head,
+        match self {
+            Self::Later(_) | Self::Settle(_) => State::Busy,
+            Self::Look if kept => State::Busy,
+            Self::Linger => State::Head,
             _ if kept => State::Head,
             _ => State::Idle,
         }
@@ -145,7 +146,7 @@ impl Thread {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
-        let Asker { caller, share, came } = asker;
+        let Asker { caller, tenant, came } = asker;
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
@@ -156,7 +157,7 @@ impl Thread {
         let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
-        match self.service.answer(caller, Asked { head, frame: &frame, share, request, came, now }, out) {
+        match self.service.answer(caller, Asked { head, frame: &frame, tenant, request, came, now }, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && matches!(route, Route::Token | Route::Identity) {

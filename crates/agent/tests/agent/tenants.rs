@@ -217,6 +217,31 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     }
 }
 
+/// One address used to have all of them where everybody is served.
+#[test]
+fn requests_that_wait_for_a_change_are_shared_by_caller_whoever_it_is() {
+    let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() }
+        .limits("longPolls: 8, longPollsPerPod: 8");
+    let world = World::start(&plan);
+    let poll = get(&format!("{ZONE}?wait_for_change=true&timeout_sec=300"));
+    let _greedy: Vec<_> = (0..4).map(|_| world.held(&MALLORY, &poll)).collect();
+    assert_eq!(world.client(&MALLORY).ask(&poll).refusal(), (503, "long_polls"));
+    let _quiet = world.held(&CART, &poll);
+}
+
+/// An answer that was not taken at once used to turn a half head behind it into an idle connection, which may stay for long.
+#[test]
+fn half_a_head_behind_answers_that_are_read_late_keeps_its_time() {
+    let world = World::start(&Plan::federate().threads("1").limits("idleTimeout: 1h"));
+    let mut client = world.client(&MALLORY);
+    let many = get("/computeMetadata/v1/?recursive=true").repeat(400);
+    client.send(&many[..many.len() - 10]);
+    for _ in 0..399 {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(client.end(), crate::support::client::End::Closed);
+}
+
 /// A storm of connections used to leave the quiet pod waiting for accepts that backed off for up to a second.
 #[test]
 fn few_open_files_are_shared_as_memory_is() {
