@@ -219,11 +219,11 @@ impl Callers {
         Self { known: Known::Anyone, probe }
     }
 
-    /// Who is at `peer`, on a connection to `local`.
+    /// Who is at `peer`, on a connection to `local`, which is asked for only where it matters.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
     /// other socket on this node can have them towards the same listener.
-    pub(crate) fn at(&self, peer: SocketAddr, local: Option<SocketAddr>) -> Caller {
+    pub(crate) fn at(&self, peer: SocketAddr, local: impl FnOnce() -> Option<SocketAddr>) -> Caller {
         let ip = peer.ip().to_canonical();
         if self.probe.load().as_deref() == Some(&SocketAddr::new(ip, peer.port())) {
             return Caller::Probe;
@@ -235,7 +235,7 @@ impl Callers {
             }
             // Whoever has the address that it connects to is on this very machine.
             Known::Cluster { .. }
-                if ip.is_loopback() || local.is_some_and(|own| own.ip().to_canonical() == ip) =>
+                if ip.is_loopback() || local().is_some_and(|own| own.ip().to_canonical() == ip) =>
             {
                 Caller::Nobody(HOST_NETWORK)
             }

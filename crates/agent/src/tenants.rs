@@ -64,8 +64,13 @@ impl Tenants {
 
     /// The tenant of a pod.
     pub(crate) fn pod(&mut self, pod: &PodCaller) -> Rc<Tenant> {
-        let new = || Tenant::new(pod.connections.clone(), pod.long_polls.clone(), &self.budget);
-        self.pods.entry(Arc::as_ptr(&pod.connections) as usize).or_insert_with(new).clone()
+        let key = Arc::as_ptr(&pod.connections) as usize;
+        if let Some(tenant) = self.pods.get(&key) {
+            return tenant.clone();
+        }
+        let tenant = Tenant::new(pod.connections.clone(), pod.long_polls.clone(), &self.budget);
+        self.pods.insert(key, tenant.clone());
+        tenant
     }
 
     /// Forgets those without a connection here.

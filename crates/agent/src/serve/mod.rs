@@ -240,7 +240,7 @@ impl Thread {
     /// Decides who this is and whether there is room, and starts the connection's task.
     fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
-        let caller = self.shared.callers.at(peer, stream.local_addr().ok());
+        let caller = self.shared.callers.at(peer, || stream.local_addr().ok());
         let tenant = self.tenant(&caller, peer.ip());
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
