@@ -252,12 +252,14 @@ impl Connections {
         })
     }
 
-    /// Ends every connection that waited longer than its state allows; how many.
-    pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment) -> usize {
-        let overdue =
-            |slot: &Slot| timeouts.allowed(slot.state).is_some_and(|most| now.since(slot.since) > most);
+    /// Ends connections that waited longer than their state allows, so many at most; how many.
+    pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
+        let overdue = |slot: &Slot| {
+            slot.abort.is_some()
+                && timeouts.allowed(slot.state).is_some_and(|most| now.since(slot.since) > most)
+        };
         let keys: Vec<Key> =
-            self.slots.iter().filter(|(_, slot)| overdue(slot)).map(|(key, _)| key).collect();
+            self.slots.iter().filter(|(_, slot)| overdue(slot)).map(|(key, _)| key).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
@@ -370,8 +372,8 @@ mod tests {
         let (key, _) = enter(&mut table, &cap, State::Head, at(0));
         table.note(key, State::Head, at(1));
         table.note(key, State::Head, at(2));
-        assert_eq!(table.end_overdue(&timeouts, at(2)), 0);
-        assert_eq!(table.end_overdue(&timeouts, at(3)), 1);
+        assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
     }
 
     #[tokio::test]
@@ -381,10 +383,10 @@ mod tests {
         let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
         let (key, _) = enter(&mut table, &cap, State::Write, at(0));
         table.note(key, State::Write, at(9));
-        assert_eq!(table.end_overdue(&timeouts, at(19)), 0);
-        assert_eq!(table.end_overdue(&timeouts, at(20)), 1);
+        assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
         let (_, busy) = enter(&mut table, &cap, State::Busy, at(0));
-        assert_eq!(table.end_overdue(&timeouts, at(3600)), 0);
+        assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
         assert!(!busy.is_finished(), "an answer in the making has its own deadline");
     }
 

@@ -1,14 +1,12 @@
 //! One thread's listening sockets, and which of them have connections to accept. Used by `serve` only.
 //!
-//! They stand in a poller of their own, whose descriptor alone the runtime watches: a hundred listeners registered there would
-//! cost a hundred tasks. A lane that has had its turns of a round rests until the next ([`crate::turns`]): its connections
-//! wait in the kernel, where they cost the agent nothing.
+//! They stand in a poller of their own, whose descriptor alone the runtime watches: hundreds of listeners registered there would
+//! cost as many tasks. What is not accepted waits in the kernel, each lane's in a backlog of its own.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -16,28 +14,17 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::turns;
-
-/// Lanes looked at at once; the others come in the next look.
-const AT_ONCE: usize = 32;
+/// Lanes looked at at once; the poller goes round all that have connections, so the others come in the next look.
+pub(crate) const AT_ONCE: usize = 128;
 
 /// A thread's lanes.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     poller: AsyncFd<OwnedFd>,
-    lanes: Vec<Lane>,
-    resting: Vec<usize>,
-    /// Lanes that were found to have connections and are not looked at yet.
-    ready: Vec<usize>,
-    /// There may be some of which the runtime is not told: more than were asked for at once, or in lanes that rested. (A lane
-    /// that is watched again while the poller still lists it is no event.)
+    sockets: Vec<TcpListener>,
+    /// Connections may wait of which the runtime is not told: more lanes had some than were asked for at once, or not all
+    /// of a lane's were accepted.
     may_have_more: bool,
-}
-
-#[derive(Debug)]
-struct Lane {
-    socket: TcpListener,
-    turns: Rc<turns::Share>,
 }
 
 impl Lanes {
@@ -50,41 +37,29 @@ impl Lanes {
         for (number, socket) in sockets.iter().enumerate() {
             epoll::add(&poller, socket, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        let lanes = sockets.into_iter().map(|socket| Lane { socket, turns: Rc::default() }).collect();
-        Ok(Self {
-            poller: watched(poller)?,
-            lanes,
-            resting: Vec::new(),
-            ready: Vec::new(),
-            may_have_more: false,
-        })
+        Ok(Self { poller: watched(poller)?, sockets, may_have_more: false })
     }
 
-    /// Returns as soon as connections wait in some lane that does not rest; [`Self::next`] says which. Each of those must be emptied,
-    /// or rest: what is left in it is not told again.
+    /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::leave_some`] said.
     ///
     /// # Errors
     /// The poller failed.
-    pub(crate) async fn wait(&mut self) -> io::Result<()> {
-        while self.ready.is_empty() {
+    pub(crate) async fn ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
+        found.clear();
+        while found.is_empty() {
             if !self.may_have_more {
                 // Cleared before it is asked: whatever comes from here on is told.
                 self.poller.readable().await?.clear_ready();
             }
-            look(self.poller.get_ref(), &mut self.ready)?;
-            self.may_have_more = self.ready.len() == AT_ONCE;
+            look(self.poller.get_ref(), found)?;
+            self.may_have_more = found.len() == AT_ONCE;
         }
         Ok(())
     }
 
-    /// The next lane in which connections wait.
-    pub(crate) fn next(&mut self) -> Option<usize> {
-        self.ready.pop()
-    }
-
-    /// The lane's turns.
-    pub(crate) fn turns(&self, lane: usize) -> &Rc<turns::Share> {
-        &self.lanes[lane].turns
+    /// Not all were accepted of the lanes that were ready.
+    pub(crate) fn leave_some(&mut self) {
+        self.may_have_more = true;
     }
 
     /// Accepts one connection, if one waits. It does not block.
@@ -93,46 +68,13 @@ impl Lanes {
     /// What `accept` failed with.
     pub(crate) fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
+        let (socket, peer) = match acceptfrom_with(&self.sockets[lane], flags) {
             Ok((socket, Some(peer))) => (socket, SocketAddr::try_from(peer)?),
             Ok((_, None)) => return Ok(None),
             Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         Ok(Some((socket.into(), peer)))
-    }
-
-    /// Does not look at a lane any more until [`Self::resume`].
-    ///
-    /// # Errors
-    /// The poller failed.
-    pub(crate) fn rest(&mut self, lane: usize) -> io::Result<()> {
-        // On the list first: a lane that cannot be taken out of the poller is looked at again in the next round, too.
-        self.resting.push(lane);
-        self.watch(lane, EventFlags::empty())
-    }
-
-    /// Whether some lanes rest.
-    pub(crate) fn are_resting(&self) -> bool {
-        !self.resting.is_empty()
-    }
-
-    /// Looks at all lanes again.
-    ///
-    /// # Errors
-    /// The poller failed.
-    pub(crate) fn resume(&mut self) -> io::Result<()> {
-        while let Some(lane) = self.resting.last() {
-            self.watch(*lane, EventFlags::IN)?;
-            self.resting.pop();
-            self.may_have_more = true;
-        }
-        Ok(())
-    }
-
-    fn watch(&self, lane: usize, events: EventFlags) -> io::Result<()> {
-        let (socket, data) = (&self.lanes[lane].socket, EventData::new_u64(lane as u64));
-        Ok(epoll::modify(self.poller.get_ref(), socket, data, events)?)
     }
 }
 
@@ -160,40 +102,40 @@ mod tests {
 
     use super::*;
 
-    async fn waiting(lanes: &mut Lanes) -> Vec<usize> {
-        lanes.wait().await.unwrap();
-        std::iter::from_fn(|| lanes.next()).collect()
+    fn lanes(count: usize) -> (Lanes, Vec<SocketAddr>) {
+        let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
+        let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        (Lanes::new(listeners).unwrap(), addresses)
+    }
+
+    async fn ready(lanes: &mut Lanes) -> Vec<usize> {
+        let mut found = Vec::new();
+        lanes.ready(&mut found).await.unwrap();
+        found.sort_unstable();
+        found
     }
 
     #[tokio::test]
-    async fn a_lane_that_rests_is_not_told_until_it_is_looked_at_again() {
-        let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        let mut lanes = Lanes::new(listeners).unwrap();
+    async fn what_is_left_in_a_lane_is_told_again_and_an_emptied_one_is_quiet() {
+        let (mut lanes, addresses) = lanes(3);
         let _clients = [0, 0, 2].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
-        let mut ready = waiting(&mut lanes).await;
-        ready.sort_unstable();
-        assert_eq!(ready, [0, 2]);
-        assert!(lanes.accept(2).unwrap().is_some());
-        lanes.rest(0).unwrap();
-        assert!(lanes.are_resting());
-        let is_quiet = pin!(lanes.wait()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
-        assert!(is_quiet);
-        lanes.resume().unwrap();
-        assert_eq!(waiting(&mut lanes).await, [0]);
-        assert!(lanes.accept(0).unwrap().is_some());
+        assert_eq!(ready(&mut lanes).await, [0, 2]);
+        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(2).unwrap().is_some());
+        lanes.leave_some();
+        assert_eq!(ready(&mut lanes).await, [0]);
+        assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(0).unwrap().is_none());
+        let mut found = Vec::new();
+        assert!(pin!(lanes.ready(&mut found)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 
     #[tokio::test]
     async fn more_lanes_than_fit_one_look_are_all_told() {
-        let listeners: Vec<_> =
-            (0..AT_ONCE * 2 + 5).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let clients: Vec<_> =
-            listeners.iter().map(|one| TcpStream::connect(one.local_addr().unwrap()).unwrap()).collect();
-        let mut lanes = Lanes::new(listeners).unwrap();
+        let (mut lanes, addresses) = lanes(AT_ONCE * 2 + 5);
+        let clients: Vec<_> = addresses.iter().map(|at| TcpStream::connect(at).unwrap()).collect();
         let mut accepted = 0;
         while accepted < clients.len() {
-            for lane in waiting(&mut lanes).await {
+            for lane in ready(&mut lanes).await {
                 accepted += usize::from(lanes.accept(lane).unwrap().is_some());
             }
         }

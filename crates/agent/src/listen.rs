@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that may wait in a lane to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 256;
 
 /// How long an answer may stay without acknowledgement, or its reader without room for it, before the kernel gives it up.
 /// The same as `connections::WRITE_TIMEOUT`, which counts a client's progress.

@@ -76,11 +76,6 @@ impl Turns {
         share.taken.get() >= self.share.get()
     }
 
-    /// Counts a turn that is nobody's in particular: a lane's.
-    pub(crate) fn spend(&self, share: &Share) {
-        share.taken.set(share.taken.get() + 1);
-    }
-
     /// Counts what cost as much as so many turns. The caller owes what is beyond its share to the rounds that come.
     pub(crate) fn charge(&self, share: &Share, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
@@ -88,7 +83,7 @@ impl Turns {
 
     /// Counts a caller's turn.
     pub(crate) fn take(&self, share: &Share) {
-        self.spend(share);
+        share.taken.set(share.taken.get() + 1);
         if share.lately.get() != self.lately.get() {
             share.lately.set(self.lately.get());
             self.callers.set(self.callers.get() + 1);

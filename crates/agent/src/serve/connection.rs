@@ -234,7 +234,7 @@ impl Place {
     fn poll_discard(&self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<usize> {
         ready!(self.poll_admitted(context, Some(&*stream)));
         let mut scratch = self.thread.scratch.borrow_mut();
-        let mut room = ReadBuf::new(&mut scratch.read);
+        let mut room = ReadBuf::new(&mut scratch.read[..READ]);
         let _ = ready!(Pin::new(stream).poll_read(context, &mut room));
         self.thread.turns.take(&self.tenant.turns);
         Poll::Ready(room.filled().len())

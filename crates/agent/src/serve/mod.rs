@@ -31,7 +31,7 @@ use crate::answer::Service;
 use crate::callers::{Caller, Callers};
 use crate::connections::{Cap, Connections, Permit, Permits, SWEEP, Timeouts};
 use crate::date::Date;
-use crate::lanes::Lanes;
+use crate::lanes::{self, Lanes};
 use crate::lifecycle::{DRAIN, Stop};
 use crate::metrics::Traffic;
 use crate::pace::Pace;
@@ -72,6 +72,9 @@ const READ: usize = 4 * 1024;
 const REQUESTS: usize = 16;
 const BATCH: usize = 16 * 1024;
 
+/// Connections that are ended in one round for being too slow or idle.
+const ENDED_AT_ONCE: usize = 8;
+
 /// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
@@ -91,14 +94,6 @@ pub(crate) struct Thread {
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     requests: Cell<u64>,
-}
-
-/// Why the accepting task goes on.
-enum Woken {
-    /// Connections wait.
-    Lanes,
-    /// A round has begun.
-    Round,
 }
 
 /// The thread's buffers, borrowed only between two waits.
@@ -155,68 +150,54 @@ impl Thread {
             .await;
     }
 
-    /// Accepts until it is aborted. An error never ends it: most (a reset client, no more descriptors) pass.
+    /// Accepts until it is aborted: in each round a few connections of each lane that has some. An error never ends it: most (a
+    /// reset client, no more descriptors) pass.
     async fn accept(self: Rc<Self>, mut lanes: Lanes) {
+        let mut ready = Vec::new();
         loop {
-            let accepted = match self.woken(&mut lanes).await {
-                Ok(Woken::Lanes) => self.empty_all(&mut lanes),
-                Ok(Woken::Round) => lanes.resume(),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = accepted {
-                self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(%error, "accept failed");
-                // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
-                self.connections.borrow_mut().end_least_of_the_largest(0);
-                // Asked for and waited for without a pause between, or the round would begin unheard. The pause is the keeper's.
-                self.is_accept_failing.set(true);
-                self.turns.want();
-                self.turns.next().await;
-                // A lane that cannot be watched now rests until the next round.
-                let _ = lanes.resume();
+            let found = lanes.ready(&mut ready).await;
+            match found.and_then(|()| self.accept_some(&lanes, &ready)) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(%error, "accept failed");
+                    // Out of descriptors: a connection that nobody waits at is worth less than a new caller.
+                    self.connections.borrow_mut().end_least_of_the_largest(0);
+                    self.is_accept_failing.set(true);
+                }
             }
+            lanes.leave_some();
+            // Asked for and waited for without a pause between, or the round would begin unheard.
+            self.turns.want();
+            self.turns.next().await;
         }
     }
 
-    /// Waits for connections, and for the next round while lanes rest.
-    async fn woken(&self, lanes: &mut Lanes) -> std::io::Result<Woken> {
-        if !lanes.are_resting() {
-            return lanes.wait().await.map(|()| Woken::Lanes);
+    /// Accepts from these lanes, the more of each the fewer there are; whether that was all there was.
+    ///
+    /// Bounded in all, and not only for each lane: what makes room for a new connection is closed only when this thread turns to
+    /// it, so without a bound a burst from hundreds of addresses would open several times as many as may be open.
+    fn accept_some(self: &Rc<Self>, lanes: &Lanes, ready: &[usize]) -> std::io::Result<bool> {
+        let share = (lanes::AT_ONCE / ready.len().max(1)).max(1);
+        let mut is_all = true;
+        for lane in ready {
+            is_all &= self.accept_of(lanes, *lane, share)?;
         }
-        tokio::select! {
-            biased;
-            () = self.turns.next() => Ok(Woken::Round),
-            waited = lanes.wait() => waited.map(|()| Woken::Lanes),
-        }
+        Ok(is_all)
     }
 
-    fn empty_all(self: &Rc<Self>, lanes: &mut Lanes) -> std::io::Result<()> {
-        while let Some(lane) = lanes.next() {
-            if let Err(error) = self.empty(lanes, lane) {
-                // What is left in it is told again once it has rested.
-                lanes.rest(lane)?;
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Accepts what waits in a lane, as long as it has turns left.
-    fn empty(self: &Rc<Self>, lanes: &mut Lanes, lane: usize) -> std::io::Result<()> {
-        loop {
-            if self.turns.is_spent(lanes.turns(lane)) {
-                self.turns.want();
-                return lanes.rest(lane);
-            }
+    fn accept_of(self: &Rc<Self>, lanes: &Lanes, lane: usize, most: usize) -> std::io::Result<bool> {
+        for _ in 0..most {
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => self.admit(stream, peer)?,
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(true),
                 // The client went away before it was accepted (accept(2)).
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(error),
             }
-            self.turns.spend(lanes.turns(lane));
         }
+        Ok(false)
     }
 
     /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
@@ -315,18 +296,29 @@ impl Thread {
         self.requests.replace(self.requests.get() + 1)
     }
 
-    /// Ends what is overdue and whose pod is gone, four times a second.
+    /// Ends what is overdue and whose pod is gone, four times a second: a few in each round, because the kernel frees what a
+    /// client still had to send while we close (0.2 ms each, measured), and hundreds at once would be everybody's wait.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
-            let now = self.shared.clock.now();
-            let ended = self.connections.borrow_mut().end_overdue(&self.shared.limits.timeouts, now);
-            self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
             let gone = self.connections.borrow_mut().end_closed();
             self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
+            while self.end_overdue() == ENDED_AT_ONCE {
+                self.turns.want();
+                self.turns.next().await;
+            }
             self.tenants.borrow_mut().sweep();
             self.turns.look_anew();
         }
+    }
+
+    /// Ends a few of those that waited longer than they may; how many.
+    fn end_overdue(&self) -> usize {
+        let now = self.shared.clock.now();
+        let ended =
+            self.connections.borrow_mut().end_overdue(&self.shared.limits.timeouts, now, ENDED_AT_ONCE);
+        self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
+        ended
     }
 
     /// Lets requests under way finish; everything else is closed.

@@ -242,27 +242,52 @@ fn half_a_head_behind_answers_that_are_read_late_keeps_its_time() {
     assert_eq!(client.end(), crate::support::client::End::Closed);
 }
 
-/// A storm of connections used to leave the quiet pod waiting for accepts that backed off for up to a second.
-#[test]
-fn few_open_files_are_shared_as_memory_is() {
-    let world = World::start(&Plan::federate());
-    let files = &world.files;
-    let config = files.config();
+/// The agent with room for 256 open files, and its world.
+fn with_few_open_files() -> (World, Agent) {
+    let world = World::start(&Plan::federate().threads("1"));
     let program = process::command(&[]);
     let script = "ulimit -n 256; exec \"$0\" --config \"$1\"";
     let mut limited = std::process::Command::new("bash");
-    limited.args(["-c", script]).arg(program.get_program()).arg(&config);
+    limited.args(["-c", script]).arg(program.get_program()).arg(world.files.config());
     let agent = Agent::serving(limited.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    (world, agent)
+}
+
+fn accept_errors(agent: &Agent) -> String {
+    let metrics = Client::connect(crate::support::ip(1), agent.admin).ask(&get("/metrics")).body;
+    let sample = "seawall_connections_accept_errors_total ";
+    metrics.lines().find_map(|line| line.strip_prefix(sample)).unwrap().to_owned()
+}
+
+/// A storm of connections used to leave the quiet pod waiting for accepts that backed off for up to a second.
+#[test]
+fn few_open_files_are_shared_as_memory_is() {
+    let (_world, agent) = with_few_open_files();
     let most = agent.lines("serving")[0]["fields"]["connections"].as_u64().unwrap();
     assert!((32..256).contains(&most), "{most}");
     let _storm: Vec<_> = (0..600).map(|_| Client::try_connect(MALLORY.at, agent.address())).collect();
     for _ in 0..20 {
         assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
     }
-    let errors = Client::connect(crate::support::ip(1), agent.admin).ask(&get("/metrics")).body;
-    let errors =
-        errors.lines().find_map(|line| line.strip_prefix("seawall_connections_accept_errors_total "));
-    assert_eq!(errors, Some("0"), "it never ran out of descriptors");
+    assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
+}
+
+/// Bursts from hundreds of addresses were accepted to their end before what made room for them was closed: four times as many
+/// sockets as may be open, and the end of the agent.
+#[test]
+fn a_burst_from_hundreds_of_addresses_opens_no_more_than_may_be_open() {
+    let (_world, agent) = with_few_open_files();
+    agent.signal(Signal::STOP);
+    let strangers = (0..240).map(|n| std::net::Ipv4Addr::new(127, 2, 0, n + 1));
+    let _burst: Vec<_> = strangers
+        .flat_map(|from| (0..8).map(move |_| from))
+        .map(|from| Client::try_connect(from, agent.address()).unwrap())
+        .collect();
+    agent.signal(Signal::CONT);
+    for _ in 0..20 {
+        assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
+    }
+    assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
 }
 
 /// Eight pods with a thousand silent connections each used to be more than 25 MiB.
