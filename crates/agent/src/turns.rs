@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Names a connection of the thread ([`crate::connections`]).
 pub(crate) type Key = usize;
 
-/// Turns in a round while others are there. A turn is a read of a few KiB and at most [`crate::serve`]'s requests for one, up
+/// Turns in a round while others are there. A turn is a read of a few KiB and at most `serve`'s requests for one, up
 /// to some 50 µs; ten callers' round is then below 5 ms.
 const AMONG_OTHERS: u32 = 8;
 

@@ -1,6 +1,6 @@
 //! The traffic threads: accept, read, answer, write.
 //!
-//! Here is the thread: it accepts, decides who may come in, sweeps and drains. [`connection`] is one connection from accept
+//! Here is the thread: it accepts, decides who may come in, sweeps and drains. [`mod@connection`] is one connection from accept
 //! to end, [`turn`] what one turn of it makes of the bytes that it read.
 //!
 //! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
