@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Lanes looked at at once; the poller goes round all that have connections, so the others come in the next look.
-pub(crate) const AT_ONCE: usize = 128;
+pub(crate) const AT_ONCE: usize = 32;
 
 /// A thread's lanes.
 #[derive(Debug)]

@@ -49,8 +49,8 @@ pub(crate) enum Lane {
     },
 }
 
-/// Between two calls for accounts that were not throttled, where the rate of all is slower than this.
-const UNTROUBLED: Duration = Duration::from_millis(500);
+/// Between two calls for accounts that were not throttled, where the rate of all has been slowed down.
+const UNTROUBLED: Duration = Duration::from_millis(250);
 
 /// For whom a chain of calls is made.
 #[derive(Clone, Debug)]
@@ -322,14 +322,13 @@ impl State {
         (self.queue.next(may), first)
     }
 
-    /// Whose turn it is of those who wait for an account that was not throttled lately, where the rate of all is slow. It was
+    /// Whose turn it is of those who wait for an account that was not throttled lately, where the rate of all was slowed. It was
     /// inferred from others' calls, and the evidence is weakest when hardly anybody else is asked for: a pod whose account the
     /// cloud would serve must not wait for a rate that accounts beside it have brought about. If the quota is everybody's
     /// after all, this call finds it out for its account.
     fn choose_untroubled(&self, at_once: u64, now: Moment) -> Option<u64> {
         let is_untroubled = |entry: &Entry| entry.is_waited_for && !self.accounts.is_paced(&entry.account);
-        let is_slow = Duration::from_secs_f64(self.rate.per_second().recip()) > UNTROUBLED;
-        if is_slow && !self.rate.is_at_most() { self.choose(at_once, now, is_untroubled).0 } else { None }
+        if !self.rate.is_at_most() { self.choose(at_once, now, is_untroubled).0 } else { None }
     }
 
     /// Until when throttled accounts make way for an urgent renewal of one. What it is throttled by may be theirs, too: a
