@@ -14,8 +14,8 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Lanes looked at at once; the poller goes round all that have connections, so the others come in the next look.
-pub(crate) const AT_ONCE: usize = 32;
+/// Lanes looked at at once: all of one address's. Of more, the others come in the next look.
+const AT_ONCE: usize = 256;
 
 /// A thread's lanes.
 #[derive(Debug)]

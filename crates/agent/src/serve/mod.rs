@@ -31,7 +31,7 @@ use crate::answer::Service;
 use crate::callers::{Caller, Callers};
 use crate::connections::{Cap, Connections, Permit, Permits, SWEEP, Timeouts};
 use crate::date::Date;
-use crate::lanes::{self, Lanes};
+use crate::lanes::Lanes;
 use crate::lifecycle::{DRAIN, Stop};
 use crate::metrics::Traffic;
 use crate::pace::Pace;
@@ -72,6 +72,10 @@ const READ: usize = 4 * 1024;
 const REQUESTS: usize = 16;
 const BATCH: usize = 16 * 1024;
 
+/// Connections accepted in one round, and of lanes in which nobody known was accepted for a while.
+const ACCEPTED: usize = 32;
+const ACCEPTED_OF_STRANGERS: usize = 8;
+
 /// Connections that are ended in one round for being too slow or idle.
 const ENDED_AT_ONCE: usize = 8;
 
@@ -89,11 +93,39 @@ pub(crate) struct Thread {
     date: RefCell<Date>,
     turns: Turns,
     tenants: RefCell<Tenants>,
+    known: RefCell<KnownLanes>,
+    /// Looks at the lanes, for their order.
+    looks: Cell<usize>,
     /// An `accept` has failed since the last round.
     is_accept_failing: Cell<bool>,
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
     requests: Cell<u64>,
+}
+
+/// The lanes in which somebody known was accepted lately. Time is counted in sweeps: a look at the clock for each connection would
+/// cost more than the whole list.
+#[derive(Default)]
+struct KnownLanes {
+    /// For each lane the sweep after which that was; zero is never.
+    last: Vec<u32>,
+    sweeps: u32,
+}
+
+impl KnownLanes {
+    /// A minute of sweeps.
+    const LATELY: u32 = 240;
+
+    fn note(&mut self, lane: usize) {
+        if self.last.len() <= lane {
+            self.last.resize(lane + 1, 0);
+        }
+        self.last[lane] = self.sweeps + 1;
+    }
+
+    fn is_known(&self, lane: usize) -> bool {
+        self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
+    }
 }
 
 /// The thread's buffers, borrowed only between two waits.
@@ -126,6 +158,8 @@ impl Thread {
             date: RefCell::default(),
             turns: Turns::default(),
             tenants,
+            known: RefCell::default(),
+            looks: Cell::new(0),
             is_accept_failing: Cell::new(false),
             draining: Cell::new(false),
             requests: Cell::new(number << 48),
@@ -156,7 +190,7 @@ impl Thread {
         let mut ready = Vec::new();
         loop {
             let found = lanes.ready(&mut ready).await;
-            match found.and_then(|()| self.accept_some(&lanes, &ready)) {
+            match found.and_then(|()| self.accept_some(&lanes, &mut ready)) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
@@ -174,15 +208,30 @@ impl Thread {
         }
     }
 
-    /// Accepts from these lanes, the more of each the fewer there are; whether that was all there was.
+    /// Accepts from these lanes, the more of each the fewer there are; whether that was all there was. Lanes in which somebody
+    /// known was accepted lately come first, and the others share what strangers may have: they are one caller together,
+    /// however many addresses they come from.
     ///
     /// Bounded in all, and not only for each lane: what makes room for a new connection is closed only when this thread turns to
     /// it, so without a bound a burst from hundreds of addresses would open several times as many as may be open.
-    fn accept_some(self: &Rc<Self>, lanes: &Lanes, ready: &[usize]) -> std::io::Result<bool> {
-        let share = (lanes::AT_ONCE / ready.len().max(1)).max(1);
+    fn accept_some(self: &Rc<Self>, lanes: &Lanes, ready: &mut [usize]) -> std::io::Result<bool> {
+        if let [lane] = ready {
+            return self.accept_of(lanes, *lane, ACCEPTED);
+        }
+        // Not always the same strangers first.
+        self.looks.set(self.looks.get().wrapping_add(1));
+        ready.rotate_left(self.looks.get() % ready.len().max(1));
+        let is_known = |lane: &usize| self.known.borrow().is_known(*lane);
+        let (known, strangers): (Vec<usize>, Vec<usize>) = ready.iter().partition(|lane| is_known(lane));
+        let share = |lanes: &[usize], most: usize| (most / lanes.len().max(1)).max(1);
         let mut is_all = true;
-        for lane in ready {
-            is_all &= self.accept_of(lanes, *lane, share)?;
+        for lane in &known {
+            is_all &= self.accept_of(lanes, *lane, share(&known, ACCEPTED))?;
+        }
+        let most = if known.is_empty() { ACCEPTED } else { ACCEPTED_OF_STRANGERS };
+        is_all &= strangers.len() <= most;
+        for lane in strangers.iter().take(most) {
+            is_all &= self.accept_of(lanes, *lane, share(&strangers, most))?;
         }
         Ok(is_all)
     }
@@ -190,7 +239,11 @@ impl Thread {
     fn accept_of(self: &Rc<Self>, lanes: &Lanes, lane: usize, most: usize) -> std::io::Result<bool> {
         for _ in 0..most {
             match lanes.accept(lane) {
-                Ok(Some((stream, peer))) => self.admit(stream, peer)?,
+                Ok(Some((stream, peer))) => {
+                    if self.admit(stream, peer)? {
+                        self.known.borrow_mut().note(lane);
+                    }
+                }
                 Ok(None) => return Ok(true),
                 // The client went away before it was accepted (accept(2)).
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -218,15 +271,16 @@ impl Thread {
         }
     }
 
-    /// Decides who this is and whether there is room, and starts the connection's task.
-    fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<()> {
+    /// Decides who this is and whether there is room, and starts the connection's task. Whether it is somebody known.
+    fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr) -> std::io::Result<bool> {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
         let caller = self.shared.callers.at(peer, || stream.local_addr().ok());
         let tenant = self.tenant(&caller, peer.ip());
+        let is_known = !Arc::ptr_eq(&tenant.connections, &self.shared.strangers);
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
             self.refuse_at_cap(&mut stream);
-            return Ok(());
+            return Ok(is_known);
         };
         let stream = TcpStream::from_std(stream)?;
         let now = self.shared.clock.now();
@@ -234,7 +288,7 @@ impl Thread {
         let place = Place { thread: self.clone(), key, tenant, came: Cell::new(None) };
         let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
         self.connections.borrow_mut().started(key, task.abort_handle());
-        Ok(())
+        Ok(is_known)
     }
 
     /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares
@@ -301,6 +355,7 @@ impl Thread {
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
+            self.known.borrow_mut().sweeps += 1;
             let gone = self.connections.borrow_mut().end_closed();
             self.metrics.connections.ended_with_pod.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {
