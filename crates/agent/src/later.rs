@@ -330,6 +330,12 @@ fn tag(lease: &Lease<Credential>) -> ETag {
     ETag::of(lease.value.text().as_bytes())
 }
 
+const SHORT_LIVED: Refusal = Refusal::new(
+    503,
+    "upstream_short_lived",
+    "Google issued this credential for so short a time that it had ended when it came.",
+);
+
 /// What a pod is told when there is no credential, with the status its SDK acts rightly on (SDK study, section 4.4): 503 is
 /// tried again, 403 and 404 are final. 429 is never sent: Go's client does not try it again.
 pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
@@ -375,11 +381,6 @@ pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
     );
     const UPSTREAM: Refusal =
         Refusal::new(503, "upstream_down", "Google cannot be asked right now; try again shortly.");
-    const SHORT_LIVED: Refusal = Refusal::new(
-        503,
-        "upstream_short_lived",
-        "Google issued this credential for so short a time that it had ended when it came.",
-    );
     match unavailable {
         Unavailable::NoAccount => NO_ACCOUNT,
         Unavailable::TooMany { .. } => TOO_MANY,
