@@ -90,8 +90,7 @@ impl Follower {
             .map(|record| self.entry(find(&before, record), record, own_addresses(snapshot, record)))
             .collect();
         // Published before anybody is closed: a pod whose connections end asks again at once.
-        let published = self.known.iter().map(|entry| (entry.record.pod.uid.0.clone(), entry.caller.clone()));
-        self.roster.publish(published.collect());
+        self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record) {
                 Some(now) if Arc::ptr_eq(&now.caller, &was.caller) => {}

@@ -51,6 +51,10 @@ pub fn decimal(out: &mut Vec<u8>, mut number: u64) {
 
 /// Appends a status line such as `HTTP/1.1 200 OK`, its line end included.
 pub fn status_line(out: &mut Vec<u8>, status: u16) {
+    if status == 200 {
+        // Nearly every answer.
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(out, u64::from(status));
     out.push(b' ');

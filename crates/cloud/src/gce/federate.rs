@@ -92,6 +92,8 @@ pub struct Account {
 #[derive(Debug)]
 pub struct Tree {
     root: Directory,
+    /// The directory at [`ACCOUNTS`] within the root: nearly every request is for what is in it.
+    accounts: Arc<Directory>,
     facts: Arc<Facts>,
     default_scopes: Arc<str>,
     has_account: bool,
@@ -183,8 +185,10 @@ impl Tree {
     }
 
     fn with(facts: Arc<Facts>, account: Option<&Account>) -> Self {
+        let accounts = Arc::new(Directory::new(Keys::Verbatim, accounts(account)));
         Self {
-            root: facts.root(account),
+            root: facts.root(accounts.clone()),
+            accounts,
             facts,
             default_scopes: account.map(|account| canonical(&account.scopes)).unwrap_or_default().into(),
             has_account: account.is_some(),
@@ -221,7 +225,11 @@ impl Tree {
 
     /// A leaf has no slash at its end, as on the real server.
     fn find(&self, path: &Path<'_>) -> Result<Found<'_>, Refusal> {
-        match self.root.find(path) {
+        let found = match path.as_str().strip_prefix(ACCOUNTS) {
+            Some(below) => self.accounts.find(path::segments(below)),
+            None => self.root.find(path.segments()),
+        };
+        match found {
             Some(found @ Found::Directory(_)) => Ok(found),
             Some(found) if !path.is_directory() => Ok(found),
             None if !self.has_account && path.as_str().starts_with(ACCOUNTS) => Err(NO_ACCOUNT),
@@ -335,9 +343,9 @@ impl Facts {
         Self { instance, beside }
     }
 
-    fn root(&self, account: Option<&Account>) -> Directory {
+    fn root(&self, accounts: Arc<Directory>) -> Directory {
         let mut instance = self.instance.clone();
-        instance.push(directory("service-accounts", Keys::Verbatim, accounts(account)));
+        instance.push(("service-accounts".into(), Entry::Directory(accounts)));
         let mut v1 = self.beside.clone();
         v1.push(directory("instance", Keys::Camel, instance));
         let versions = vec![directory("v1", Keys::Camel, v1)];

@@ -51,8 +51,13 @@ impl<'b> Path<'b> {
 
     /// The names between the slashes, none of them empty.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
-        self.0.split('/').filter(|segment| !segment.is_empty())
+        segments(&self.0)
     }
+}
+
+/// The names between the slashes, none of them empty.
+pub(super) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
+    path.split('/').filter(|segment| !segment.is_empty())
 }
 
 /// Splits a target and canonicalises its path.
@@ -93,13 +98,36 @@ fn canonical_path(raw: &str) -> Result<Path<'_>, Refusal> {
 /// One pass over what nearly every client sends. It may say no to a canonical path (a name that begins with a dot),
 /// never yes to another; rebuilding a canonical path gives it back.
 fn is_canonical(raw: &str) -> bool {
-    let mut previous = 0;
+    // By a table and without a branch for each kind of character: this pass is a tenth of a warm request.
+    let mut refused = OTHER;
     raw.starts_with('/')
         && raw.bytes().all(|byte| {
-            let starts_name = std::mem::replace(&mut previous, byte) == b'/';
-            is_plain(byte) && !(starts_name && matches!(byte, b'/' | b'.'))
+            let kind = KINDS[usize::from(byte)];
+            let is_fit = kind & refused == 0;
+            refused = if kind == SLASH { OTHER | SLASH | DOT } else { OTHER };
+            is_fit
         })
 }
+
+const SLASH: u8 = 1;
+const DOT: u8 = 2;
+const OTHER: u8 = 4;
+
+/// What matters of a byte in a path: whether it separates names, may begin something that is no name, or has no place in one.
+const KINDS: [u8; 256] = {
+    let mut kinds = [OTHER; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        kinds[byte as usize] = match byte {
+            b'/' => SLASH,
+            b'.' => DOT,
+            _ if is_plain(byte) => 0,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    kinds
+};
 
 /// The characters of metadata paths: names of keys, e-mail addresses, domain-scoped projects, and the slash.
 const fn is_plain(byte: u8) -> bool {
