@@ -54,6 +54,10 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration:
 /// Idle connections that are kept, and for how long; the watches hold theirs.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
+/// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
+/// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
+const READ: usize = 16 * 1024;
+
 /// Whom to reach, and as whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
@@ -126,6 +130,7 @@ fn build(config: &kube::Config, patience: &Patience) -> Result<kube::Client, kub
         .pool_timer(TokioTimer::new())
         .pool_max_idle_per_host(IDLE.0)
         .pool_idle_timeout(IDLE.1)
+        .http1_max_buf_size(READ)
         .build(connector);
     // kube's authorisation layer wants the erased error type.
     let http = http.map_err(BoxError::from);
