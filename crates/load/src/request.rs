@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use rustls::pki_types::ServerName;
 use seawall_wire::write;
 use url::{Host, Url};
@@ -247,24 +248,18 @@ fn origin_form(path: &str) -> String {
     let path = path.split_once('#').map_or(path, |(path, _)| path);
     let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let path = encoded(path, |byte| b"\"<>\\^`{|}".contains(&byte));
-    format!("{slash}{path}{}", encoded(query, |_| false))
+    format!("{slash}{}{}", utf8_percent_encode(path, PATH), utf8_percent_encode(query, LINE))
 }
 
-/// Spaces, bytes outside ASCII and those that `is_other` names percent-encoded.
-fn encoded(text: &str, is_other: impl Fn(u8) -> bool) -> String {
-    use fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii() && byte != b' ' && !is_other(byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
+/// What a request line cannot hold. Bytes outside ASCII are encoded with every set, control characters were refused.
+const LINE: &AsciiSet = &AsciiSet::EMPTY.add(b' ');
+
+/// What Go encodes in a path besides (net/url `shouldEscape`).
+const PATH: &AsciiSet =
+    &LINE.add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
+/// What the `http` crate does not hold as it is.
+const HTTP2: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
 
 /// `http://user:password@host/` becomes an Authorization header, as in Go.
 fn basic_credentials(url: &Url) -> Option<String> {
@@ -277,19 +272,7 @@ fn basic_credentials(url: &Url) -> Option<String> {
 }
 
 pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        let escaped = (*byte == b'%').then(|| hex(tail.get(..2)?)).flatten();
-        plain.push(escaped.unwrap_or(*byte));
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
-    }
-    plain
-}
-
-/// Two hexadecimal digits as a byte.
-fn hex(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    percent_decode_str(text).collect()
 }
 
 /// What the given headers decide, and those that go out as given.
@@ -367,8 +350,7 @@ fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>
 fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::Request<()>, Unsendable> {
     let scheme = if place.origin.tls { "https" } else { "http" };
     let authority = headers.host.unwrap_or(&place.authority);
-    // The `http` crate holds no URL with these as they are.
-    let path = encoded(&place.path, |byte| b"\"<>".contains(&byte));
+    let path = utf8_percent_encode(&place.path, HTTP2);
     let mut request = http::Request::builder()
         .version(http::Version::HTTP_2)
         .method(target.method.as_str())
@@ -463,6 +445,11 @@ mod tests {
         let text = sent(&target("GET", "http://u%40:p@a/../b//c?d=ü", &[], ""), &Style::default());
         assert!(text.starts_with("GET /../b//c?d=%C3%BC HTTP/1.1\r\nHost: a\r\n"), "{text}");
         assert!(text.contains("Authorization: Basic dUA6cA==\r\n"), "{text}");
+    }
+
+    #[test]
+    fn a_percent_sign_without_two_digits_behind_it_stands_for_itself() {
+        assert_eq!(percent_decoded("%41%zz%+f%4%"), b"A%zz%+f%4%");
     }
 
     #[test]
