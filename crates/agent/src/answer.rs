@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use seawall_broker::google::WantRef;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_cloud::gce::query::Alt;
 use seawall_cloud::gce::{Detection, Frame, Hold, Server, Tree, What, respond};
 use seawall_cluster::Complaint;
-use seawall_core::{Moment, WantRef};
+use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
 use crate::callers::{Caller, Federated, PodCaller, Standing};

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
-use seawall_broker::google::{self, GoogleExchange};
-use seawall_broker::{Broker, Settings};
+use seawall_broker::google::{self, Broker, GoogleExchange};
 use seawall_cloud::gce;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
@@ -335,5 +334,5 @@ fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Resu
         proxy: federate.proxy.clone(),
     };
     let exchange = GoogleExchange::new(exchange, clock.clone())?;
-    Ok(Broker::start(Settings::default(), clock.clone(), Arc::new(exchange), control.handle().clone()))
+    Ok(Broker::start(google::SETTINGS, clock.clone(), Arc::new(exchange), control.handle().clone()))
 }

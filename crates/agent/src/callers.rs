@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use seawall_attest::StaticIdentity;
-use seawall_broker::Holder;
+use seawall_broker::google::Holder;
 use seawall_cloud::{Refusal, gce};
 use seawall_cluster::{NoPod, Pods};
 use seawall_core::{Pod, PodUid};

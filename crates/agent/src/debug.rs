@@ -1,7 +1,7 @@
 //! `/debug/pods` and the remarks under `/readyz`: who holds what and for how long. Names and times, never a secret.
 
-use seawall_broker::{Broker, PrincipalView};
-use seawall_core::{Moment, Want};
+use seawall_broker::google::{Broker, PrincipalView, Want};
+use seawall_core::Moment;
 use serde_json::{Value, json};
 
 use crate::callers::{Callers, PodCaller, Standing};

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use seawall_broker::{Broker, Holder, HolderSpec};
+use seawall_broker::google::{Broker, Holder, HolderSpec, WantRef};
 use seawall_cloud::{Refusal, gce};
 use seawall_cluster::{Account, Cluster, Complaint, PodRecord, Snapshot};
-use seawall_core::{ServiceAccount, WantRef};
+use seawall_core::ServiceAccount;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::callers::{Federated, PodCaller, Roster, Standing};
@@ -145,7 +145,7 @@ impl Follower {
         };
         let spec = HolderSpec {
             pod: record.pod.clone(),
-            account: account.clone(),
+            entitlement: account.clone(),
             subject: self.cluster.tokens_for(record),
         };
         let (tree, holder) = (federation.tree(account.as_ref()), broker.holder(spec));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use seawall_attest::{Attested, StaticIdentity};
-use seawall_broker::{Broker, HolderSpec};
+use seawall_broker::google::{self, Broker, HolderSpec};
 use seawall_cluster::{Access, Cluster, Hearing};
-use seawall_core::{Clock, Floor};
+use seawall_core::Clock;
 use tokio::runtime::Runtime;
 
 use crate::callers::{Callers, Federated, Roster, Standing};
@@ -91,8 +91,11 @@ impl Strategy {
 fn standing(attested: &Attested, credentials: Option<&(Broker, Federation)>) -> Standing {
     let Some((broker, federation)) = credentials else { return Standing::Passthrough };
     let account = attested.google_account.clone();
-    let spec =
-        HolderSpec { pod: attested.pod.clone(), account: account.clone(), subject: attested.subject.clone() };
+    let spec = HolderSpec {
+        pod: attested.pod.clone(),
+        entitlement: account.clone(),
+        subject: attested.subject.clone(),
+    };
     let (tree, holder) = (federation.tree(account.as_ref()), broker.holder(spec));
     Standing::Federated(Federated { tree, holder, account, complainer: Complainer::default() })
 }
@@ -220,7 +223,7 @@ impl Who {
             "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
              credentials that end with it above the floor of {} s",
             lifetime.as_secs(),
-            Floor::GOOGLE.hard.as_secs()
+            google::FLOOR.hard.as_secs()
         ))
     }
 }
@@ -228,7 +231,7 @@ impl Who {
 /// A Kubernetes token is renewed when a fifth of its life is left (`cluster`'s rule, the kubelet's), and a cloud may end a
 /// credential with the token that it was exchanged for.
 fn is_long_enough(token: Duration) -> bool {
-    Floor::GOOGLE.is_reachable_with(token / 5)
+    google::FLOOR.is_reachable_with(token / 5)
 }
 
 /// What is wrong with the watches right now.

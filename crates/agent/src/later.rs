@@ -10,13 +10,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::{Credential, Fault, Unavailable};
+use seawall_broker::google::{Credential, Want, WantRef};
+use seawall_broker::{Fault, Unavailable};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::Known;
 use seawall_cloud::gce::query::Alt;
 use seawall_cloud::gce::respond::Length;
 use seawall_cloud::gce::{AccessToken, ETag, Frame, Hold, What, respond};
-use seawall_core::{Lease, Moment, Want, WantRef, share};
+use seawall_core::{Lease, Moment, share};
 use seawall_wire::request::slots;
 use seawall_wire::{Parsed, Version, parse_request};
 
@@ -382,7 +383,7 @@ pub(crate) fn refusal(unavailable: &Unavailable) -> Refusal {
     const UPSTREAM: Refusal =
         Refusal::new(503, "upstream_down", "Google cannot be asked right now; try again shortly.");
     match unavailable {
-        Unavailable::NoAccount => NO_ACCOUNT,
+        Unavailable::NotEntitled(_) => NO_ACCOUNT,
         Unavailable::TooMany { .. } => TOO_MANY,
         Unavailable::Slow => SLOW,
         Unavailable::Failed(error) => match error.fault {

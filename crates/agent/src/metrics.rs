@@ -15,9 +15,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_broker::Broker;
+use seawall_broker::google::{Broker, WantRef};
 use seawall_cluster::Cluster;
-use seawall_core::{Clock, WantRef};
+use seawall_core::Clock;
 
 use crate::connections::Cap;
 use crate::identity::Who;

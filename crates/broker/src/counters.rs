@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::exchange::Fault;
+use crate::failure::Fault;
 
 /// What happened so far; read by metrics.
 #[derive(Debug)]

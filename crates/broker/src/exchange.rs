@@ -1,123 +1,52 @@
-//! How a cloud is asked: the interface that each cloud's client implements.
+//! How a cloud is asked: the interface that each cloud's room implements.
+//!
+//! A room brings its own [`Principal`] (what credentials are held under), its own credential and the call that makes one of
+//! the other. The broker reads no field of either.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use seawall_core::Principal;
-use seawall_core::pod::{SubjectError, SubjectTokens};
+use seawall_core::pod::SubjectTokens;
 
-use crate::credential::Credential;
+use crate::failure::ExchangeError;
+use crate::principal::Principal;
 
 /// What an upstream issued.
 #[derive(Debug)]
-pub struct Issued {
-    /// The credential.
-    pub credential: Credential,
+pub struct Issued<C> {
+    /// The credential. Where a cloud's answers state the end as a date, the credential carries that date itself: leases are
+    /// counted on a clock that nobody sets, and a date made from it would be the node's error, handed on.
+    pub credential: C,
     /// How long it lives, counted from before the call: never longer than the upstream means it to.
     pub lifetime: Duration,
 }
 
-/// Whose move it is after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// This identity may not have this credential; somebody must change a policy.
-    Denied,
-    /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
-    Rejected,
-    /// The pod's own Kubernetes token could not be had just now.
-    Subject,
-    /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
-    SubjectRefused,
-    /// The upstream asks for fewer requests.
-    Throttled,
-    /// The upstream is down, unreachable, or talks nonsense.
-    Upstream,
-    /// What the upstream issued had no second of life left when it came.
-    ShortLived,
-}
-
-impl Fault {
-    /// Every fault, for metrics.
-    pub const ALL: [Self; 7] = [
-        Self::Denied,
-        Self::Rejected,
-        Self::Subject,
-        Self::SubjectRefused,
-        Self::Throttled,
-        Self::Upstream,
-        Self::ShortLived,
-    ];
-
-    /// A word from a closed set.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::Rejected => "rejected",
-            Self::Subject => "subject",
-            Self::SubjectRefused => "subject_refused",
-            Self::Throttled => "throttled",
-            Self::Upstream => "upstream",
-            Self::ShortLived => "short_lived",
-        }
-    }
-
-    /// Whether it was the pod's Kubernetes token that could not be had: another pod's may be.
-    pub(crate) fn is_of_the_proof(self) -> bool {
-        matches!(self, Self::Subject | Self::SubjectRefused)
-    }
-
-    /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
-    /// ones 30 s, refusals 5 s, passing ones 1 s (SDK study, section 6.1).
-    pub fn memory(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Rejected => 30,
-            Self::Denied | Self::SubjectRefused => 5,
-            Self::Subject | Self::Throttled | Self::Upstream | Self::ShortLived => 1,
-        })
-    }
-}
-
-/// A failed exchange. The text is for logs and `/debug/pods`; it names the step and the provider's code and holds no secret.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{step}: {detail}")]
-pub struct ExchangeError {
-    /// Whose move it is.
-    pub fault: Fault,
-    /// Which call failed.
-    pub step: &'static str,
-    /// What happened, bounded and printable.
-    pub detail: String,
-    /// When the upstream wants to be asked again, if it said so.
-    pub retry_after: Option<Duration>,
-}
-
-/// Longest detail of an error, in characters.
-const DETAIL: usize = 200;
-
-impl ExchangeError {
-    /// An error whose detail is cut to a bound and freed of control characters: parts of it are an upstream's words.
-    pub fn new(fault: Fault, step: &'static str, detail: impl fmt::Display) -> Self {
-        let plain = |c: char| if c.is_control() { ' ' } else { c };
-        let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
-        Self { fault, step, detail, retry_after: None }
-    }
-}
-
-impl From<SubjectError> for ExchangeError {
-    fn from(error: SubjectError) -> Self {
-        let fault = if error.retryable { Fault::Subject } else { Fault::SubjectRefused };
-        Self::new(fault, "kubernetes token", error.reason)
-    }
-}
-
-/// The future of an exchange.
-pub type ExchangeFuture<'a> = Pin<Box<dyn Future<Output = Result<Issued, ExchangeError>> + Send + 'a>>;
+/// The future of an exchange. In a box, so that a call which waits for its turn weighs nothing of it.
+pub type ExchangeFuture<'a, C> = Pin<Box<dyn Future<Output = Result<Issued<C>, ExchangeError>> + Send + 'a>>;
 
 /// Turns a pod's Kubernetes token into a principal's credential.
-pub trait Exchange: Send + Sync + fmt::Debug {
-    /// Asks once. The broker adds the deadline, the limiter and the memory.
-    fn exchange<'a>(&'a self, principal: &'a Principal, subject: &'a dyn SubjectTokens)
-    -> ExchangeFuture<'a>;
+pub trait Exchange: Send + Sync + fmt::Debug + 'static {
+    /// What this cloud's credentials are held under.
+    type Principal: Principal;
+    /// What answers are made of. Its `Debug` shows no secret.
+    type Credential: Send + Sync + fmt::Debug + 'static;
+
+    /// Asks once. The broker adds the deadline, the limiter and the memory. It is not told which pod proves the principal: the
+    /// answer is every pod's that shares it.
+    ///
+    /// # Errors
+    /// What the cloud, or the way to it, said instead.
+    fn issue<'a>(
+        &'a self,
+        principal: &'a Self::Principal,
+        subject: &'a dyn SubjectTokens,
+    ) -> ExchangeFuture<'a, Self::Credential>;
 }
+
+/// What a request asks of the cloud `X`.
+pub type WantOf<'a, X> = <<X as Exchange>::Principal as Principal>::Want<'a>;
+
+/// What a pod may have of the cloud `X`.
+pub type EntitlementOf<X> = <<X as Exchange>::Principal as Principal>::Entitlement;

@@ -6,42 +6,44 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use seawall_core::{Lease, Moment, Principal};
+use seawall_core::{Lease, Moment};
 
-use crate::broker::Inner;
-use crate::exchange::{ExchangeError, Fault, Issued};
-use crate::fresh;
-use crate::limiter::{Account, Ticket};
+use crate::account::Account;
+use crate::exchange::{Exchange, Issued};
+use crate::failure::{ExchangeError, Fault};
+use crate::limiter::Ticket;
+use crate::principal::Principal;
+use crate::shared::Shared;
 use crate::slot::{Landing, Slot};
 
 /// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
-pub(crate) struct Flight {
-    inner: Arc<Inner>,
-    slot: Weak<Slot>,
-    principal: Principal,
+pub(crate) struct Flight<X: Exchange> {
+    shared: Arc<Shared<X>>,
+    slot: Weak<Slot<X>>,
+    principal: X::Principal,
     account: Account,
     landed: bool,
 }
 
 /// What a flight came to.
-enum Outcome {
+enum Outcome<C> {
     /// The answer, and the instant before the first call: a lifetime counted from it never ends late.
-    Flown(Moment, Result<Issued, ExchangeError>),
+    Flown(Moment, Result<Issued<C>, ExchangeError>),
     /// Its turn did not come in time.
     GaveUp,
 }
 
-impl Flight {
+impl<X: Exchange> Flight<X> {
     /// Takes off when its turn comes, if that is before `deadline`.
-    pub(crate) fn start(inner: &Arc<Inner>, slot: &Arc<Slot>, ticket: Ticket, deadline: Moment) {
+    pub(crate) fn start(shared: &Arc<Shared<X>>, slot: &Arc<Slot<X>>, ticket: Ticket, deadline: Moment) {
         let flight = Self {
-            inner: inner.clone(),
+            shared: shared.clone(),
             slot: Arc::downgrade(slot),
-            account: Account::of(&slot.principal),
+            account: slot.principal.account(),
             principal: slot.principal.clone(),
             landed: false,
         };
-        inner.runtime.spawn(flight.run(slot.landing(), ticket, deadline));
+        shared.runtime.spawn(flight.run(slot.landing(), ticket, deadline));
     }
 
     async fn run(mut self, landing: Landing, ticket: Ticket, deadline: Moment) {
@@ -61,17 +63,17 @@ impl Flight {
     }
 
     /// One chain of upstream calls, in its turn and within its deadline.
-    async fn fly(&self, mut ticket: Ticket, deadline: Moment) -> Outcome {
-        let inner = &self.inner;
+    async fn fly(&self, mut ticket: Ticket, deadline: Moment) -> Outcome<X::Credential> {
+        let shared = &*self.shared;
         let turn = tokio::select! {
             turn = ticket.turn() => turn,
-            () = inner.clock.sleep_until(deadline) => None,
+            () = shared.clock.sleep_until(deadline) => None,
         };
         let Some(_place) = turn else { return Outcome::GaveUp };
-        let started = inner.clock.now();
+        let started = shared.clock.now();
         let result = tokio::select! {
             result = self.prove() => result,
-            () = inner.clock.sleep(inner.settings.call_deadline) => {
+            () = shared.clock.sleep(shared.settings.call_deadline) => {
                 Err(ExchangeError::new(Fault::Upstream, "exchange", "no answer within the deadline"))
             }
         };
@@ -80,12 +82,12 @@ impl Flight {
 
     /// Asks with the proof of one pod, or, if that cannot be had, of another: a pod whose token file is missing, or that has
     /// just gone, must not spoil what its siblings could prove. Those that come meanwhile are asked, too.
-    async fn prove(&self) -> Result<Issued, ExchangeError> {
+    async fn prove(&self) -> Result<Issued<X::Credential>, ExchangeError> {
         let mut without =
             ExchangeError::new(Fault::Subject, "kubernetes token", "no pod is left to prove it");
         let mut tried = Vec::new();
         while let Some(proof) = self.slot.upgrade().and_then(|slot| slot.untried_proof(&tried)) {
-            match self.inner.exchange.exchange(&self.principal, &*proof.subject).await {
+            match self.shared.exchange.issue(&self.principal, &*proof.subject).await {
                 Err(error) if error.fault.is_of_the_proof() => without = error,
                 result => return result,
             }
@@ -94,47 +96,48 @@ impl Flight {
         Err(without)
     }
 
-    fn succeeded(&self, issued: Issued, started: Moment) {
-        let inner = &self.inner;
+    fn succeeded(&self, issued: Issued<X::Credential>, started: Moment) {
+        let shared = &*self.shared;
         let Issued { credential, lifetime } = issued;
-        let now = inner.clock.now();
-        inner.limiter.succeeded(&self.account, now);
+        let now = shared.clock.now();
+        shared.limiter.succeeded(&self.account, now);
         self.check_life(now, lifetime);
         // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
-        let earliest = now + inner.settings.retry_first;
-        let refresh_at = inner.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
+        let earliest = now + shared.settings.retry_first;
+        let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
         if !lease.is_valid(now) {
             return self.failed(too_short(lifetime));
         }
         let Some(slot) = self.slot.upgrade() else { return };
         let is_renewal = slot.valid(now).is_some();
-        inner.counters.succeeded(is_renewal);
-        slot.succeed(lease, fresh::until(&self.principal.want, &inner.settings, started, lifetime));
-        inner.log.issued(now, &self.principal, lifetime, is_renewal);
-        inner.look_again(&slot, refresh_at);
+        shared.counters.succeeded(is_renewal);
+        let shared_for = self.principal.shared_for(lifetime);
+        slot.succeed(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
+        shared.log.issued(now, &self.principal, lifetime, is_renewal);
+        shared.look_again(&slot, refresh_at);
     }
 
     fn check_life(&self, now: Moment, lifetime: Duration) {
-        let inner = &self.inner;
-        if !inner.settings.floor.is_reachable_with(lifetime) {
-            inner.counters.below_floor();
-            inner.log.short_lived(now, &self.principal, lifetime);
+        let shared = &*self.shared;
+        if !shared.settings.floor.is_reachable_with(lifetime) {
+            shared.counters.below_floor();
+            shared.log.short_lived(now, &self.principal, lifetime);
         }
     }
 
     fn failed(&self, error: ExchangeError) {
-        let inner = &self.inner;
-        let now = inner.clock.now();
+        let shared = &*self.shared;
+        let now = shared.clock.now();
         if error.fault == Fault::Throttled {
-            inner.limiter.throttled(&self.account, now, error.retry_after);
+            shared.limiter.throttled(&self.account, now, error.retry_after);
         }
-        inner.counters.failed(error.fault);
-        inner.log.failed(now, &self.principal, &error);
+        shared.counters.failed(error.fault);
+        shared.log.failed(now, &self.principal, &error);
         let Some(slot) = self.slot.upgrade() else { return };
         let wait = slot.fail(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {
-            inner.look_again(&slot, (now + wait).min(lease.expires));
+            shared.look_again(&slot, (now + wait).min(lease.expires));
         }
     }
 
@@ -142,12 +145,12 @@ impl Flight {
         let Some(slot) = self.slot.upgrade() else { return };
         slot.give_up();
         if slot.lease().is_some() {
-            self.inner.look_again(&slot, self.inner.clock.now() + self.inner.settings.retry_first);
+            self.shared.look_again(&slot, self.shared.clock.now() + self.shared.settings.retry_first);
         }
     }
 }
 
-impl Drop for Flight {
+impl<X: Exchange> Drop for Flight<X> {
     fn drop(&mut self) {
         if !self.landed {
             self.failed(ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result"));

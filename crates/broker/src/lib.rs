@@ -1,31 +1,42 @@
-//! From a principal to a lease.
+//! From a principal to a lease, at one cloud.
 //!
 //! The agent asks a [`Holder`], one per pod. What is held is answered from memory ([`Holder::held`]: no lock, no I/O, no
 //! allocation). What is not held is fetched once, whoever and however many ask ([`Holder::lease`]), and from then on
 //! renewed ahead of its floor, which is never a request's business. All calls to a cloud run on the control thread's
-//! runtime and pass one limiter. The broker knows no HTTP and no address of a pod; how a cloud is asked is an [`Exchange`].
+//! runtime and pass one limiter. The broker knows no HTTP and no address of a pod. A cloud is a room ([`google`]): an
+//! [`Exchange`] with its own principals and credentials; each has a [`Broker`] of its own, which reads no field of either.
+//!
+//! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
+//! `limiter`, `schedule`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
+//! first six, and nothing here knows a room.
 
+mod account;
 mod broker;
 mod counters;
-mod credential;
 mod exchange;
+mod failure;
 mod flight;
-mod fresh;
 pub mod google;
 mod holder;
+mod lend;
 mod limiter;
 mod log;
+mod principal;
+mod renew;
 mod schedule;
 mod settings;
+mod shared;
 mod slot;
 mod unavailable;
 mod view;
 
+pub use account::Account;
 pub use broker::Broker;
 pub use counters::Counters;
-pub use credential::{Credential, CredentialError};
-pub use exchange::{Exchange, ExchangeError, ExchangeFuture, Fault, Issued};
+pub use exchange::{EntitlementOf, Exchange, ExchangeFuture, Issued, WantOf};
+pub use failure::{ExchangeError, Fault};
 pub use holder::{Changes, Holder, HolderSpec};
+pub use principal::Principal;
 pub use settings::Settings;
 pub use unavailable::Unavailable;
 pub use view::PrincipalView;

@@ -20,8 +20,8 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment, share};
 use tokio::sync::{Notify, oneshot};
 
+use crate::account::Account;
 use crate::settings::Settings;
-pub(crate) use accounts::Account;
 use accounts::Accounts;
 pub(crate) use queue::HolderId;
 use queue::{Entry, Queue, Rank};
@@ -382,7 +382,7 @@ impl Air {
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::{Cloud, ServiceAccount};
+    use seawall_core::{Floor, ServiceAccount};
 
     use super::*;
 
@@ -390,8 +390,13 @@ mod tests {
     const NEWCOMER: Lane = Lane::Waited { holds_nothing: true };
     const RENEWAL: Lane = Lane::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
 
+    fn settings(calls_per_second: f64) -> Settings {
+        let floor = Floor { hard: Duration::from_secs(6), target: Duration::from_secs(10) };
+        Settings::of(floor, calls_per_second)
+    }
+
     fn limiter(calls_per_second: f64, calls_at_once: usize) -> Arc<Limiter> {
-        Limiter::new(&Settings { calls_per_second, calls_at_once, ..Settings::default() })
+        Limiter::new(&Settings { calls_at_once, ..settings(calls_per_second) })
     }
 
     fn at(millis: u64) -> Moment {
@@ -401,10 +406,7 @@ mod tests {
     /// A pod with an account of its own.
     fn party(holder: HolderId) -> Party {
         let name = format!("a{holder}").into();
-        Party {
-            holder,
-            account: Account::Itself(Cloud::Google, ServiceAccount { namespace: "shop".into(), name }),
-        }
+        Party { holder, account: Account::Itself(ServiceAccount { namespace: "shop".into(), name }) }
     }
 
     fn wait(limiter: &Arc<Limiter>, lane: Lane, holder: HolderId) -> Ticket {
@@ -473,7 +475,7 @@ mod tests {
     #[test]
     fn a_pod_may_queue_so_much_and_no_more_and_others_are_let_in() {
         let limiter = limiter(1.0, 4);
-        let most = Settings::default().queued_per_holder;
+        let most = settings(1.0).queued_per_holder;
         let mut tickets: Vec<_> = (0..most).map(|_| wait(&limiter, WAITED, 1)).collect();
         assert_eq!(limiter.queue(party(1), WAITED, at(0)).unwrap_err(), Refused::Full);
         tickets.push(wait(&limiter, RENEWAL, 1));

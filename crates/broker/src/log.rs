@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use seawall_core::{Gcra, Moment, Principal};
+use seawall_core::{Gcra, Moment};
 
-use crate::exchange::ExchangeError;
+use crate::failure::ExchangeError;
+use crate::principal::Principal;
 
 /// Lines per second and at once; a node full of pods (the kubelet's default is 110) may tell of each at its start.
 const LINES_PER_SECOND: u32 = 5;
@@ -25,11 +26,11 @@ impl Default for Log {
 }
 
 impl Log {
-    pub(crate) fn issued(&self, now: Moment, principal: &Principal, lifetime: Duration, renewal: bool) {
+    pub(crate) fn issued(&self, now: Moment, principal: &impl Principal, lifetime: Duration, renewal: bool) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::info!(
-            workload = %principal.workload,
-            account = principal.account.as_deref().unwrap_or("-"),
+            workload = %principal.workload(),
+            account = principal.account().name().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
             renewal,
             left_out,
@@ -37,19 +38,19 @@ impl Log {
         );
     }
 
-    pub(crate) fn short_lived(&self, now: Moment, principal: &Principal, lifetime: Duration) {
+    pub(crate) fn short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::warn!(
-            workload = %principal.workload,
+            workload = %principal.workload(),
             lifetime_seconds = lifetime.as_secs(),
             left_out,
             "the upstream's credentials live too short to keep answers above the floor"
         );
     }
 
-    pub(crate) fn failed(&self, now: Moment, principal: &Principal, error: &ExchangeError) {
+    pub(crate) fn failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
         let Some(left_out) = self.may_say(now) else { return };
-        let (workload, fault) = (&principal.workload, error.fault.name());
+        let (workload, fault) = (principal.workload(), error.fault.name());
         tracing::warn!(%workload, fault, %error, left_out, "no credential");
     }
 

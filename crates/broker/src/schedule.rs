@@ -1,35 +1,37 @@
-//! When to look at which slot: one task, one timetable.
+//! When to look at which slot: one task, one timetable. It knows slots (`S`) by number only, and of what they were for (`P`)
+//! that it is passed on.
 //!
 //! A slot stands in the timetable at most once and leaves it when it is dropped. Entries that only go stale would be
 //! memory that a pod fills by inventing principals and giving them up.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Weak;
 
-use seawall_core::{Clock, Moment, Principal};
+use seawall_core::{Clock, Moment};
 use tokio::sync::mpsc;
-
-use crate::slot::Slot;
 
 /// What the task is told.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub(crate) enum Notice<S, P> {
     /// Look at this slot then, and not when it was said before.
-    Due(Moment, u64, Weak<Slot>),
+    Due(Moment, u64, S),
     /// The slot of this number is gone.
-    Gone(u64, Principal),
+    Gone(u64, P),
 }
 
 /// Whom the task tells.
-pub(crate) trait Watcher {
+pub(crate) trait Watcher<S, P> {
     /// A slot's time has come.
-    fn due(&self, slot: &Weak<Slot>);
+    fn due(&self, slot: &S);
     /// A slot is gone.
-    fn gone(&self, principal: &Principal);
+    fn gone(&self, principal: &P);
 }
 
 /// Runs until nobody can send notices any more.
-pub(crate) async fn run(watcher: impl Watcher, clock: Clock, mut notices: mpsc::UnboundedReceiver<Notice>) {
+pub(crate) async fn run<S, P>(
+    watcher: impl Watcher<S, P>,
+    clock: Clock,
+    mut notices: mpsc::UnboundedReceiver<Notice<S, P>>,
+) {
     let mut timetable = Timetable::default();
     loop {
         let tick = async {
@@ -56,18 +58,24 @@ pub(crate) async fn run(watcher: impl Watcher, clock: Clock, mut notices: mpsc::
     }
 }
 
-#[derive(Debug, Default)]
-struct Timetable {
+#[derive(Debug)]
+struct Timetable<S> {
     by_time: BTreeSet<(Moment, u64)>,
-    slots: HashMap<u64, (Moment, Weak<Slot>)>,
+    slots: HashMap<u64, (Moment, S)>,
 }
 
-impl Timetable {
+impl<S> Default for Timetable<S> {
+    fn default() -> Self {
+        Self { by_time: BTreeSet::new(), slots: HashMap::new() }
+    }
+}
+
+impl<S> Timetable<S> {
     fn next(&self) -> Option<Moment> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    fn enter(&mut self, at: Moment, number: u64, slot: Weak<Slot>) {
+    fn enter(&mut self, at: Moment, number: u64, slot: S) {
         self.strike(number);
         self.by_time.insert((at, number));
         self.slots.insert(number, (at, slot));
@@ -79,7 +87,7 @@ impl Timetable {
         }
     }
 
-    fn pop(&mut self) -> Option<Weak<Slot>> {
+    fn pop(&mut self) -> Option<S> {
         let (_, number) = self.by_time.pop_first()?;
         self.slots.remove(&number).map(|(_, slot)| slot)
     }
@@ -97,9 +105,9 @@ mod tests {
     fn a_slot_stands_in_the_timetable_at_most_once() {
         let mut timetable = Timetable::default();
         for nanos in [30, 10, 20] {
-            timetable.enter(at(nanos), 1, Weak::new());
+            timetable.enter(at(nanos), 1, 'a');
         }
-        timetable.enter(at(5), 2, Weak::new());
+        timetable.enter(at(5), 2, 'b');
         assert_eq!(timetable.by_time.len(), 2);
         timetable.strike(2);
         timetable.strike(2);

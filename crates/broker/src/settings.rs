@@ -1,19 +1,14 @@
-//! The broker's numbers, each with the reason for its default.
+//! The numbers of one cloud's broker, each with the reason for its default.
 
 use std::time::Duration;
 
 use seawall_core::Floor;
 
-/// How the broker behaves.
+/// How a broker behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// When credentials are renewed.
     pub floor: Floor,
-    /// The least life of an identity token while the cloud answers. Go's clients believe that every one lives an hour from when
-    /// they get it, whatever its `exp` says, and ask again 5 minutes before (cloud.google.com/go/auth,
-    /// credentials/idtoken/compute.go; google.golang.org/api/idtoken): with less left than 55 minutes they would use a
-    /// dead one.
-    pub identity_floor: Duration,
     /// Credentials one pod may hold at once. A pod invents scopes and audiences as it likes; a healthy one uses a
     /// handful. Beyond the bound the one unused longest goes.
     pub principals_per_holder: usize,
@@ -46,11 +41,11 @@ pub struct Settings {
     pub retry_ceiling: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
+impl Settings {
+    /// What is the same for every cloud, beside what a cloud decides: its floor, and how many calls a second it stands.
+    pub const fn of(floor: Floor, calls_per_second: f64) -> Self {
         Self {
-            floor: Floor::GOOGLE,
-            identity_floor: Duration::from_secs(55 * 60),
+            floor,
             principals_per_holder: 64,
             misses_per_second: 10,
             misses_at_once: 30,
@@ -58,9 +53,7 @@ impl Default for Settings {
             queue_deadline: Duration::from_secs(120),
             call_deadline: Duration::from_secs(5),
             wait: Duration::from_secs(2),
-            // A node full of pods (the kubelet's default is 110) is served within some seconds; a third of the 100 exchanges a
-            // second that Google's STS allows a project, because there are other nodes.
-            calls_per_second: 32.0,
+            calls_per_second,
             calls_at_once: 32,
             retry_first: Duration::from_secs(1),
             retry_ceiling: Duration::from_secs(60),

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Backoff, Lease, Moment, Pod, Principal};
+use seawall_core::{Backoff, Lease, Moment, Pod};
 use tokio::sync::{mpsc, watch};
 
-use crate::credential::Credential;
-use crate::exchange::{ExchangeError, Fault};
-use crate::fresh;
+use crate::exchange::Exchange;
+use crate::failure::{ExchangeError, Fault};
 use crate::limiter::{HolderId, Ticket};
+use crate::principal::Principal;
 use crate::schedule::Notice;
 use crate::settings::Settings;
 use crate::unavailable::Unavailable;
@@ -34,15 +34,18 @@ pub(crate) struct Proof {
     pub(crate) subject: Arc<dyn SubjectTokens>,
 }
 
+/// The schedule's ear.
+pub(crate) type Notices<X> = mpsc::UnboundedSender<Notice<Weak<Slot<X>>, <X as Exchange>::Principal>>;
+
 #[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) principal: Principal,
+pub(crate) struct Slot<X: Exchange> {
+    pub(crate) principal: X::Principal,
     /// Tells slots apart, also those of one principal that came and went.
     pub(crate) number: u64,
     /// The least life of an answer while the cloud answers.
     pub(crate) floor: Duration,
-    notices: mpsc::UnboundedSender<Notice>,
-    lease: ArcSwapOption<Lease<Credential>>,
+    notices: Notices<X>,
+    lease: ArcSwapOption<Lease<X::Credential>>,
     /// Until when the lease is answered with from memory, while it is valid.
     fresh_until: AtomicU64,
     used: AtomicU64,
@@ -120,16 +123,16 @@ impl Landing {
     }
 }
 
-impl Slot {
+impl<X: Exchange> Slot<X> {
     pub(crate) fn new(
-        principal: Principal,
+        principal: X::Principal,
         number: u64,
-        notices: mpsc::UnboundedSender<Notice>,
+        notices: Notices<X>,
         settings: &Settings,
         now: Moment,
     ) -> Self {
         Self {
-            floor: fresh::floor(&principal.want, settings),
+            floor: principal.least_life(settings.floor),
             principal,
             number,
             notices,
@@ -149,7 +152,7 @@ impl Slot {
     }
 
     /// The lease, if it is to be answered with from memory; notes the use. No lock, no allocation.
-    pub(crate) fn held(&self, now: Moment) -> Option<Arc<Lease<Credential>>> {
+    pub(crate) fn held(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
         // Read before the lease and written after it: a new lease's time is never taken for an older lease's.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
@@ -159,12 +162,12 @@ impl Slot {
     }
 
     /// The lease while it is valid, however little it has left.
-    pub(crate) fn valid(&self, now: Moment) -> Option<Arc<Lease<Credential>>> {
+    pub(crate) fn valid(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full().filter(|lease| lease.is_valid(now))
     }
 
     /// The lease as it is, without noting a use.
-    pub(crate) fn lease(&self) -> Option<Arc<Lease<Credential>>> {
+    pub(crate) fn lease(&self) -> Option<Arc<Lease<X::Credential>>> {
         self.lease.load_full()
     }
 
@@ -214,7 +217,7 @@ impl Slot {
     }
 
     /// Ends the flight with a lease, to be answered with from memory until `fresh_until`.
-    pub(crate) fn succeed(&self, lease: Lease<Credential>, fresh_until: Moment) {
+    pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.flight();
         self.lease.store(Some(Arc::new(lease)));
         self.fresh_until.store(fresh_until.as_nanos(), Ordering::Release);
@@ -339,7 +342,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl<X: Exchange> Drop for Slot<X> {
     fn drop(&mut self) {
         // Without a receiver the broker is gone, too.
         let _ = self.notices.send(Notice::Gone(self.number, self.principal.clone()));

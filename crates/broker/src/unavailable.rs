@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::exchange::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, Fault};
 
 /// Why a request gets no credential.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// Identity tokens are issued to service accounts only, and this pod impersonates none.
-    #[error("no service account to issue an identity token for")]
-    NoAccount,
+    /// What this pod may have holds no such credential, whatever the cloud says; and why, in its cloud's words.
+    #[error("{0}")]
+    NotEntitled(&'static str),
     /// This pod asked for too many different credentials at once.
     #[error("too many new credentials asked for at once")]
     TooMany {

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use seawall_core::{Moment, Pod, Principal};
+use seawall_core::{Moment, Pod};
 
-use crate::exchange::ExchangeError;
+use crate::exchange::Exchange;
+use crate::failure::ExchangeError;
 use crate::slot::Slot;
 
 /// One principal as `/debug/pods` and the metrics see it; never its credential.
 #[derive(Clone, Debug)]
-pub struct PrincipalView {
+pub struct PrincipalView<P> {
     /// Who.
-    pub principal: Principal,
+    pub principal: P,
     /// The pods that use it; from [`crate::Holder::principals`] that pod alone.
     pub pods: Vec<Pod>,
     /// Issued, expiry, and when renewal is due; `None` while nothing is held.
@@ -24,13 +25,13 @@ pub struct PrincipalView {
     pub failure: Option<ExchangeError>,
 }
 
-impl PrincipalView {
-    pub(crate) fn of(slot: &Slot) -> Self {
+impl<P: Clone> PrincipalView<P> {
+    pub(crate) fn of<X: Exchange<Principal = P>>(slot: &Slot<X>) -> Self {
         Self::with_pods(slot, slot.pods())
     }
 
     /// With the pods left to the caller: a list of each slot's is quadratic where many pods share an account.
-    pub(crate) fn with_pods(slot: &Slot, pods: Vec<Pod>) -> Self {
+    pub(crate) fn with_pods<X: Exchange<Principal = P>>(slot: &Slot<X>, pods: Vec<Pod>) -> Self {
         let (in_air, failure) = slot.state();
         Self {
             principal: slot.principal.clone(),

@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use seawall_broker::{Fault, HolderSpec, Settings, Unavailable};
-use seawall_core::{Floor, Want, WantRef};
+use seawall_broker::google::{self, HolderSpec, SETTINGS, Want, WantRef};
+use seawall_broker::{Fault, Settings, Unavailable};
 use world::{HOUR, MINUTE, Mood, SECRET, Subject, TOKEN, World, run, settle};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn world() -> World {
-    World::new(Settings::default())
+    World::new(SETTINGS)
 }
 
 fn audience(text: &str) -> WantRef<'_> {
@@ -83,8 +83,8 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         let pod = world.pod("cart-0", "cart");
         let started = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow | Unavailable::Failed(_))));
-        assert_eq!(world.now().since(started), Settings::default().wait);
-        world.pass(Settings::default().call_deadline).await;
+        assert_eq!(world.now().since(started), SETTINGS.wait);
+        world.pass(SETTINGS.call_deadline).await;
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
     });
 }
@@ -114,7 +114,7 @@ fn a_day_of_answers_never_carries_less_than_the_floor() {
             least = least.min(lease.remaining(world.now()));
             world.pass(MINUTE).await;
         }
-        assert!(least >= Floor::GOOGLE.hard, "{least:?}");
+        assert!(least >= google::FLOOR.hard, "{least:?}");
         // Renewed after 45 to 50 minutes: 28 to 32 times a day after the first.
         assert!((29..=30).contains(&world.cloud.count()), "{} calls", world.cloud.count());
     });
@@ -153,7 +153,7 @@ fn what_nobody_asks_for_is_not_renewed_and_never_handed_out_below_the_floor() {
             world.pass(MINUTE * minutes).await;
             let lease = world.answer(&pod, TOKEN).await.unwrap();
             let left = lease.remaining(world.now());
-            assert!(left >= Floor::GOOGLE.hard, "after {minutes} min: {left:?}");
+            assert!(left >= google::FLOOR.hard, "after {minutes} min: {left:?}");
         }
     });
 }
@@ -283,7 +283,7 @@ fn a_node_that_restarts_finds_the_rate_that_the_cloud_stands() {
 fn inventions_are_bounded_in_memory_and_calls() {
     run(|| async {
         let world = world();
-        let settings = Settings::default();
+        let settings = SETTINGS;
         let mallory = world.pod("mallory", "mallory");
         for n in 0..5000 {
             world.ask(&mallory, audience(&world::address(n)));
@@ -308,7 +308,7 @@ fn a_pod_may_show_its_whole_allowance_at_once() {
     run(|| async {
         let world = world();
         let pod = world.pod("cart-0", "cart");
-        let names: Vec<_> = (0..Settings::default().misses_at_once).map(world::address).collect();
+        let names: Vec<_> = (0..SETTINGS.misses_at_once).map(world::address).collect();
         let asked: Vec<_> = names.iter().map(|name| world.ask(&pod, audience(name))).collect();
         world.pass(3 * SECOND).await;
         for answer in asked {
@@ -323,7 +323,7 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
         let world = world();
         let mallory = world.pod("mallory", "mallory");
         *world.cloud.latency.lock().unwrap() = SECOND;
-        for n in 0..Settings::default().misses_at_once {
+        for n in 0..SETTINGS.misses_at_once {
             world.ask(&mallory, audience(&world::address(n)));
         }
         settle().await;
@@ -337,7 +337,7 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
 #[test]
 fn the_credential_unused_longest_makes_room() {
     run(|| async {
-        let world = World::new(Settings { principals_per_holder: 3, ..Settings::default() });
+        let world = World::new(Settings { principals_per_holder: 3, ..SETTINGS });
         let pod = world.pod("cart-0", "cart");
         for name in ["a", "b", "c", "a", "d"] {
             world.answer(&pod, audience(name)).await.unwrap();
@@ -489,7 +489,7 @@ fn a_request_that_has_waited_already_is_answered_as_soon_as_others() {
         let came = world.now();
         world.pass(SECOND / 2).await;
         let asked = tokio::spawn(async move { pod.lease_since(TOKEN, came).await });
-        world.pass((came + Settings::default().wait).since(world.now())).await;
+        world.pass((came + SETTINGS.wait).since(world.now())).await;
         assert!(matches!(asked.await.unwrap(), Err(Unavailable::Slow)));
     });
 }
@@ -503,7 +503,7 @@ fn who_tries_again_waits_for_what_is_left_of_the_first_wait() {
         let pod = world.pod("cart-0", "cart");
         let first = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(Unavailable::Slow)));
-        let end = first + Settings::default().call_deadline;
+        let end = first + SETTINGS.call_deadline;
         while world.now() + SECOND / 2 < end {
             world.pass(SECOND / 2).await;
             let asked = world.now();
@@ -533,9 +533,9 @@ fn identity_tokens_need_an_account() {
     run(|| async {
         let world = world();
         let mut spec = world::spec("cart-0", "cart", Arc::default());
-        spec.account = None;
+        spec.entitlement = None;
         let pod = world.broker.holder(spec);
-        assert!(matches!(world.answer(&pod, audience("a")).await, Err(Unavailable::NoAccount)));
+        assert!(matches!(world.answer(&pod, audience("a")).await, Err(Unavailable::NotEntitled(_))));
         assert_eq!(world.cloud.count(), 0);
         assert!(world.answer(&pod, TOKEN).await.is_ok());
     });
@@ -589,7 +589,7 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
     let control = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let cloud = Arc::new(world::Cloud::default());
     let broker = seawall_broker::Broker::start(
-        Settings::default(),
+        SETTINGS,
         seawall_core::Clock::system(),
         cloud.clone(),
         control.handle().clone(),
@@ -636,7 +636,7 @@ fn fields() -> impl Strategy<Value = (HolderSpec, Want)> {
     (word(), word(), word(), want).prop_map(|(namespace, name, account, want)| {
         let mut spec = world::spec("pod", name, Arc::default());
         spec.pod.service_account.namespace = namespace.into();
-        spec.account = Some(account.into());
+        spec.entitlement = Some(account.into());
         (spec, want)
     })
 }
@@ -647,7 +647,7 @@ proptest! {
     #[test]
     fn credentials_are_shared_only_if_every_field_is_equal((one, want_one) in fields(), (two, want_two) in fields()) {
         let same = one.pod.service_account == two.pod.service_account
-            && one.account == two.account
+            && one.entitlement == two.entitlement
             && want_one == want_two;
         run(|| async {
             let world = world();

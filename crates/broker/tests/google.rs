@@ -6,10 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::google::{Config, GoogleExchange, Shape};
+use seawall_broker::google::{Config, Credential, GoogleExchange, Principal, Shape, Want};
 use seawall_broker::{Exchange, ExchangeError, Fault, Issued};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
-use seawall_core::{Clock, Cloud, ManualClock, Principal, Secret, ServiceAccount, Want};
+use seawall_core::{Clock, ManualClock, Secret, ServiceAccount};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::Authority;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -111,7 +111,7 @@ impl SubjectTokens for Subject {
 
 fn principal(account: Option<&str>, want: Want) -> Principal {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-    Principal { cloud: Cloud::Google, workload, account: account.map(Into::into), want }
+    Principal { workload, account: account.map(Into::into), want }
 }
 
 fn access() -> Want {
@@ -140,20 +140,23 @@ fn config(url: &str) -> Config {
 }
 
 /// Asks once against a script; what came and what had been asked.
-async fn ask(principal: Principal, script: &[String]) -> (Result<Issued, ExchangeError>, Vec<Asked>) {
+async fn ask(
+    principal: Principal,
+    script: &[String],
+) -> (Result<Issued<Credential>, ExchangeError>, Vec<Asked>) {
     let server = Scripted::serve(script.to_vec()).await;
     let (google, _hand) = exchange(&server.url);
-    let issued = google.exchange(&principal, &Subject(SUBJECT)).await;
+    let issued = google.issue(&principal, &Subject(SUBJECT)).await;
     (issued, server.asked())
 }
 
 /// What an answer of IAM comes to.
-async fn iam(want: Want, reply: String) -> Result<Issued, ExchangeError> {
+async fn iam(want: Want, reply: String) -> Result<Issued<Credential>, ExchangeError> {
     ask(principal(Some(ACCOUNT), want), &[ok(FEDERATED), reply]).await.0
 }
 
 /// What an answer of STS comes to.
-async fn sts(reply: String) -> Result<Issued, ExchangeError> {
+async fn sts(reply: String) -> Result<Issued<Credential>, ExchangeError> {
     ask(principal(None, access()), &[reply]).await.0
 }
 
@@ -198,7 +201,7 @@ async fn gkes_own_pools_are_asked_in_json() {
     let config =
         Config { exchange: Shape::IdentityBindingToken, provider: provider.into(), ..config(&server.url) };
     let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
-    let issued = google.exchange(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
+    let issued = google.issue(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
     assert_eq!(issued.credential.text(), "ya29.account");
     let [exchange, iam] = server.asked().try_into().unwrap();
     assert_eq!(exchange.path, "/v1/identitybindingtoken");
@@ -247,7 +250,7 @@ async fn everything_goes_through_the_proxy() {
     let (proxy, targets) = proxy().await;
     let config = Config { proxy: Some(proxy), ..config(&server.url) };
     let google = GoogleExchange::new(config, Clock::manual().0).unwrap();
-    google.exchange(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
+    google.issue(&principal(Some(ACCOUNT), access()), &Subject(SUBJECT)).await.unwrap();
     let target = server.url.strip_prefix("http://").unwrap().to_owned();
     assert_eq!(*targets.lock().unwrap(), [target.clone(), target]);
 }
@@ -418,7 +421,7 @@ async fn a_wait_that_the_upstream_asks_for_is_passed_on() {
 async fn without_a_kubernetes_token_nobody_is_asked() {
     let server = Scripted::serve([ok(FEDERATED)]).await;
     let (google, _hand) = exchange(&server.url);
-    let error = google.exchange(&principal(None, access()), &Subject("")).await.unwrap_err();
+    let error = google.issue(&principal(None, access()), &Subject("")).await.unwrap_err();
     assert_eq!(error.fault, Fault::Subject);
     assert!(error.to_string().contains("/x"), "{error}");
     assert!(server.asked().is_empty());
@@ -447,7 +450,7 @@ async fn an_upstream_that_is_not_there_is_named_with_its_cause() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let (google, _hand) = exchange(&url);
-    let error = google.exchange(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
+    let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
     assert_eq!(error.fault, Fault::Upstream);
     assert!(error.to_string().contains("Connection refused"), "{error}");
 }
@@ -466,7 +469,7 @@ async fn a_server_that_cannot_prove_its_name_is_told_no_token() {
         heard
     });
     let (google, _hand) = exchange(&url);
-    let error = google.exchange(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
+    let error = google.issue(&principal(None, access()), &Subject(SUBJECT)).await.unwrap_err();
     assert_eq!(error.fault, Fault::Upstream, "{error}");
     let heard = heard.await.unwrap();
     assert_eq!(heard.first(), Some(&22), "a TLS handshake record (RFC 8446 section 5.1)");
@@ -504,7 +507,7 @@ async fn an_upstream_with_an_authority_of_its_own_is_trusted_by_the_ca_file_and_
     let ask = async |roots: Option<String>| {
         let (clock, _hand) = Clock::manual();
         let google = GoogleExchange::new(Config { more_roots: roots, ..config(&url) }, clock).unwrap();
-        google.exchange(&principal(None, access()), &Subject(SUBJECT)).await
+        google.issue(&principal(None, access()), &Subject(SUBJECT)).await
     };
     assert_eq!(ask(Some(own.certificate())).await.unwrap().credential.text(), "federated");
     for roots in [None, Some(other.certificate())] {

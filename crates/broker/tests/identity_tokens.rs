@@ -8,16 +8,17 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::{Fault, Holder, Settings};
-use seawall_core::{Moment, WantRef};
-use world::{HOUR, MINUTE, Mood, World, run};
+use seawall_broker::google::{SETTINGS, WantRef};
+use seawall_broker::{Fault, Settings};
+use seawall_core::Moment;
+use world::{HOUR, Holder, MINUTE, Mood, World, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 const FLOOR: Duration = Duration::from_secs(55 * 60);
 const WANT: WantRef<'static> = WantRef::IdToken { audience: "https://shop.example", include_email: false };
 
 fn world() -> World {
-    World::new(Settings::default())
+    World::new(SETTINGS)
 }
 
 /// The life left in an answer, and how long it took.
@@ -157,7 +158,7 @@ fn while_the_cloud_hangs_the_older_token_comes_within_one_wait_and_then_at_once(
 #[test]
 fn a_pod_that_may_not_ask_for_more_gets_what_it_holds() {
     run(|| async {
-        let world = World::new(Settings { queued_per_holder: 1, ..Settings::default() });
+        let world = World::new(Settings { queued_per_holder: 1, ..SETTINGS });
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;

@@ -8,8 +8,8 @@ mod world;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::{Fault, Settings};
-use seawall_core::WantRef;
+use seawall_broker::Fault;
+use seawall_broker::google::{SETTINGS, WantRef};
 use world::{Mood, SECRET, TOKEN, World, run};
 
 /// Keeps every line that is logged.
@@ -41,7 +41,7 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || {
         run(|| async {
-            let world = World::new(Settings::default());
+            let world = World::new(SETTINGS);
             let pod = world.pod("cart-0", "cart");
             world.answer(&pod, TOKEN).await.unwrap();
             world.cloud.turns(Mood::Fails(Fault::Denied));

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_broker::{Fault, Holder, Settings, Unavailable};
-use seawall_core::{Floor, WantRef};
+use seawall_broker::google::{self, SETTINGS, WantRef};
+use seawall_broker::{Fault, Settings, Unavailable};
+use seawall_core::Floor;
 use tokio::task::JoinHandle;
-use world::{Answer, Mood, TOKEN, World, run};
+use world::{Answer, Holder, Mood, TOKEN, World, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const NODE: usize = 110;
 
 fn world() -> World {
-    World::new(Settings::default())
+    World::new(SETTINGS)
 }
 
 fn audience(text: &str) -> WantRef<'_> {
@@ -87,7 +88,7 @@ async fn storm_for(hours: u32) {
         if second % 10 == 0 {
             for pod in &pods {
                 match pod.held(TOKEN, world.now()) {
-                    Some(lease) => below += u32::from(lease.remaining(world.now()) < Floor::GOOGLE.hard),
+                    Some(lease) => below += u32::from(lease.remaining(world.now()) < google::FLOOR.hard),
                     None => without += 1,
                 }
             }
@@ -140,7 +141,7 @@ fn a_storm_of_what_is_denied_leaves_turns_for_second_credentials() {
 #[test]
 fn flights_of_a_pod_that_is_gone_are_never_flown() {
     run(|| async {
-        let world = World::new(Settings { calls_at_once: 1, ..Settings::default() });
+        let world = World::new(Settings { calls_at_once: 1, ..SETTINGS });
         *world.cloud.latency.lock().unwrap() = SECOND;
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         let asked: Vec<_> = (0..20).map(|_| storm.invent(&world)).collect();
@@ -159,7 +160,7 @@ fn flights_of_a_pod_that_is_gone_are_never_flown() {
 #[test]
 fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
     run(|| async {
-        let settings = Settings { misses_at_once: 1000, ..Settings::default() };
+        let settings = Settings { misses_at_once: 1000, ..SETTINGS };
         let world = World::new(settings);
         world.cloud.turns(Mood::Hangs);
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
@@ -180,7 +181,7 @@ fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
 #[test]
 fn whoever_waits_lifts_what_a_storm_of_its_own_service_account_has_queued() {
     run(|| async {
-        let world = World::new(Settings { calls_per_second: 1.0, ..Settings::default() });
+        let world = World::new(Settings { calls_per_second: 1.0, ..SETTINGS });
         let sibling = world.pod("cart-1", "cart");
         world.answer(&sibling, TOKEN).await.unwrap();
         let mut storm = Storm::of(world.pod("cart-0", "cart"));
@@ -290,7 +291,7 @@ fn a_pod_is_not_delayed_by_a_storm_of_its_own_service_account() {
 fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
     run(|| async {
         let scaled = Floor { hard: 12 * SECOND, target: 20 * SECOND };
-        let world = World::new(Settings { floor: scaled, ..Settings::default() });
+        let world = World::new(Settings { floor: scaled, ..SETTINGS });
         *world.cloud.lifetime.lock().unwrap() = 120 * SECOND;
         world.cloud.throttled("throttled");
         let served = pods(&world, 40);

@@ -6,9 +6,8 @@ use crate::clock::Moment;
 
 /// How much life an answer must still carry, per cloud.
 ///
-/// `hard` is the floor: the largest refresh window of any SDK plus a margin. `target` is where renewal
-/// starts. Source of both: the table in section 4.4 of the SDK study (Google: Node refreshes 300 s early,
-/// so 6 min and 10 min; AWS: botocore and Java v1 refresh 15 min early, so 16 min and 25 min).
+/// `hard` is the floor: the largest refresh window of any of its SDKs plus a margin. `target` is where renewal
+/// starts. A cloud's own are a constant of its room in the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// Least remaining life any answer may carry.
@@ -24,9 +23,6 @@ const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 const SPREAD: f64 = 0.04;
 
 impl Floor {
-    /// Google: 6 minutes, aiming at 10.
-    pub const GOOGLE: Self = Self { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
-
     /// When to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
     /// `draw` in 0..=1 spreads renewals over the last [`SPREAD`] of the wait, so that credentials fetched together are
@@ -85,14 +81,15 @@ impl<V> Lease<V> {
 mod tests {
     use super::*;
 
+    const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn an_hour_is_renewed_with_at_least_the_target_left() {
         for draw in [0.0, 0.3, 1.0] {
-            let at = Floor::GOOGLE.refresh_at(Moment::from_nanos(0), HOUR, draw);
+            let at = FLOOR.refresh_at(Moment::from_nanos(0), HOUR, draw);
             let left = (Moment::from_nanos(0) + HOUR).since(at);
-            assert!(left >= Floor::GOOGLE.target, "{left:?}");
+            assert!(left >= FLOOR.target, "{left:?}");
             assert!(left <= Duration::from_secs(12 * 60), "{left:?}");
         }
     }
@@ -110,18 +107,18 @@ mod tests {
     #[test]
     fn a_long_life_is_renewed_by_half_and_a_short_one_by_half() {
         let start = Moment::from_nanos(0);
-        assert_eq!(Floor::GOOGLE.refresh_at(start, 8 * HOUR, 0.0), start + 4 * HOUR);
+        assert_eq!(FLOOR.refresh_at(start, 8 * HOUR, 0.0), start + 4 * HOUR);
         let short = Duration::from_secs(300);
-        assert_eq!(Floor::GOOGLE.refresh_at(start, short, 0.0), start + short / 2);
-        assert!(!Floor::GOOGLE.is_reachable_with(short));
-        assert!(Floor::GOOGLE.is_reachable_with(HOUR));
+        assert_eq!(FLOOR.refresh_at(start, short, 0.0), start + short / 2);
+        assert!(!FLOOR.is_reachable_with(short));
+        assert!(FLOOR.is_reachable_with(HOUR));
     }
 
     #[test]
     fn a_renewal_is_urgent_half_of_the_way_to_the_floor_and_below_it_at_once() {
         let start = Moment::from_nanos(0);
         let minutes = |n: u64| start + Duration::from_secs(n * 60);
-        assert_eq!(Floor::GOOGLE.urgent_at(minutes(50), minutes(60)), minutes(52));
-        assert_eq!(Floor::GOOGLE.urgent_at(minutes(55), minutes(60)), minutes(55));
+        assert_eq!(FLOOR.urgent_at(minutes(50), minutes(60)), minutes(52));
+        assert_eq!(FLOOR.urgent_at(minutes(55), minutes(60)), minutes(55));
     }
 }

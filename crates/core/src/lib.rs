@@ -1,4 +1,4 @@
-//! Words without I/O: what a pod, a principal, a lease, a secret, an instant and a mistake are.
+//! Words without I/O: what a pod, a lease, a secret, an instant and a mistake are.
 //!
 //! Every other crate speaks these words. Nothing here opens a file or a socket; only [`clock`] asks the
 //! system anything (the time). DESIGN's vocabulary and this crate's names are the same on purpose.
@@ -9,7 +9,6 @@ pub mod document;
 pub mod lease;
 pub mod limiter;
 pub mod pod;
-pub mod principal;
 pub mod secret;
 pub mod share;
 
@@ -19,5 +18,4 @@ pub use document::{Document, Mistake, Mistakes};
 pub use lease::{Floor, Lease};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};
-pub use principal::{Cloud, Principal, Want, WantRef};
 pub use secret::Secret;

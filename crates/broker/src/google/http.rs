@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
 
 use super::reply;
-use crate::exchange::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, Fault};
 
 /// Largest answer read. Tokens take a few KiB.
 const BODY: usize = 64 * 1024;

@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 use seawall_core::Secret;
 use serde::Deserialize;
 
-use super::until;
-use crate::exchange::{ExchangeError, Fault};
+use crate::failure::{ExchangeError, Fault};
 
 /// A token and how long it lives.
 #[derive(Debug)]
@@ -68,6 +67,11 @@ pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<Token,
         )
     })?;
     Ok(Token { token, lifetime: until(expires, now) })
+}
+
+/// Time from `now` to a stated instant; zero if it has passed.
+fn until(instant: SystemTime, now: SystemTime) -> Duration {
+    instant.duration_since(now).unwrap_or_default()
 }
 
 fn read<'a, T: Deserialize<'a>>(step: &'static str, body: &'a Secret<Vec<u8>>) -> Result<T, ExchangeError> {

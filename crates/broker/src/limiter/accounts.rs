@@ -8,12 +8,12 @@
 //! the others, as long as any of them is served. Both memories are bounded.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_core::{Cloud, Moment, Principal, ServiceAccount};
+use seawall_core::Moment;
 
 use super::rate::Rate;
+use crate::account::Account;
 
 /// A throttled account is asked for at least so often: several times between the start of its renewals and their floor.
 const SLOWEST: f64 = 1.0 / 15.0;
@@ -45,24 +45,6 @@ const SEVERAL: usize = 3;
 /// Everybody is meant when one in so many is throttled. A rate that is one and a third times what a project stands has a quarter
 /// of its calls throttled, whoever's they are; a sixth of the accounts (8 of 48) is still those accounts' affair.
 const ONE_IN: usize = 4;
-
-/// What a cloud counts calls by.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Account {
-    /// The account that is impersonated.
-    Named(Cloud, Arc<str>),
-    /// The workload itself.
-    Itself(Cloud, ServiceAccount),
-}
-
-impl Account {
-    pub(crate) fn of(principal: &Principal) -> Self {
-        match &principal.account {
-            Some(name) => Self::Named(principal.cloud, name.clone()),
-            None => Self::Itself(principal.cloud, principal.workload.clone()),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Accounts {
@@ -176,7 +158,7 @@ mod tests {
     const MOST: f64 = 32.0;
 
     fn account(n: usize) -> Account {
-        Account::Named(Cloud::Google, format!("a{n}").into())
+        Account::Named(format!("a{n}").into())
     }
 
     fn at(seconds: u64) -> Moment {

@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use seawall_core::Moment;
 use tokio::sync::oneshot;
 
-use super::{Account, Place};
+use super::Place;
+use crate::account::Account;
 
 /// Tells pods apart, by their holders.
 pub(crate) type HolderId = u64;
@@ -220,15 +221,13 @@ fn waited_for(line: &VecDeque<Entry>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::Cloud;
-
     use super::*;
 
     fn entry(id: u64, holder: HolderId) -> Entry {
         Entry {
             id,
             holder,
-            account: Account::Named(Cloud::Google, "cart".into()),
+            account: Account::Named("cart".into()),
             is_waited_for: true,
             urgent_at: None,
             waiter: oneshot::channel().0,

@@ -1,4 +1,4 @@
-//! A broker under a clock moved by hand, and a cloud that does what the test says.
+//! A broker under a clock moved by hand, and a cloud that does what the test says. It asks and is asked as Google is.
 //!
 //! Everything runs on one thread without a timer of its own, so nothing happens but by [`World::pass`]: it lets every
 //! task run until none can go on, moves the clock to the next instant that anybody sleeps for, and so on.
@@ -11,14 +11,10 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_broker::{
-    Broker, Credential, Exchange, ExchangeError, ExchangeFuture, Fault, Holder, HolderSpec, Issued, Settings,
-    Unavailable,
-};
+use seawall_broker::google::{Credential, HolderSpec, Principal, WantRef};
+use seawall_broker::{Broker, Exchange, ExchangeError, ExchangeFuture, Fault, Issued, Settings, Unavailable};
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
-use seawall_core::{
-    Clock, Lease, ManualClock, Moment, Pod, PodUid, Principal, Secret, ServiceAccount, WantRef,
-};
+use seawall_core::{Clock, Lease, ManualClock, Moment, Pod, PodUid, Secret, ServiceAccount};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -29,10 +25,13 @@ pub(crate) const TOKEN: WantRef<'static> = WantRef::AccessToken { scopes: "https
 /// A text that no output may hold.
 pub(crate) const SECRET: &str = "c2VjcmV0";
 
+/// A pod's way to the credentials of [`Cloud`].
+pub(crate) type Holder = seawall_broker::Holder<Cloud>;
+
 pub(crate) type Answer = Result<Arc<Lease<Credential>>, Unavailable>;
 
 pub(crate) struct World {
-    pub(crate) broker: Broker,
+    pub(crate) broker: Broker<Cloud>,
     pub(crate) cloud: Arc<Cloud>,
     pub(crate) clock: Clock,
     hand: ManualClock,
@@ -112,7 +111,8 @@ pub(crate) async fn settle() {
 pub(crate) fn spec(name: &str, account: &str, subject: Arc<Subject>) -> HolderSpec {
     let service_account = ServiceAccount { namespace: "shop".into(), name: account.into() };
     let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account };
-    HolderSpec { pod, account: Some(format!("{account}@my-project.iam.gserviceaccount.com").into()), subject }
+    let entitlement = Some(format!("{account}@my-project.iam.gserviceaccount.com").into());
+    HolderSpec { pod, entitlement, subject }
 }
 
 /// A pod's Kubernetes token.
@@ -229,7 +229,7 @@ impl Cloud {
         &self,
         principal: &Principal,
         subject: &dyn SubjectTokens,
-    ) -> Result<Issued, ExchangeError> {
+    ) -> Result<Issued<Credential>, ExchangeError> {
         subject.subject_token("aud").await?;
         let mood = self.mood_of(principal);
         let latency = *self.latency.lock().unwrap();
@@ -256,11 +256,14 @@ impl Drop for InAir<'_> {
 }
 
 impl Exchange for Cloud {
-    fn exchange<'a>(
+    type Principal = Principal;
+    type Credential = Credential;
+
+    fn issue<'a>(
         &'a self,
         principal: &'a Principal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a> {
+    ) -> ExchangeFuture<'a, Credential> {
         Box::pin(async move {
             self.in_air.fetch_add(1, Ordering::Relaxed);
             let _in_air = InAir(&self.in_air);

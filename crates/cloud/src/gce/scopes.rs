@@ -25,7 +25,7 @@ pub enum Scopes<'t> {
 }
 
 impl Scopes<'_> {
-    /// The canonical text, as `Want::AccessToken` wants it.
+    /// The canonical text, as the broker wants it.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Default(scopes) => scopes,

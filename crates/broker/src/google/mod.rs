@@ -6,19 +6,40 @@
 //! federated token between them is not kept: it would be one more secret in memory to save one call an hour.
 //! Every answer is bounded and read as a type; what is not as expected is an [`ExchangeError`] that says which step.
 
+mod credential;
+mod fresh;
 mod http;
+mod principal;
 mod reply;
+mod want;
 
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Principal, Secret, Want};
+use seawall_core::{Clock, Secret};
 
-use crate::credential::Credential;
-use crate::exchange::{Exchange, ExchangeError, ExchangeFuture, Fault, Issued};
+use crate::exchange::{Exchange, ExchangeFuture, Issued};
+use crate::failure::{ExchangeError, Fault};
 use http::Http;
 
+pub use credential::{Credential, CredentialError};
+pub use fresh::{FLOOR, SETTINGS};
 pub use http::ConfigError;
+pub use principal::Principal;
+pub use want::{Want, WantRef};
+
+/// The broker of Google's credentials.
+pub type Broker = crate::Broker<GoogleExchange>;
+
+/// A pod's way to Google's credentials.
+pub type Holder = crate::Holder<GoogleExchange>;
+
+/// A pod that may hold Google's credentials, and the service account that it impersonates, if any.
+pub type HolderSpec = crate::HolderSpec<Option<Arc<str>>>;
+
+/// One principal, as operators may see it.
+pub type PrincipalView = crate::PrincipalView<Principal>;
 
 /// Where and as what to ask.
 #[derive(Clone, Debug)]
@@ -83,11 +104,11 @@ impl GoogleExchange {
         Ok(Self { config, http, clock })
     }
 
-    async fn issue(
+    async fn chain(
         &self,
         principal: &Principal,
         subject: &dyn SubjectTokens,
-    ) -> Result<Issued, ExchangeError> {
+    ) -> Result<Issued<Credential>, ExchangeError> {
         let kubernetes = subject.subject_token(&self.config.token_audience).await?;
         match (&principal.account, &principal.want) {
             (None, Want::AccessToken { scopes }) => {
@@ -133,7 +154,7 @@ impl GoogleExchange {
         federated: &Secret<String>,
         account: &str,
         want: &Want,
-    ) -> Result<Issued, ExchangeError> {
+    ) -> Result<Issued<Credential>, ExchangeError> {
         let (step, body) = match want {
             Want::AccessToken { scopes } => {
                 let scopes: Vec<&str> = scopes.split(' ').collect();
@@ -181,7 +202,11 @@ fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeEr
     Err(ExchangeError::new(Fault::Rejected, step, "the service account is not an e-mail address"))
 }
 
-fn issued(step: &'static str, token: Secret<String>, lifetime: Duration) -> Result<Issued, ExchangeError> {
+fn issued(
+    step: &'static str,
+    token: Secret<String>,
+    lifetime: Duration,
+) -> Result<Issued<Credential>, ExchangeError> {
     let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
     if !PLAUSIBLE.contains(&lifetime.as_secs()) {
         return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
@@ -190,17 +215,15 @@ fn issued(step: &'static str, token: Secret<String>, lifetime: Duration) -> Resu
     Ok(Issued { credential, lifetime })
 }
 
-/// Time from `now` to a stated instant; zero if it has passed.
-fn until(instant: SystemTime, now: SystemTime) -> Duration {
-    instant.duration_since(now).unwrap_or_default()
-}
-
 impl Exchange for GoogleExchange {
-    fn exchange<'a>(
+    type Principal = Principal;
+    type Credential = Credential;
+
+    fn issue<'a>(
         &'a self,
         principal: &'a Principal,
         subject: &'a dyn SubjectTokens,
-    ) -> ExchangeFuture<'a> {
-        Box::pin(self.issue(principal, subject))
+    ) -> ExchangeFuture<'a, Credential> {
+        Box::pin(self.chain(principal, subject))
     }
 }

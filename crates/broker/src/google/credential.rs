@@ -1,4 +1,4 @@
-//! A credential's text, checked once where it enters.
+//! What Google issues: text, checked once where it enters.
 
 use seawall_core::Secret;
 

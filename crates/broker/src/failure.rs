@@ -1,0 +1,99 @@
+//! Why a cloud gave no credential: whose move it is, and what may be said of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use seawall_core::pod::SubjectError;
+
+/// Whose move it is after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// This identity may not have this credential; somebody must change a policy.
+    Denied,
+    /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
+    Rejected,
+    /// The pod's own Kubernetes token could not be had just now.
+    Subject,
+    /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
+    SubjectRefused,
+    /// The upstream asks for fewer requests.
+    Throttled,
+    /// The upstream is down, unreachable, or talks nonsense.
+    Upstream,
+    /// What the upstream issued had no second of life left when it came.
+    ShortLived,
+}
+
+impl Fault {
+    /// Every fault, for metrics.
+    pub const ALL: [Self; 7] = [
+        Self::Denied,
+        Self::Rejected,
+        Self::Subject,
+        Self::SubjectRefused,
+        Self::Throttled,
+        Self::Upstream,
+        Self::ShortLived,
+    ];
+
+    /// A word from a closed set.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Rejected => "rejected",
+            Self::Subject => "subject",
+            Self::SubjectRefused => "subject_refused",
+            Self::Throttled => "throttled",
+            Self::Upstream => "upstream",
+            Self::ShortLived => "short_lived",
+        }
+    }
+
+    /// Whether it was the pod's Kubernetes token that could not be had: another pod's may be.
+    pub(crate) fn is_of_the_proof(self) -> bool {
+        matches!(self, Self::Subject | Self::SubjectRefused)
+    }
+
+    /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
+    /// ones 30 s, refusals 5 s, passing ones 1 s (SDK study, section 6.1).
+    pub fn memory(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Rejected => 30,
+            Self::Denied | Self::SubjectRefused => 5,
+            Self::Subject | Self::Throttled | Self::Upstream | Self::ShortLived => 1,
+        })
+    }
+}
+
+/// A failed exchange. The text is for logs and `/debug/pods`; it names the step and the provider's code and holds no secret.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{step}: {detail}")]
+pub struct ExchangeError {
+    /// Whose move it is.
+    pub fault: Fault,
+    /// Which call failed.
+    pub step: &'static str,
+    /// What happened, bounded and printable.
+    pub detail: String,
+    /// When the upstream wants to be asked again, if it said so.
+    pub retry_after: Option<Duration>,
+}
+
+/// Longest detail of an error, in characters.
+const DETAIL: usize = 200;
+
+impl ExchangeError {
+    /// An error whose detail is cut to a bound and freed of control characters: parts of it are an upstream's words.
+    pub fn new(fault: Fault, step: &'static str, detail: impl fmt::Display) -> Self {
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
+        Self { fault, step, detail, retry_after: None }
+    }
+}
+
+impl From<SubjectError> for ExchangeError {
+    fn from(error: SubjectError) -> Self {
+        let fault = if error.retryable { Fault::Subject } else { Fault::SubjectRefused };
+        Self::new(fault, "kubernetes token", error.reason)
+    }
+}

@@ -1,0 +1,77 @@
+//! What Google's credentials are held under.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_core::{Floor, ServiceAccount};
+
+use super::fresh;
+use super::want::{Want, WantRef};
+use crate::account::Account;
+use crate::unavailable::Unavailable;
+
+/// Everything that decides which credential is the right one.
+///
+/// The Kubernetes ServiceAccount is one of the fields even when two impersonate the same Google account: Google decides per
+/// ServiceAccount whether it may.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal {
+    /// The Kubernetes identity that proves itself.
+    pub workload: ServiceAccount,
+    /// The e-mail of the service account that is impersonated; `None` is the federated identity itself.
+    pub account: Option<Arc<str>>,
+    /// What is wanted.
+    pub want: Want,
+}
+
+impl crate::principal::Principal for Principal {
+    type Want<'a> = WantRef<'a>;
+    /// The e-mail of the service account that the pod impersonates, if any.
+    type Entitlement = Option<Arc<str>>;
+
+    fn of(
+        workload: &ServiceAccount,
+        account: &Option<Arc<str>>,
+        want: WantRef<'_>,
+    ) -> Result<Self, Unavailable> {
+        if account.is_none() && matches!(want, WantRef::IdToken { .. }) {
+            return Err(Unavailable::NotEntitled("no service account to issue an identity token for"));
+        }
+        Ok(Self { workload: workload.clone(), account: account.clone(), want: want.to_want() })
+    }
+
+    #[inline]
+    fn is_for(&self, want: WantRef<'_>) -> bool {
+        self.want.as_ref() == want
+    }
+
+    fn workload(&self) -> &ServiceAccount {
+        &self.workload
+    }
+
+    fn account(&self) -> Account {
+        match &self.account {
+            Some(email) => Account::Named(email.clone()),
+            None => Account::Itself(self.workload.clone()),
+        }
+    }
+
+    fn least_life(&self, floor: Floor) -> Duration {
+        fresh::least_life(&self.want, floor)
+    }
+
+    fn shared_for(&self, lifetime: Duration) -> Option<Duration> {
+        fresh::shared_for(&self.want, lifetime)
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} as {}", self.workload, self.account.as_deref().unwrap_or("itself"))?;
+        match &self.want {
+            Want::AccessToken { scopes } => write!(f, " access({scopes})"),
+            Want::IdToken { audience, .. } => write!(f, " identity({audience})"),
+        }
+    }
+}
