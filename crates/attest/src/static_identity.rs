@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seawall_core::document::{Node, Table};
-use seawall_core::{Document, Mistakes, Pod, PodUid, ServiceAccount};
+use seawall_core::{Pod, PodUid, ServiceAccount};
+use seawall_document::{Document, Mistakes, Node, Table};
 
 use crate::{Attested, TokenFile, file};
 

@@ -4,13 +4,14 @@
 //! and a day passes in a second. The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`): it counts
 //! the time a machine was suspended, so a lease that expired in a paused virtual machine is expired.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::ops::Add;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
+#[cfg(feature = "sleep")]
+mod sleep;
 
 /// A point on the monotonic clock, nanosecond resolution. Comparable only within one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,10 +61,6 @@ enum Source {
     Manual(ManualClock),
 }
 
-/// Sleeping is cut into pieces of this length, because the runtime's timer stands still while the machine is
-/// suspended and [`Clock::now`] does not.
-const LONGEST_NAP: Duration = Duration::from_secs(20);
-
 impl Clock {
     /// The machine's clock.
     pub fn system() -> Self {
@@ -92,25 +89,6 @@ impl Clock {
             Source::Manual(hand) => SystemTime::UNIX_EPOCH + MANUAL_EPOCH + hand.now().since(Moment(0)),
         }
     }
-
-    /// Returns once `deadline` has been reached on this clock.
-    pub async fn sleep_until(&self, deadline: Moment) {
-        match &self.0 {
-            Source::System => loop {
-                let left = deadline.since(system_now());
-                if left.is_zero() {
-                    return;
-                }
-                tokio::time::sleep(left.min(LONGEST_NAP)).await;
-            },
-            Source::Manual(hand) => hand.sleep_until(deadline).await,
-        }
-    }
-
-    /// Returns after `span` on this clock.
-    pub async fn sleep(&self, span: Duration) {
-        self.sleep_until(self.now() + span).await;
-    }
 }
 
 fn system_now() -> Moment {
@@ -136,30 +114,11 @@ pub struct ManualClock(Arc<Mutex<Manual>>);
 #[derive(Debug, Default)]
 struct Manual {
     now: u64,
-    sleepers: BinaryHeap<Reverse<Sleeper>>,
-}
-
-#[derive(Debug)]
-struct Sleeper {
-    at: u64,
-    wake: oneshot::Sender<()>,
-}
-
-impl PartialEq for Sleeper {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-impl Eq for Sleeper {}
-impl PartialOrd for Sleeper {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Sleeper {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.at.cmp(&other.at)
-    }
+    /// By their deadline, and a number that tells those of one deadline apart.
+    sleepers: BTreeMap<(u64, u64), Waker>,
+    /// How many have ever slept.
+    #[cfg(feature = "sleep")]
+    slept: u64,
 }
 
 impl ManualClock {
@@ -167,39 +126,20 @@ impl ManualClock {
     pub fn advance(&self, span: Duration) {
         let mut manual = self.lock();
         manual.now = manual.now.saturating_add(nanos(span));
-        while manual.sleepers.peek().is_some_and(|next| next.0.at <= manual.now) {
-            if let Some(Reverse(sleeper)) = manual.sleepers.pop() {
-                // A sleeper that went away is not an error.
-                let _ = sleeper.wake.send(());
-            }
-        }
+        let reached = (manual.now, u64::MAX);
+        let later = manual.sleepers.split_off(&reached);
+        let woken = std::mem::replace(&mut manual.sleepers, later);
+        drop(manual);
+        woken.into_values().for_each(Waker::wake);
     }
 
     /// When the next sleeper wants to wake, if anyone sleeps.
     pub fn next_deadline(&self) -> Option<Moment> {
-        let mut manual = self.lock();
-        while manual.sleepers.peek().is_some_and(|next| next.0.wake.is_closed()) {
-            manual.sleepers.pop();
-        }
-        manual.sleepers.peek().map(|next| Moment(next.0.at))
+        self.lock().sleepers.keys().next().map(|&(at, _)| Moment(at))
     }
 
     fn now(&self) -> Moment {
         Moment(self.lock().now)
-    }
-
-    async fn sleep_until(&self, deadline: Moment) {
-        let woken = {
-            let mut manual = self.lock();
-            if deadline.0 <= manual.now {
-                return;
-            }
-            let (wake, woken) = oneshot::channel();
-            manual.sleepers.push(Reverse(Sleeper { at: deadline.0, wake }));
-            woken
-        };
-        // The sender lives in this clock, which outlives the call; a closed channel would be a lost clock.
-        let _ = woken.await;
     }
 
     /// A lock, because a test's thread and the sleeper's thread both write; never held across an await.
@@ -223,26 +163,5 @@ mod tests {
     fn a_moment_is_never_before_the_origin() {
         assert_eq!(Moment(5).before(Duration::from_secs(1)), Moment(0));
         assert_eq!(Moment(5).since(Moment(9)), Duration::ZERO);
-    }
-
-    #[tokio::test]
-    async fn a_manual_clock_wakes_exactly_those_whose_time_has_come() {
-        let (clock, hand) = Clock::manual();
-        let early = tokio::spawn({
-            let clock = clock.clone();
-            async move { clock.sleep(Duration::from_secs(1)).await }
-        });
-        let late = tokio::spawn({
-            let clock = clock.clone();
-            async move { clock.sleep(Duration::from_secs(86_400)).await }
-        });
-        while hand.lock().sleepers.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-        hand.advance(Duration::from_secs(1));
-        early.await.unwrap();
-        assert!(!late.is_finished());
-        hand.advance(Duration::from_secs(86_399));
-        late.await.unwrap();
     }
 }

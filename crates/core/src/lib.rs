@@ -1,11 +1,10 @@
-//! Words without I/O: what a pod, a lease, a secret, an instant and a mistake are.
+//! Words without I/O: what a pod, a lease, a secret and an instant are.
 //!
 //! Every other crate speaks these words. Nothing here opens a file or a socket; only [`clock`] asks the
 //! system anything (the time). DESIGN's vocabulary and this crate's names are the same on purpose.
 
 pub mod backoff;
 pub mod clock;
-pub mod document;
 pub mod lease;
 pub mod limiter;
 pub mod pod;
@@ -14,7 +13,6 @@ pub mod share;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
-pub use document::{Document, Mistake, Mistakes};
 pub use lease::{Floor, Lease};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use seawall_attest::file;
 use seawall_cluster::NodeName;
-use seawall_core::document::{Node, Table};
-use seawall_core::{Document, ServiceAccount};
+use seawall_core::ServiceAccount;
+use seawall_document::{Document, Node, Table};
 
 use super::{LARGEST, Mode, duration, named_file};
 

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use seawall_attest::file;
-use seawall_core::document::Table;
-use seawall_core::{Document, Mistakes};
+use seawall_document::{Document, Mistakes, Table};
 
 pub(crate) use effective::effective;
 pub(crate) use identity::{Identity, SourceIp};

@@ -2,7 +2,8 @@
 //!
 //! A derive would stop at the first wrong field. Here each read either gives a value or notes a mistake
 //! (where, what, what was expected) and goes on, so that an operator mends a file once. Keys that nobody read are
-//! mistakes, too. Used by the agent's configuration and by the static identity file.
+//! mistakes, too. Opens no file and knows no key by name. Used by the agent's configuration and by `attest`'s identity
+//! file; apart from `core`, so that who reads no document compiles no YAML.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,0 +1,121 @@
+//! Waiting for a moment on a [`Clock`]. Apart from telling the time, because the machine's clock wakes its sleepers by
+//! the runtime's timer, and who only asks for the time needs no runtime.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{Clock, ManualClock, Moment, Source, system_now};
+
+/// Sleeping is cut into pieces of this length, because the runtime's timer stands still while the machine is
+/// suspended and [`Clock::now`] does not.
+const LONGEST_NAP: Duration = Duration::from_secs(20);
+
+impl Clock {
+    /// Returns once `deadline` has been reached on this clock.
+    pub async fn sleep_until(&self, deadline: Moment) {
+        match &self.0 {
+            Source::System => loop {
+                let left = deadline.since(system_now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(LONGEST_NAP)).await;
+            },
+            Source::Manual(hand) => Sleeper { hand, at: deadline.0, number: None }.await,
+        }
+    }
+
+    /// Returns after `span` on this clock.
+    pub async fn sleep(&self, span: Duration) {
+        self.sleep_until(self.now() + span).await;
+    }
+}
+
+/// One who waits for the hand of a manual clock; known to it from the first poll until woken or dropped.
+struct Sleeper<'c> {
+    hand: &'c ManualClock,
+    at: u64,
+    number: Option<u64>,
+}
+
+impl Future for Sleeper<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut manual = self.hand.lock();
+        if self.at <= manual.now {
+            return Poll::Ready(());
+        }
+        let number = self.number.unwrap_or(manual.slept);
+        manual.slept += u64::from(self.number.is_none());
+        let before = manual.sleepers.insert((self.at, number), context.waker().clone());
+        // A waker may own a task with sleepers of its own, so none is dropped under the lock.
+        drop((manual, before));
+        self.number = Some(number);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut manual = self.hand.lock();
+            let waker = manual.sleepers.remove(&(self.at, number));
+            drop((manual, waker));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn asleep(hand: &ManualClock, sleepers: usize) {
+        while hand.lock().sleepers.len() != sleepers {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn sleeping(clock: &Clock, seconds: u64) -> tokio::task::JoinHandle<()> {
+        let clock = clock.clone();
+        tokio::spawn(async move { clock.sleep(Duration::from_secs(seconds)).await })
+    }
+
+    #[tokio::test]
+    async fn a_manual_clock_wakes_exactly_those_whose_time_has_come() {
+        let (clock, hand) = Clock::manual();
+        let early = [sleeping(&clock, 1), sleeping(&clock, 1)];
+        let late = sleeping(&clock, 86_400);
+        asleep(&hand, 3).await;
+        hand.advance(Duration::from_secs(1));
+        for each in early {
+            each.await.unwrap();
+        }
+        assert!(!late.is_finished());
+        hand.advance(Duration::from_secs(86_399));
+        late.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_next_deadline_is_that_of_those_who_still_sleep() {
+        let (clock, hand) = Clock::manual();
+        let (early, _late) = (sleeping(&clock, 1), sleeping(&clock, 2));
+        asleep(&hand, 2).await;
+        assert_eq!(hand.next_deadline(), Some(Moment::from_nanos(1_000_000_000)));
+        early.abort();
+        asleep(&hand, 1).await;
+        assert_eq!(hand.next_deadline(), Some(Moment::from_nanos(2_000_000_000)));
+        hand.advance(Duration::from_secs(2));
+        assert_eq!(hand.next_deadline(), None);
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_has_passed_is_not_waited_for() {
+        let (clock, hand) = Clock::manual();
+        hand.advance(Duration::from_secs(5));
+        clock.sleep_until(Moment::from_nanos(1)).await;
+        assert_eq!(hand.next_deadline(), None);
+    }
+}
