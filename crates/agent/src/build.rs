@@ -12,30 +12,25 @@ use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
-use seawall_broker::google::{self, Broker, GoogleExchange};
-use seawall_cloud::gce;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::admin::{Admin, Sources};
-use crate::answer::{self, Service};
-use crate::config::{Config, Exchange, Federate, Mode};
+use crate::cloud::{CloudName, Clouds, Tools};
+use crate::config::Config;
 use crate::connections::{Cap, Timeouts};
-use crate::federation::Federation;
-use crate::forward::Forwarder;
-use crate::identity::{ClusterThread, Strategy, Who};
+use crate::dialect::Dialects;
+use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::lanes::Lanes;
-use crate::later::LongPolls;
 use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
-use crate::listen;
-use crate::log::Log;
+use crate::listen::{self, Lane};
+use crate::log::{Log, LogCollector};
+use crate::long_polls::LongPolls;
 use crate::machine::Machine;
-use crate::metrics::{
-    BrokerCollector, ClusterCollector, FloorCollector, LogCollector, Traffic, TrafficCollector,
-};
+use crate::metrics::{Traffic, TrafficCollector};
 use crate::places::Places;
-use crate::ready::{ProbeAddress, Readiness};
+use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
 use crate::serve::{Limits, Shared, Thread};
 use crate::{debug, sandbox};
@@ -51,7 +46,8 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let strategy = Strategy::load(config)?;
     let threads = config.threads.count();
     let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
-    let listeners = listen::bind(&config.listen, threads, room.lanes)?;
+    let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
+    let listeners = listen::bind(&addresses, threads, room.lanes)?;
     let control = control_runtime()?;
     // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
     let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
@@ -64,7 +60,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let (stopper, stop) = lifecycle::switch();
     let (parts, hearing) = Parts::new(config, room, strategy, &control, &stopper)?;
     let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
-    let admin = parts.admin(&metrics, log, listeners.addresses.clone());
+    let admin = parts.admin(&metrics, log, probes(config, &listeners.addresses));
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
@@ -99,9 +95,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
 /// Every mistake in the identity file; a file that cannot be read or used.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     let control = control_runtime()?;
-    if let Mode::Federate(federate) = &config.mode {
-        broker(federate, &Clock::system(), &control)?;
-    }
+    Clouds::start(&config.clouds, &Clock::system(), control.handle())?;
     Strategy::load(config)?.check(&control)
 }
 
@@ -137,13 +131,10 @@ fn announce(
     threads: usize,
     room: &Room,
 ) {
-    let mode = match config.mode {
-        Mode::Federate(_) => "federate",
-        Mode::Conceal => "conceal",
-    };
+    let clouds: Vec<&str> = config.clouds.names().into_iter().map(CloudName::as_str).collect();
     let Room { connections, connections_per_caller, held, forwards, .. } = *room;
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"), mode, identity, ?listeners, %admin, threads,
+        version = env!("CARGO_PKG_VERSION"), ?clouds, identity, ?listeners, %admin, threads,
         connections, connections_per_caller, held_bytes = held, forwards, "serving"
     );
 }
@@ -174,8 +165,7 @@ async fn control_thread(
 struct Parts {
     clock: Clock,
     who: Arc<Who>,
-    broker: Option<Broker>,
-    probe_tree: Arc<gce::Tree>,
+    clouds: Arc<Clouds>,
     probe: ProbeAddress,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
@@ -194,21 +184,12 @@ impl Parts {
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
         let clock = Clock::system();
         let probe = ProbeAddress::default();
-        let (credentials, probe_tree) = match &config.mode {
-            Mode::Federate(federate) => {
-                let federation = Federation::new(federate);
-                let bare = federation.bare_tree();
-                (Some((broker(federate, &clock, control)?, federation)), bare)
-            }
-            Mode::Conceal => (None, Arc::new(gce::Tree::new(&gce::Node::default(), None))),
-        };
-        let broker = credentials.as_ref().map(|(broker, _)| broker.clone());
-        let (who, hearing) = strategy.start(credentials, probe.clone(), &clock, control, stopper)?;
+        let clouds = Arc::new(Clouds::start(&config.clouds, &clock, control.handle())?);
+        let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper)?;
         let parts = Self {
             clock,
             who: Arc::new(who),
-            broker,
-            probe_tree,
+            clouds,
             probe,
             open: Arc::default(),
             long_polls: Arc::default(),
@@ -219,28 +200,31 @@ impl Parts {
         Ok((parts, hearing))
     }
 
-    fn admin(&self, metrics: &[Arc<Traffic>], log: &Log, listeners: Vec<SocketAddr>) -> Arc<Admin> {
+    fn admin(
+        &self,
+        metrics: &[Arc<Traffic>],
+        log: &Log,
+        listeners: Vec<(SocketAddr, Vec<Probe>)>,
+    ) -> Arc<Admin> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(LogCollector(log.clone())));
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let callers = self.who.callers.clone();
-        if let Some(broker) = &self.broker {
-            registry.register_collector(Box::new(BrokerCollector::new(broker.clone(), clock.clone())));
-        }
+        self.clouds.register(&mut registry, &clock);
         if let Some(cluster) = &self.who.cluster {
             registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
         }
-        registry.register_collector(Box::new(FloorCollector(self.who.clone(), self.broker.clone())));
-        let (who, obstacle, remarks) = (self.who.clone(), self.who.clone(), self.broker.clone());
+        registry.register_collector(Box::new(FloorCollector(self.who.clone())));
+        let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
         let sources = Sources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
             obstacle: Box::new(move || obstacle.obstacle()),
             remarks: Box::new(move || {
                 let mut lines = who.remarks();
-                lines.extend(remarks.as_ref().map(debug::remarks).unwrap_or_default());
+                lines.extend(clouds.remarks());
                 lines
             }),
             pods: Box::new(move || debug::pods(&callers, clock.now())),
@@ -252,7 +236,7 @@ impl Parts {
         &self,
         config: &Config,
         number: usize,
-        listeners: Vec<std::net::TcpListener>,
+        listeners: Vec<Lane>,
         metrics: Arc<Traffic>,
         stop: Stop,
         alive: Alive,
@@ -264,13 +248,13 @@ impl Parts {
             strangers: self.strangers.clone(),
             limits: limits(config, &self.room),
         };
-        let service = self.service(config, &stop);
+        let speaks = self.speaks(config, &stop);
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
-            let lanes = Lanes::new(listeners)?;
-            Thread::new(shared, service, metrics, stop, number as u64).run(lanes).await;
+            let (lanes, speaks) = (Lanes::new(listeners)?, speaks().ok_or(std::io::ErrorKind::InvalidInput)?);
+            Thread::new(shared, speaks, metrics, stop, number as u64).run(lanes).await;
             Ok::<_, std::io::Error>(())
         };
         let body = move || {
@@ -286,8 +270,8 @@ impl Parts {
             .context("cannot start a traffic thread")
     }
 
-    /// How one traffic thread answers.
-    fn service(&self, config: &Config, stop: &Stop) -> Service {
+    /// What makes, on a traffic thread, the dialects of each listener.
+    fn speaks(&self, config: &Config, stop: &Stop) -> impl FnOnce() -> Option<Vec<Dialects>> + use<> {
         let limits = &config.limits;
         let long_polls = LongPolls {
             all: self.long_polls.clone(),
@@ -296,15 +280,16 @@ impl Parts {
             stop: stop.clone(),
         };
         let idle = (self.room.forwards as usize).div_ceil(config.threads.count());
-        let places = self.forwards.clone();
-        let forwarder = Forwarder::new(&config.conceal.upstream, places, idle, long_polls.clone());
-        Service::new(match &config.mode {
-            Mode::Federate(_) => {
-                answer::Mode::Federate { probe: self.probe_tree.clone(), long_polls, passthrough: forwarder }
-            }
-            Mode::Conceal => answer::Mode::Conceal(forwarder),
-        })
+        let tools = Tools { long_polls, places: self.forwards.clone(), idle };
+        let (clouds, listen) = (self.clouds.clone(), config.listen.clone());
+        move || listen.iter().map(|listen| clouds.dialects(&listen.dialects, &tools)).collect()
     }
+}
+
+/// How readiness asks at each bound address.
+fn probes(config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Probe>)> {
+    let each = addresses.iter().zip(&config.listen);
+    each.map(|(address, listen)| (*address, Clouds::probes(&listen.dialects))).collect()
 }
 
 /// What one traffic thread lets clients hold.
@@ -318,21 +303,4 @@ fn limits(config: &Config, room: &Room) -> Limits {
         timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
         wire: seawall_wire::Limits::default(),
     }
-}
-
-fn broker(federate: &Federate, clock: &Clock, control: &Runtime) -> anyhow::Result<Broker> {
-    let exchange = google::Config {
-        exchange: match federate.exchange {
-            Exchange::Sts => google::Shape::Sts,
-            Exchange::IdentityBindingToken => google::Shape::IdentityBindingToken,
-        },
-        sts_url: federate.sts_url.clone(),
-        iam_url: federate.iam_url.clone(),
-        provider: federate.provider.clone(),
-        token_audience: federate.token_audience.clone(),
-        more_roots: federate.more_roots()?,
-        proxy: federate.proxy.clone(),
-    };
-    let exchange = GoogleExchange::new(exchange, clock.clone())?;
-    Ok(Broker::start(google::SETTINGS, clock.clone(), Arc::new(exchange), control.handle().clone()))
 }

@@ -6,7 +6,7 @@
 //!
 //! With `source-ip` the answer can also be "not known yet" ([`Caller::Unsettled`]): the API server tells of a pod's
 //! address about when its first container starts, so a request may wait a moment ([`Callers::settled`]) before it is
-//! refused. What a pod may have is a [`Standing`], which `follow` replaces as the cluster changes; a pod that loses its
+//! refused. What a pod may have are its [`Entitlements`], which `follow` replaces as the cluster changes; a pod that loses its
 //! address is closed for good, and its next connection is decided anew.
 
 use std::collections::HashMap;
@@ -15,14 +15,13 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use seawall_attest::StaticIdentity;
-use seawall_broker::google::Holder;
-use seawall_cloud::{Refusal, gce};
+use seawall_cloud::Refusal;
 use seawall_cluster::{NoPod, Pods};
 use seawall_core::{Pod, PodUid};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use crate::complain::Complainer;
+use crate::cloud::Entitlements;
 use crate::connections::Cap;
 use crate::ready::ProbeAddress;
 
@@ -31,44 +30,20 @@ use crate::ready::ProbeAddress;
 pub(crate) struct PodCaller {
     pub(crate) pod: Pod,
     pub(crate) addresses: Box<[IpAddr]>,
-    standing: ArcSwap<Standing>,
-    /// Tells long polls that the standing was replaced. No channel: one of those is larger than all else here.
+    entitlements: ArcSwap<Entitlements>,
+    /// Tells long polls that they were replaced. No channel: one of those is larger than all else here.
     replaced: Notify,
     /// Closed when the pod no longer has one of its addresses for itself.
     pub(crate) connections: Arc<Cap>,
     pub(crate) long_polls: Arc<Cap>,
 }
 
-/// What a pod may have at this moment.
-#[derive(Clone, Debug)]
-pub(crate) enum Standing {
-    /// Its ServiceAccount is not read yet.
-    Pending,
-    /// Credentials of its own.
-    Federated(Federated),
-    /// The real metadata server, through the filter.
-    Passthrough,
-    /// The node's facts, and instead of an account the reason why there is none.
-    Refused(Arc<gce::Tree>, Refusal),
-}
-
-/// One pod's view of the metadata tree and the way to its leases.
-#[derive(Clone, Debug)]
-pub(crate) struct Federated {
-    pub(crate) tree: Arc<gce::Tree>,
-    pub(crate) holder: Arc<Holder>,
-    /// The Google service account it acts as, if any.
-    pub(crate) account: Option<Arc<str>>,
-    /// Told when the pod is refused something.
-    pub(crate) complainer: Complainer,
-}
-
 impl PodCaller {
-    pub(crate) fn new(pod: Pod, addresses: Box<[IpAddr]>, standing: Standing) -> Self {
+    pub(crate) fn new(pod: Pod, addresses: Box<[IpAddr]>, entitlements: Entitlements) -> Self {
         Self {
             pod,
             addresses,
-            standing: ArcSwap::from_pointee(standing),
+            entitlements: ArcSwap::from_pointee(entitlements),
             replaced: Notify::new(),
             connections: Arc::default(),
             long_polls: Arc::default(),
@@ -76,17 +51,17 @@ impl PodCaller {
     }
 
     /// What it may have now: one atomic read.
-    pub(crate) fn standing(&self) -> Guard<Arc<Standing>> {
-        self.standing.load()
+    pub(crate) fn entitlements(&self) -> Guard<Arc<Entitlements>> {
+        self.entitlements.load()
     }
 
-    /// Gives it another standing and wakes whoever waits for a change.
-    pub(crate) fn replace(&self, standing: Standing) {
-        self.standing.store(Arc::new(standing));
+    /// Gives it others and wakes whoever waits for a change.
+    pub(crate) fn replace(&self, entitlements: Entitlements) {
+        self.entitlements.store(Arc::new(entitlements));
         self.replaced.notify_waiters();
     }
 
-    /// The next change of the standing after this call, whether or not it is being waited for by then.
+    /// The next change of what it may have after this call, whether or not it is being waited for by then.
     pub(crate) fn change(&self) -> Notified<'_> {
         self.replaced.notified()
     }
@@ -204,14 +179,14 @@ const HOST_NETWORK: Refusal = Refusal::new(
 );
 
 impl Callers {
-    /// `static` identity: the pods of a file. `standing` says what each may have.
+    /// `static` identity: the pods of a file. `entitle` says what each may have.
     pub(crate) fn of_file(
         identity: &StaticIdentity,
         probe: ProbeAddress,
-        standing: impl Fn(&seawall_attest::Attested) -> Standing,
+        entitle: impl Fn(&seawall_attest::Attested) -> Entitlements,
     ) -> Self {
         let caller = |(address, attested): (IpAddr, &Arc<seawall_attest::Attested>)| {
-            let caller = PodCaller::new(attested.pod.clone(), [address].into(), standing(attested));
+            let caller = PodCaller::new(attested.pod.clone(), [address].into(), entitle(attested));
             (address, Arc::new(caller))
         };
         Self { known: Known::File(identity.pods().map(caller).collect()), probe }
@@ -318,6 +293,6 @@ fn in_cluster(pods: &Pods, roster: &Roster, ip: IpAddr) -> Result<Arc<PodCaller>
         NoPod::Absent => NOT_LISTED,
     })?;
     let caller = roster.find(&record.pod.uid).ok_or(UNKNOWN_POD)?;
-    let is_settled = caller.addresses.contains(&ip) && !matches!(**caller.standing(), Standing::Pending);
+    let is_settled = caller.addresses.contains(&ip) && !caller.entitlements().is_pending();
     if is_settled { Ok(caller) } else { Err(UNKNOWN_POD) }
 }

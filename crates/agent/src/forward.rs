@@ -1,9 +1,7 @@
-//! The way to the real metadata server, for `conceal`.
+//! The way to a cloud's real metadata server. What goes there, and whether it may, is the dialect's to say.
 //!
-//! What goes upstream was built anew by the dialect from what it understood: a canonical path and query, one header of
-//! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters
-//! are got around. Each traffic thread has its own pool of upstream connections. Long polls have places of their own and
-//! cannot starve short requests.
+//! Each traffic thread has its own pool of upstream connections. Long polls have places of their own and cannot starve short
+//! requests.
 //!
 //! Of an answer no more is held than a [`WINDOW`]: what is larger is passed on piece by piece, as fast as the client reads, and
 //! keeps its place for so long. So what all answers on their way cost is bounded by the places, and the places are shared by
@@ -19,11 +17,9 @@ use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use seawall_cloud::{Refusal, gce};
-use seawall_wire::RequestHead;
+use seawall_cloud::Refusal;
 
-use crate::later::{Later, LongPolls, Outcome, PollPlace};
-use crate::metrics::Route;
+use crate::long_polls::{LongPolls, PollPlace};
 use crate::places::{Place, Places};
 use crate::tenants::Tenant;
 
@@ -62,6 +58,17 @@ const STOPPING: Refusal = Refusal::new(
 );
 const TOO_LARGE: Refusal =
     Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
+
+/// What is to be asked of the real server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward<'a> {
+    /// Path and query, built by the dialect.
+    pub(crate) target: &'a str,
+    /// The one header that goes along.
+    pub(crate) header: (&'static str, &'static str),
+    /// How long the real server will hold it, for a long poll.
+    pub(crate) hold: Option<Duration>,
+}
 
 /// What the real server answered.
 #[derive(Debug)]
@@ -155,15 +162,18 @@ impl Forwarder {
         Self { client, upstream: upstream.to_owned(), places, long_polls }
     }
 
-    /// The answer that will come, if the request may go upstream at all.
+    /// Whether this is a long poll, and the answer that will come, or why none came.
     ///
     /// # Errors
-    /// The rule of the dialect that forbids it, or too many long polls.
-    pub(crate) fn forward(&self, tenant: &Tenant, head: &RequestHead<'_, '_>) -> Result<Later, Refusal> {
-        let forward = gce::admit(head)?;
-        let poll = forward.hold.as_ref().map(|_| self.long_polls.enter(&tenant.long_polls)).transpose()?;
-        let deadline = DEADLINE + forward.hold.as_ref().map_or(Duration::ZERO, |hold| hold.timeout);
-        let request = self.request(&forward)?;
+    /// Too many long polls.
+    pub(crate) fn forward(
+        &self,
+        tenant: &Tenant,
+        forward: &Forward<'_>,
+    ) -> Result<(bool, impl Future<Output = Result<Forwarded, Refusal>> + use<>), Refusal> {
+        let poll = forward.hold.map(|_| self.long_polls.enter(&tenant.long_polls)).transpose()?;
+        let deadline = DEADLINE + forward.hold.unwrap_or_default();
+        let request = self.request(forward)?;
         let is_poll = poll.is_some();
         let (client, places, share, mut stop) = (
             self.client.clone(),
@@ -171,26 +181,25 @@ impl Forwarder {
             tenant.connections.clone(),
             self.long_polls.stop.clone(),
         );
-        let outcome = async move {
+        let answer = async move {
             let asked = async {
                 let place = if is_poll { None } else { places.enter(&share).await };
                 ask(&client, request).await?.whole_or_rest(place, poll).await
             };
             let asked = tokio::time::timeout(deadline, asked);
-            let answered = tokio::select! {
+            tokio::select! {
                 answered = asked => answered.unwrap_or(Err(SLOW)),
                 () = stop.begun(), if is_poll => Err(STOPPING),
-            };
-            answered.map_or_else(Outcome::Refused, Outcome::Forwarded)
+            }
         };
-        Ok(Later { route: Route::Forward, is_poll, outcome: Box::pin(outcome) })
+        Ok((is_poll, answer))
     }
 
-    fn request(&self, forward: &gce::Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
+    fn request(&self, forward: &Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
         let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
         // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
-        let request = Request::get(uri).header("metadata-flavor", "Google");
-        request.body(Empty::new()).map_err(|_| UNREACHABLE)
+        let (name, value) = forward.header;
+        Request::get(uri).header(name, value).body(Empty::new()).map_err(|_| UNREACHABLE)
     }
 }
 

@@ -1,23 +1,27 @@
 //! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
 
-use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use seawall_attest::{Attested, StaticIdentity};
-use seawall_broker::google::{self, Broker, HolderSpec};
-use seawall_cluster::{Access, Cluster, Hearing};
-use seawall_core::Clock;
+use seawall_cluster::{Access, Account, Cluster, Hearing};
+use seawall_core::{Clock, Floor};
 use tokio::runtime::Runtime;
 
-use crate::callers::{Callers, Federated, Roster, Standing};
+use crate::callers::{Callers, Roster};
+use crate::cloud::{Applicant, Clouds, Entitlements};
 use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp};
-use crate::federation::Federation;
-use crate::follow::{Follower, Terms};
+use crate::follow::Follower;
 use crate::lifecycle::{self, Stop, Stopper};
+use crate::metrics::gauge;
 use crate::ready::ProbeAddress;
 
 /// A strategy whose files are read and nothing of which runs.
@@ -27,9 +31,6 @@ pub(crate) enum Strategy {
     Cluster(SourceIp),
     Anyone,
 }
-
-/// Credentials of pods' own, in `federate`.
-pub(crate) type Credentials = Option<(Broker, Federation)>;
 
 impl Strategy {
     /// # Errors
@@ -68,36 +69,35 @@ impl Strategy {
     /// The credentials for the API server cannot be read. That nobody answers there is none.
     pub(crate) fn start(
         self,
-        credentials: Credentials,
+        clouds: &Arc<Clouds>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
         stopper: &Stopper,
     ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
         match self {
-            Self::Anyone => Ok((Who::fixed(Callers::anyone(probe)), None)),
+            Self::Anyone => Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None)),
             Self::File(identity) => {
-                let standing = |attested: &Attested| standing(attested, credentials.as_ref());
-                Ok((Who::fixed(Callers::of_file(&identity, probe, standing)), None))
+                let entitle = |attested: &Attested| entitle(clouds, attested);
+                Ok((Who::fixed(Callers::of_file(&identity, probe, entitle), clouds.clone()), None))
             }
             Self::Cluster(source) => {
-                let (who, hearing, follower) = Who::of_cluster(&source, credentials, probe, clock, control)?;
+                let (who, hearing, follower) = Who::of_cluster(&source, clouds, probe, clock, control)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
             }
         }
     }
 }
 
-fn standing(attested: &Attested, credentials: Option<&(Broker, Federation)>) -> Standing {
-    let Some((broker, federation)) = credentials else { return Standing::Passthrough };
-    let account = attested.google_account.clone();
-    let spec = HolderSpec {
-        pod: attested.pod.clone(),
-        entitlement: account.clone(),
-        subject: attested.subject.clone(),
-    };
-    let (tree, holder) = (federation.tree(account.as_ref()), broker.holder(spec));
-    Standing::Federated(Federated { tree, holder, account, complainer: Complainer::default() })
+fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
+    let account = attested.google_account.clone().map_or(Account::Itself, Account::Google);
+    clouds.entitle(&Applicant {
+        pod: &attested.pod,
+        account: &account,
+        subject: &|| attested.subject.clone(),
+        complainer: Complainer::default(),
+        ahead: false,
+    })
 }
 
 fn cluster(source: &SourceIp) -> seawall_cluster::Config {
@@ -161,16 +161,17 @@ pub(crate) struct Who {
     /// What tells of the pods, in `source-ip`.
     pub(crate) cluster: Option<Arc<Cluster>>,
     token_lifetime: Option<Duration>,
+    clouds: Arc<Clouds>,
 }
 
 impl Who {
-    fn fixed(callers: Callers) -> Self {
-        Self { callers: Arc::new(callers), cluster: None, token_lifetime: None }
+    fn fixed(callers: Callers, clouds: Arc<Clouds>) -> Self {
+        Self { callers: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
     }
 
     fn of_cluster(
         source: &SourceIp,
-        credentials: Credentials,
+        clouds: &Arc<Clouds>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
@@ -178,18 +179,10 @@ impl Who {
         let (cluster, hearing) = control.block_on(Cluster::start(cluster(source), clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
-        let token_lifetime = credentials.is_some().then_some(source.token_lifetime);
-        let passthrough: HashSet<_> = source.passthrough.iter().cloned().collect();
-        let terms = match credentials {
-            Some((broker, federation)) => {
-                Terms::Federate { broker, federation: Box::new(federation), passthrough }
-            }
-            None => Terms::Conceal,
-        };
-        let (follower, fetching_ahead) = Follower::new(cluster.clone(), roster.clone(), terms);
-        control.spawn(fetching_ahead);
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone());
         let callers = Arc::new(Callers::of_cluster(cluster.pods(), roster, probe));
-        let who = Self { callers, cluster: Some(cluster), token_lifetime };
+        let token_lifetime = Some(source.token_lifetime);
+        let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
     }
@@ -212,26 +205,27 @@ impl Who {
         remarks
     }
 
-    /// Whether the configuration lets credentials be kept above the floor, where it says something about it.
-    pub(crate) fn meets_the_floor(&self) -> bool {
-        self.token_lifetime.is_none_or(is_long_enough)
+    /// The floor that the configuration does not let credentials be kept above, where it says something about it.
+    fn broken_floor(&self) -> Option<Floor> {
+        let lifetime = self.token_lifetime?;
+        self.clouds.floors().into_iter().find(|floor| !is_long_enough(lifetime, *floor))
     }
 
     fn floor_remark(&self) -> Option<String> {
-        let lifetime = self.token_lifetime.filter(|lifetime| !is_long_enough(*lifetime))?;
+        let (floor, lifetime) = self.broken_floor().zip(self.token_lifetime)?;
         Some(format!(
             "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
              credentials that end with it above the floor of {} s",
             lifetime.as_secs(),
-            google::FLOOR.hard.as_secs()
+            floor.hard.as_secs()
         ))
     }
 }
 
 /// A Kubernetes token is renewed when a fifth of its life is left (`cluster`'s rule, the kubelet's), and a cloud may end a
 /// credential with the token that it was exchanged for.
-fn is_long_enough(token: Duration) -> bool {
-    google::FLOOR.is_reachable_with(token / 5)
+fn is_long_enough(token: Duration, floor: Floor) -> bool {
+    floor.is_reachable_with(token / 5)
 }
 
 /// What is wrong with the watches right now.
@@ -243,6 +237,53 @@ fn troubles(cluster: &Cluster) -> Vec<String> {
         Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
     };
     cluster.health().into_iter().filter_map(trouble).collect()
+}
+
+/// Writes whether credentials can be kept above the floor.
+#[derive(Debug)]
+pub(crate) struct FloorCollector(pub(crate) Arc<Who>);
+
+impl Collector for FloorCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(is_above) = self.0.clouds.is_above_floor() else { return Ok(()) };
+        let is_reachable = is_above && self.0.broken_floor().is_none();
+        let help = "1 while configuration and upstream let credentials be kept above the floor";
+        gauge(&mut encoder, "seawall_floor_reachable", help, f64::from(u8::from(is_reachable)))
+    }
+}
+
+/// Writes what is known of the cluster at each scrape.
+#[derive(Debug)]
+pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
+
+impl Collector for ClusterCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let out = &mut encoder;
+        let pods = self.0.pods();
+        gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
+        if let Some(age) = pods.staleness() {
+            let help = "Seconds since the API server last said anything about this node's pods";
+            gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
+        }
+        let health = self.0.health();
+        let help = "Failed tries of a watch";
+        let mut family = out.encode_descriptor("seawall_watch_failures", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.failures).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let help = "Times that a watch began anew with a list";
+        let mut family = out.encode_descriptor("seawall_watch_lists", help, None, MetricType::Counter)?;
+        for watch in &health {
+            ConstCounter::new(watch.lists).encode(family.encode_family(&[("watch", watch.kind)])?)?;
+        }
+        let (posted, lost) = self.0.reporter().tally();
+        let help = "Events about refused pods";
+        let mut family = out.encode_descriptor("seawall_events", help, None, MetricType::Counter)?;
+        for (outcome, count) in [("posted", posted), ("lost", lost)] {
+            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -282,8 +323,9 @@ mod tests {
 
     #[test]
     fn an_hour_of_a_kubernetes_token_meets_the_floor_and_less_does_not() {
-        assert!(is_long_enough(Duration::from_secs(3600)));
-        assert!(!is_long_enough(Duration::from_secs(3000)));
-        assert!(!is_long_enough(Duration::from_secs(600)));
+        let keeps = |seconds| is_long_enough(Duration::from_secs(seconds), seawall_broker::google::FLOOR);
+        assert!(keeps(3600));
+        assert!(!keeps(3000));
+        assert!(!keeps(600));
     }
 }

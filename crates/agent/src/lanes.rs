@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -14,6 +14,8 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::listen::Lane;
+
 /// Lanes looked at at once: all of one address's. Of more, the others come in the next look.
 const AT_ONCE: usize = 256;
 
@@ -21,7 +23,7 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     poller: AsyncFd<OwnedFd>,
-    sockets: Vec<TcpListener>,
+    lanes: Vec<Lane>,
     /// Connections may wait of which the runtime is not told: more lanes had some than were asked for at once, or not all
     /// of a lane's were accepted.
     may_have_more: bool,
@@ -32,12 +34,12 @@ impl Lanes {
     ///
     /// # Errors
     /// The kernel gives no poller, or does not take a socket into it.
-    pub(crate) fn new(sockets: Vec<TcpListener>) -> io::Result<Self> {
+    pub(crate) fn new(lanes: Vec<Lane>) -> io::Result<Self> {
         let poller = epoll::create(CreateFlags::CLOEXEC)?;
-        for (number, socket) in sockets.iter().enumerate() {
-            epoll::add(&poller, socket, EventData::new_u64(number as u64), EventFlags::IN)?;
+        for (number, lane) in lanes.iter().enumerate() {
+            epoll::add(&poller, &lane.socket, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
-        Ok(Self { poller: watched(poller)?, sockets, may_have_more: false })
+        Ok(Self { poller: watched(poller)?, lanes, may_have_more: false })
     }
 
     /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::leave_some`] said.
@@ -62,19 +64,56 @@ impl Lanes {
         self.may_have_more = true;
     }
 
+    /// The number of the listener that a lane is one of.
+    pub(crate) fn listener(&self, lane: usize) -> usize {
+        self.lanes[lane].listener
+    }
+
     /// Accepts one connection, if one waits. It does not block.
     ///
     /// # Errors
     /// What `accept` failed with.
     pub(crate) fn accept(&self, lane: usize) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, peer) = match acceptfrom_with(&self.sockets[lane], flags) {
+        let (socket, peer) = match acceptfrom_with(&self.lanes[lane].socket, flags) {
             Ok((socket, Some(peer))) => (socket, SocketAddr::try_from(peer)?),
             Ok((_, None)) => return Ok(None),
             Err(error) if error == rustix::io::Errno::AGAIN => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         Ok(Some((socket.into(), peer)))
+    }
+}
+
+/// The lanes in which somebody known was accepted lately. Time is counted in sweeps: a look at the clock for each connection would
+/// cost more than the whole list.
+#[derive(Debug, Default)]
+pub(crate) struct KnownLanes {
+    /// For each lane the sweep after which that was; zero is never.
+    last: Vec<u32>,
+    sweeps: u32,
+}
+
+impl KnownLanes {
+    /// A minute of sweeps (`connections::SWEEP`).
+    const LATELY: u32 = 240;
+
+    /// Somebody known was accepted in it just now.
+    pub(crate) fn note(&mut self, lane: usize) {
+        if self.last.len() <= lane {
+            self.last.resize(lane + 1, 0);
+        }
+        self.last[lane] = self.sweeps + 1;
+    }
+
+    /// Whether that was lately.
+    pub(crate) fn is_known(&self, lane: usize) -> bool {
+        self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
+    }
+
+    /// Time goes on by a sweep.
+    pub(crate) fn sweep(&mut self) {
+        self.sweeps += 1;
     }
 }
 
@@ -97,6 +136,7 @@ fn look(poller: &OwnedFd, found: &mut Vec<usize>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
@@ -106,7 +146,8 @@ mod tests {
         let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        (Lanes::new(listeners).unwrap(), addresses)
+        let lanes = listeners.into_iter().map(|socket| Lane { socket, listener: 0 }).collect();
+        (Lanes::new(lanes).unwrap(), addresses)
     }
 
     async fn ready(lanes: &mut Lanes) -> Vec<usize> {
@@ -127,6 +168,20 @@ mod tests {
         assert!(lanes.accept(0).unwrap().is_some() && lanes.accept(0).unwrap().is_none());
         let mut found = Vec::new();
         assert!(pin!(lanes.ready(&mut found)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn a_lane_is_known_for_a_minute_from_when_somebody_known_was_last_accepted_in_it() {
+        let mut known = KnownLanes::default();
+        known.note(3);
+        assert!(known.is_known(3) && !known.is_known(2) && !known.is_known(1000));
+        for _ in 1..KnownLanes::LATELY {
+            known.sweep();
+        }
+        assert!(known.is_known(3));
+        known.note(5);
+        known.sweep();
+        assert!(!known.is_known(3) && known.is_known(5));
     }
 
     #[tokio::test]

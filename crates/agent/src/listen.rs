@@ -32,10 +32,18 @@ const SEND_BUFFER: usize = 8 * 1024;
 /// What a connection's unread answers take in the kernel at most.
 pub(crate) const UNREAD: usize = 2 * SEND_BUFFER;
 
-/// The listeners of each thread, and the addresses they are bound to.
+/// One of a listener's sockets.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) socket: TcpListener,
+    /// The number of the address that it is bound to.
+    pub(crate) listener: usize,
+}
+
+/// The lanes of each thread, and the addresses they are bound to.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    pub(crate) of_thread: Vec<Vec<TcpListener>>,
+    pub(crate) of_thread: Vec<Vec<Lane>>,
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
@@ -44,19 +52,20 @@ pub(crate) struct Listeners {
 /// # Errors
 /// The first address that cannot be bound, with the reason: in use, not this machine's, not permitted.
 pub(crate) fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::Result<Listeners> {
-    let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut of_thread: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
-    for address in addresses {
+    for (listener, address) in addresses.iter().enumerate() {
         let failed = || format!("cannot listen on {address}");
         let address = guard(*address).with_context(failed)?;
         let lanes = lanes.max(threads);
         for lane in 0..lanes {
-            of_thread[lane % threads].push(open(address, lanes > 1).with_context(failed)?);
+            let socket = open(address, lanes > 1).with_context(failed)?;
+            of_thread[lane % threads].push(Lane { socket, listener });
         }
         if lanes > 1
-            && let Some(listener) = of_thread[0].last()
+            && let Some(lane) = of_thread[0].last()
         {
-            deal_by_address(listener, lanes);
+            deal_by_address(&lane.socket, lanes);
         }
         bound.push(address);
     }
@@ -153,7 +162,7 @@ mod tests {
     #[test]
     fn every_thread_listens_on_the_same_port() {
         let listeners = bind(&[any()], 2, 8).unwrap();
-        let ports = listeners.of_thread.iter().flatten().map(|lane| lane.local_addr().unwrap().port());
+        let ports = listeners.of_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
         assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 8]);
     }
 
@@ -178,7 +187,7 @@ mod tests {
                 socket.connect(&SocketAddr::new(to.parse().unwrap(), port).into()).unwrap();
                 // Lane n is the thread n % 2's n / 2th.
                 let lane = &listeners.of_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
-                assert_eq!(lane.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
+                assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
     }

@@ -2,29 +2,30 @@
 //! crate would be larger than what it parses.
 
 mod admin;
-mod answer;
 mod build;
 mod callers;
+mod cloud;
 mod complain;
 mod config;
 mod connections;
 mod date;
 mod debug;
-mod federation;
+mod dialect;
 mod follow;
 mod forward;
 mod held;
 mod identity;
 mod lanes;
-mod later;
 mod lifecycle;
 mod listen;
 mod log;
+mod long_polls;
 mod machine;
 mod metrics;
 mod pace;
 mod places;
 mod ready;
+mod reply;
 mod room;
 mod sandbox;
 mod serve;

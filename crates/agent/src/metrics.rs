@@ -1,4 +1,4 @@
-//! What the agent counts, and how it is written for Prometheus.
+//! What the traffic threads count, and how it is written for Prometheus. What others count is written beside them.
 //!
 //! Each traffic thread owns one [`Traffic`] and adds to it with relaxed atomics: no lock, no allocation, no
 //! formatting on a request's way. Labels come from closed sets ([`Route`], [`CLASSES`]), never from a path, an address
@@ -15,55 +15,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_broker::google::{Broker, WantRef};
-use seawall_cluster::Cluster;
-use seawall_core::Clock;
 
+use crate::cloud::Route;
 use crate::connections::Cap;
-use crate::identity::Who;
-use crate::log::Log;
-
-/// What was asked, by kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Route {
-    /// An access token.
-    Token,
-    /// An identity token.
-    Identity,
-    /// Anything else of the metadata tree.
-    Tree,
-    /// A request passed on to the real metadata server.
-    Forward,
-    /// The agent's own readiness request.
-    Probe,
-    /// Refused before it was known what was asked.
-    Refused,
-}
-
-impl Route {
-    /// The route of a credential.
-    pub(crate) fn of(want: WantRef<'_>) -> Self {
-        match want {
-            WantRef::AccessToken { .. } => Self::Token,
-            WantRef::IdToken { .. } => Self::Identity,
-        }
-    }
-
-    const ALL: [Self; 6] =
-        [Self::Token, Self::Identity, Self::Tree, Self::Forward, Self::Probe, Self::Refused];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::Identity => "identity",
-            Self::Tree => "tree",
-            Self::Forward => "forward",
-            Self::Probe => "probe",
-            Self::Refused => "refused",
-        }
-    }
-}
 
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
@@ -104,7 +58,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Counts one answer.
     pub(crate) fn answered(&self, route: Route, status: u16, took: Duration) {
-        self.requests[route as usize][class(status)].fetch_add(1, Ordering::Relaxed);
+        self.requests[route.index()][class(status)].fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS_MICROS.len());
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
@@ -161,10 +115,10 @@ impl TrafficCollector {
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Requests answered, by what was asked and by class of status";
         let mut family = encoder.encode_descriptor("seawall_requests", help, None, MetricType::Counter)?;
-        for route in Route::ALL {
+        for route in Route::ALL.iter().copied() {
             for (i, class) in CLASSES.iter().enumerate() {
                 let labels = [("route", route.name()), ("status", class)];
-                let count = sum(&self.threads, |t| &t.requests[route as usize][i]);
+                let count = sum(&self.threads, |t| &t.requests[route.index()][i]);
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -233,146 +187,8 @@ impl TrafficCollector {
     }
 }
 
-/// Writes the broker's counters at each scrape.
-#[derive(Debug)]
-pub(crate) struct BrokerCollector {
-    broker: Broker,
-    clock: Clock,
-}
-
-impl BrokerCollector {
-    /// Of this broker, whose leases live by `clock`.
-    pub(crate) fn new(broker: Broker, clock: Clock) -> Self {
-        Self { broker, clock }
-    }
-}
-
-impl Collector for BrokerCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let out = &mut encoder;
-        let counters = self.broker.counters();
-        let help = "Chains of upstream calls by what they came to";
-        let mut family = out.encode_descriptor("seawall_upstream_calls", help, None, MetricType::Counter)?;
-        for (outcome, count) in counters.calls() {
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
-        }
-        counter(
-            out,
-            "seawall_coalesced",
-            "Requests that shared another's upstream call",
-            counters.coalesced_total(),
-        )?;
-        counter(
-            out,
-            "seawall_evicted",
-            "Credentials dropped for a pod's newer ones",
-            counters.evicted_total(),
-        )?;
-        counter(
-            out,
-            "seawall_misses_refused",
-            "Misses refused, asked too fast",
-            counters.misses_refused_total(),
-        )?;
-        let below = counters.below_floor_total();
-        counter(out, "seawall_below_floor", "Credentials issued too short-lived for the floor", below)?;
-        let breaches = counters.floor_breaches_total();
-        counter(out, "seawall_floor_breaches", "Answers with less life than the floor", breaches)?;
-        if let Some(least) = counters.least_remaining() {
-            let help = "Least remaining life that any answer carried since the start";
-            let mut family = out.encode_descriptor(
-                "seawall_least_life_handed_out_seconds",
-                help,
-                None,
-                MetricType::Gauge,
-            )?;
-            ConstGauge::new(least.as_secs_f64()).encode(family.encode_family(&[("cloud", "google")])?)?;
-        }
-        gauge(
-            out,
-            "seawall_upstream_rate",
-            "Upstream chains that may start per second",
-            self.broker.upstream_rate(),
-        )?;
-        self.leases(out)
-    }
-}
-
-impl BrokerCollector {
-    fn leases(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let now = self.clock.now();
-        let principals = self.broker.principals();
-        let lives: Vec<f64> =
-            principals.iter().filter_map(|view| Some(view.remaining(now)?.as_secs_f64())).collect();
-        gauge(out, "seawall_principals", "Principals in use", principals.len() as f64)?;
-        gauge(out, "seawall_leases", "Credentials held", lives.len() as f64)?;
-        let least = lives.into_iter().reduce(f64::min);
-        let help = "Least remaining life of any credential held";
-        // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
-        least.map_or(Ok(()), |least| gauge(out, "seawall_least_remaining_life_seconds", help, least))
-    }
-}
-
-/// Writes whether credentials can be kept above the floor.
-#[derive(Debug)]
-pub(crate) struct FloorCollector(pub(crate) Arc<Who>, pub(crate) Option<Broker>);
-
-impl Collector for FloorCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(broker) = &self.1 else { return Ok(()) };
-        let is_reachable = self.0.meets_the_floor() && broker.counters().below_floor_total() == 0;
-        let help = "1 while configuration and upstream let credentials be kept above the floor";
-        gauge(&mut encoder, "seawall_floor_reachable", help, f64::from(u8::from(is_reachable)))
-    }
-}
-
-/// Writes what is known of the cluster at each scrape.
-#[derive(Debug)]
-pub(crate) struct ClusterCollector(pub(crate) Arc<Cluster>);
-
-impl Collector for ClusterCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let out = &mut encoder;
-        let pods = self.0.pods();
-        gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
-        if let Some(age) = pods.staleness() {
-            let help = "Seconds since the API server last said anything about this node's pods";
-            gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
-        }
-        let health = self.0.health();
-        let help = "Failed tries of a watch";
-        let mut family = out.encode_descriptor("seawall_watch_failures", help, None, MetricType::Counter)?;
-        for watch in &health {
-            ConstCounter::new(watch.failures).encode(family.encode_family(&[("watch", watch.kind)])?)?;
-        }
-        let help = "Times that a watch began anew with a list";
-        let mut family = out.encode_descriptor("seawall_watch_lists", help, None, MetricType::Counter)?;
-        for watch in &health {
-            ConstCounter::new(watch.lists).encode(family.encode_family(&[("watch", watch.kind)])?)?;
-        }
-        let (posted, lost) = self.0.reporter().tally();
-        let help = "Events about refused pods";
-        let mut family = out.encode_descriptor("seawall_events", help, None, MetricType::Counter)?;
-        for (outcome, count) in [("posted", posted), ("lost", lost)] {
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes how much of the log was lost.
-#[derive(Debug)]
-pub(crate) struct LogCollector(pub(crate) Log);
-
-impl Collector for LogCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Log lines that were dropped because nobody read the log";
-        counter(&mut encoder, "seawall_log_lines_lost", help, self.0.lost())
-    }
-}
-
 /// Writes one counter without labels.
-fn counter(
+pub(crate) fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -383,7 +199,12 @@ fn counter(
 }
 
 /// Writes one gauge without labels.
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> Result<(), fmt::Error> {
+pub(crate) fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: f64,
+) -> Result<(), fmt::Error> {
     ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
@@ -391,13 +212,15 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64
 mod tests {
     use prometheus_client::registry::Registry;
 
+    use crate::cloud::google;
+
     use super::*;
 
     #[test]
     fn counts_become_prometheus_lines() {
         let (one, two) = (Arc::new(Traffic::default()), Arc::new(Traffic::default()));
-        one.answered(Route::Token, 200, Duration::from_micros(30));
-        two.answered(Route::Token, 200, Duration::from_secs(60));
+        one.answered(Route::Google(google::Route::Token), 200, Duration::from_micros(30));
+        two.answered(Route::Google(google::Route::Token), 200, Duration::from_secs(60));
         two.answered(Route::Refused, 403, Duration::from_micros(1));
         two.warm();
         let mut registry = Registry::default();

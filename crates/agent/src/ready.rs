@@ -20,18 +20,28 @@ pub(crate) type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
 /// A pod's SDK gives the metadata server about this long (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
 
+/// How a dialect is asked whether it answers: for something that is no secret, as a library would.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) target: &'static str,
+    /// A header line without its end.
+    pub(crate) header: &'static str,
+    /// What a good answer's head has, in lower case.
+    pub(crate) answer_has: &'static str,
+}
+
 /// Asks each listener.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    listeners: Vec<SocketAddr>,
+    listeners: Vec<(SocketAddr, Vec<Probe>)>,
     probe: ProbeAddress,
     /// One probe at a time, because there is one place for its address. Held across awaits, so an async lock.
     turn: Mutex<()>,
 }
 
 impl Readiness {
-    /// Will ask these bound addresses.
-    pub(crate) fn new(listeners: Vec<SocketAddr>, probe: ProbeAddress) -> Self {
+    /// Will ask these bound addresses, in each of their dialects.
+    pub(crate) fn new(listeners: Vec<(SocketAddr, Vec<Probe>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
@@ -41,8 +51,11 @@ impl Readiness {
     /// The first listener that did not answer well, and what it did.
     pub(crate) async fn ask(&self) -> Result<(), String> {
         let _turn = self.turn.lock().await;
-        for listener in &self.listeners {
-            let asked = tokio::time::timeout(DEADLINE, self.ask_one(*listener)).await;
+        let each = |(listener, probes): &(SocketAddr, Vec<Probe>)| {
+            probes.iter().map(|probe| (*listener, *probe)).collect::<Vec<_>>()
+        };
+        for (listener, probe) in self.listeners.iter().flat_map(each) {
+            let asked = tokio::time::timeout(DEADLINE, self.ask_one(listener, probe)).await;
             self.probe.store(None);
             asked
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs())))
@@ -51,16 +64,16 @@ impl Readiness {
         Ok(())
     }
 
-    async fn ask_one(&self, listener: SocketAddr) -> Result<(), String> {
+    async fn ask_one(&self, listener: SocketAddr, probe: Probe) -> Result<(), String> {
         let mut stream = self.connect(listener).await.map_err(|error| error.to_string())?;
         let head = format!(
-            "GET /computeMetadata/v1/project/project-id HTTP/1.1\r\nHost: {listener}\r\n\
-             Metadata-Flavor: Google\r\nConnection: close\r\n\r\n"
+            "GET {} HTTP/1.1\r\nHost: {listener}\r\n{}\r\nConnection: close\r\n\r\n",
+            probe.target, probe.header
         );
         stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
         let mut answer = Vec::new();
         stream.take(16 * 1024).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
-        judge(&answer)
+        judge(&answer, probe)
     }
 
     /// Binds first and says so, then connects: the listener may accept before `connect` returns.
@@ -82,15 +95,15 @@ fn reachable(ip: IpAddr) -> IpAddr {
     }
 }
 
-fn judge(answer: &[u8]) -> Result<(), String> {
+fn judge(answer: &[u8], probe: Probe) -> Result<(), String> {
     let text = String::from_utf8_lossy(answer);
     let head = text.split("\r\n\r\n").next().unwrap_or_default();
     let status = head.lines().next().unwrap_or("nothing");
     if !status.starts_with("HTTP/1.1 200 ") {
         return Err(format!("answered {status:?}"));
     }
-    if !head.to_ascii_lowercase().contains("\r\nmetadata-flavor: google") {
-        return Err("answered 200 without Metadata-Flavor".into());
+    if !head.to_ascii_lowercase().contains(&format!("\r\n{}", probe.answer_has)) {
+        return Err(format!("answered 200 without {:?}", probe.answer_has));
     }
     Ok(())
 }
@@ -99,8 +112,11 @@ fn judge(answer: &[u8]) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    const PROBE: Probe = Probe { target: "/", header: "A: b", answer_has: "metadata-flavor: google" };
+
     #[test]
     fn only_a_flavoured_200_is_ready() {
+        let judge = |answer| judge(answer, PROBE);
         assert!(judge(b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\n\r\nx").is_ok());
         assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nMetadata-Flavor: Google").is_err());
         assert!(judge(b"HTTP/1.1 503 Service Unavailable\r\nMetadata-Flavor: Google\r\n\r\n").is_err());
@@ -111,7 +127,7 @@ mod tests {
     async fn a_closed_listener_is_not_ready_and_leaves_no_probe_address() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let probe = ProbeAddress::default();
-        let readiness = Readiness::new(vec![closed], probe.clone());
+        let readiness = Readiness::new(vec![(closed, vec![PROBE])], probe.clone());
         let reason = readiness.ask().await.unwrap_err();
         assert!(reason.contains("refused"), "{reason}");
         assert!(probe.load().is_none());

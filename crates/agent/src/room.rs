@@ -110,7 +110,9 @@ mod tests {
     use crate::config::Config;
 
     fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> Room {
-        let text = format!("mode: conceal\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n");
+        let text = format!(
+            "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
+        );
         let config = Config::parse(&text, Path::new("/"), None).unwrap();
         Room::within(&Machine { memory, cores: None }, descriptors, &config)
     }

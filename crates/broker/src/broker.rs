@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_core::Clock;
+use seawall_core::{Clock, Floor};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -39,6 +39,11 @@ impl<X: Exchange> Broker<X> {
     /// One pod's way to its credentials.
     pub fn holder(&self, spec: HolderSpec<EntitlementOf<X>>) -> Arc<Holder<X>> {
         Arc::new(Holder::new(self.0.clone(), spec))
+    }
+
+    /// The least life that answers carry while the cloud answers, and that at which renewal starts.
+    pub fn floor(&self) -> Floor {
+        self.0.settings.floor
     }
 
     /// What happened so far.

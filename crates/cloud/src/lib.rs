@@ -5,7 +5,9 @@
 //! and the broker's lease. What is decided here is what a caller may ask at all; *who* asks is decided before, and
 //! *which credential* answers is decided after.
 
+mod frame;
 pub mod gce;
 mod refusal;
 
+pub use frame::{Frame, Length};
 pub use refusal::Refusal;

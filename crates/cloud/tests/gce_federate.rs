@@ -7,13 +7,14 @@ mod support;
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
 use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
 use seawall_cloud::gce::path::BAD_PATH;
 use seawall_cloud::gce::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
-use seawall_cloud::gce::{Alt, Frame, Node, Query, Scopes, Server, Tree, What, respond};
+use seawall_cloud::gce::{Alt, Credential, Node, Query, Scopes, Server, Text, Tree, What};
 use support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 
 fn v1(tree: &Tree, path: &str) -> String {
@@ -27,7 +28,7 @@ fn refused(tree: &Tree, path: &str) -> Option<Refusal> {
 /// What is asked at this path must be a known body; its tag and whether to wait.
 fn tag(tree: &Tree, path: &str) -> (String, bool) {
     let look = |query: Query<'_, '_>| match query.what {
-        What::Known(known) => {
+        What::Text(Text::Known(known)) => {
             let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.digits()).into_owned());
             (tag.unwrap_or_default(), query.hold.is_some())
         }
@@ -118,13 +119,13 @@ fn whole_responses() {
 
 #[test]
 fn refusals_that_the_agent_adds() {
-    let closing = Frame::closing(Server::Vm, DATE);
+    let closing = Frame::closing(DATE);
     let mut out = Vec::new();
     for refusal in [
         Refusal::new(503, "unknown_pod", "No pod is known at this address yet."),
         seawall_wire::RequestError::TooLarge.into(),
     ] {
-        respond::refusal(&mut out, &closing, &refusal, u64::MAX);
+        Server::Vm.refusal(&mut out, &closing, &refusal, u64::MAX);
     }
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }
@@ -289,7 +290,7 @@ fn token_requests_carry_canonical_scopes() {
     let asked = |query: &str| {
         let raw = get(&format!("{V1}/instance/service-accounts/default/token{query}"));
         ask(&tree, &raw, |query| match query.what {
-            What::AccessToken { scopes, alt } => {
+            What::Credential(Credential::AccessToken { scopes, alt }) => {
                 (scopes.as_str().to_owned(), matches!(scopes, Scopes::Default(_)), alt)
             }
             other => panic!("{other:?}"),
@@ -308,7 +309,9 @@ fn identity_requests_carry_their_audience() {
     let asked = |query: &str| {
         let raw = get(&format!("{V1}/instance/service-accounts/default/identity?{query}"));
         ask(&impersonating(), &raw, |query| match query.what {
-            What::IdToken { audience, include_email } => (audience.into_owned(), include_email),
+            What::Credential(Credential::IdToken { audience, include_email }) => {
+                (audience.into_owned(), include_email)
+            }
             other => panic!("{other:?}"),
         })
     };
@@ -370,8 +373,8 @@ fn warm_requests_borrow_everything() {
     let tree = impersonating();
     let is_borrowed = |path: &str| {
         ask(&tree, &get(&format!("{V1}/{path}")), |query| match query.what {
-            What::AccessToken { scopes, .. } => matches!(scopes, Scopes::Default(_)),
-            What::Known(known) => matches!(known.body, Cow::Borrowed(_)),
+            What::Credential(Credential::AccessToken { scopes, .. }) => matches!(scopes, Scopes::Default(_)),
+            What::Text(Text::Known(known)) => matches!(known.body, Cow::Borrowed(_)),
             other => panic!("{other:?}"),
         })
     };
@@ -390,7 +393,7 @@ fn a_reused_buffer_does_not_grow() {
     let tree = impersonating();
     let mut out = Vec::with_capacity(1024);
     support::with_head(&get(&format!("{V1}/instance/service-accounts/default/token")), |head| {
-        let frame = Frame::of(head, Server::Gke, DATE);
+        let frame = Frame::of(head, DATE);
         for _ in 0..3 {
             out.clear();
             support::answer(&mut out, &frame, &tree.query(head).unwrap());
@@ -413,6 +416,6 @@ fn an_upstream_answer_keeps_what_clients_read_and_loses_the_rest() {
         ("set-cookie", b"a=b"),
     ];
     let mut out = Vec::new();
-    respond::forwarded(&mut out, &Frame::closing(Server::Vm, DATE), 200, headers, b"{}");
+    Server::Vm.forwarded(&mut out, &Frame::closing(DATE), 200, headers, b"{}");
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }

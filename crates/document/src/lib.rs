@@ -98,6 +98,11 @@ impl<'d> Node<'d> {
         self.value.is_some_and(|value| !value.is_null())
     }
 
+    /// Whether a table stands here.
+    pub fn is_table(&self) -> bool {
+        self.value.is_some_and(Value::is_object)
+    }
+
     /// Where this is, as mistakes name it.
     pub fn path(&self) -> &str {
         &self.path

@@ -388,7 +388,7 @@ fn body(out: &mut Vec<u8>, target: &Target, style: &Style) {
         out.extend_from_slice(body);
         out.extend_from_slice(b"\r\n0\r\n\r\n");
     } else {
-        write::length_and_end(out, body.len());
+        write::length_and_end(out, body.len() as u64);
         out.extend_from_slice(body);
     }
 }

@@ -73,10 +73,24 @@ pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Appends `Content-Length` and the empty line that ends a head.
-pub fn length_and_end(out: &mut Vec<u8>, length: usize) {
+pub fn length_and_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
-    decimal(out, length as u64);
+    decimal(out, length);
     out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// Appends a part of a chunked body (RFC 9112 section 7.1). An empty part would end the body, so nothing is written for one.
+pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
+    if !part.is_empty() {
+        out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Ends a chunked body.
+pub fn last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
 }
 
 /// The reason phrase of a status (RFC 9110 section 15, RFC 6585); empty for one that has no name.

@@ -141,7 +141,7 @@ proptest! {
         let mut out = Vec::new();
         write::status_line(&mut out, status);
         write_headers(&mut out, &headers);
-        write::length_and_end(&mut out, length as usize);
+        write::length_and_end(&mut out, length as u64);
         let Seen::Whole(head, taken) = response::see(&out, "GET", &Limits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };

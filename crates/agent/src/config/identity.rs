@@ -6,13 +6,17 @@ use std::time::Duration;
 use anyhow::Context;
 use seawall_attest::file;
 use seawall_cluster::NodeName;
-use seawall_core::ServiceAccount;
-use seawall_document::{Document, Node, Table};
+use seawall_document::{Document, Table};
+use serde::{Serialize, Serializer};
 
-use super::{LARGEST, Mode, duration, named_file};
+use super::effective::span;
+use super::values::{dns_name, duration, path};
+use super::{LARGEST, named_file};
+use crate::cloud::Sections;
 
 /// Who is calling.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "strategy", rename_all = "kebab-case")]
 pub(crate) enum Identity {
     Static { file: PathBuf },
     SourceIp(Box<SourceIp>),
@@ -20,28 +24,28 @@ pub(crate) enum Identity {
 }
 
 /// Pods are known from the API server and told apart by their addresses.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct SourceIp {
     /// The node whose pods are served.
+    #[serde(serialize_with = "node_name")]
     pub(crate) node: NodeName,
     /// How to reach the API server; `None`: as any pod does.
     pub(crate) kubeconfig: Option<PathBuf>,
     /// How long the pods' Kubernetes tokens are asked to live.
+    #[serde(serialize_with = "span")]
     pub(crate) token_lifetime: Duration,
     /// The key of the taint to take off the node once ready.
     pub(crate) taint: Option<String>,
-    /// Who sees the real metadata server, as `conceal` lets it through, and with it the node's own credentials.
-    pub(crate) passthrough: Vec<ServiceAccount>,
+}
+
+fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(node.as_str())
 }
 
 impl Identity {
-    /// Whether some pods are to see the real metadata server.
-    pub(crate) fn passes_through(&self) -> bool {
-        matches!(self, Self::SourceIp(source) if !source.passthrough.is_empty())
-    }
-
     /// `node` is the node's name where the section leaves it out.
-    pub(super) fn read(table: &Table<'_>, mode: &Mode, base: &Path, node: Option<&str>) -> Self {
+    pub(super) fn read(table: &Table<'_>, clouds: &Sections, base: &Path, node: Option<&str>) -> Self {
         const STRATEGIES: [&str; 3] = ["static", "source-ip", "anyone"];
         let strategy = table.key("strategy");
         let file = table.key("file");
@@ -53,8 +57,9 @@ impl Identity {
         match (wanted, source_ip) {
             (Some("anyone"), _) => {
                 // Handing every caller credentials of its own needs to know the caller; there is no default pod.
-                if matches!(mode, Mode::Federate(_)) {
-                    strategy.mistake("static or source-ip, because `mode: federate` must know each pod");
+                if clouds.must_know_pods() {
+                    strategy
+                        .mistake("static or source-ip, because whoever gives credentials must know each pod");
                 }
                 Self::Anyone
             }
@@ -64,13 +69,6 @@ impl Identity {
         }
     }
 }
-
-fn path(text: &str, base: &Path) -> Option<PathBuf> {
-    (!text.is_empty()).then(|| base.join(text))
-}
-
-/// What `passthrough` lists, in the form in which Kubernetes writes it.
-const ACCOUNT: &str = "a ServiceAccount as namespace/name";
 
 /// The API server accepts no shorter one (kubernetes, pkg/apis/authentication/validation).
 const SHORTEST_TOKEN: Duration = Duration::from_secs(600);
@@ -87,9 +85,12 @@ impl SourceIp {
             .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
         let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
         let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
-        let passthrough = accounts(&table.key("passthrough"));
+        let passthrough = table.key("passthrough");
+        if passthrough.is_present() {
+            passthrough.mistake("nothing: this key is now google.passthrough");
+        }
         let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
-        node.map(|node| Self { node, kubeconfig, token_lifetime, taint, passthrough })
+        node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
     }
 }
 
@@ -133,27 +134,6 @@ fn files_of(kubeconfig: &str) -> Vec<String> {
     files
 }
 
-fn accounts(list: &Node<'_>) -> Vec<ServiceAccount> {
-    list.list().iter().filter_map(|item| item.text(ACCOUNT, account)).collect()
-}
-
-fn account(text: &str) -> Option<ServiceAccount> {
-    let (namespace, name) = text.split_once('/')?;
-    let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
-    Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
-}
-
-/// RFC 1123 subdomain, as Kubernetes demands of names (apimachinery `IsDNS1123Subdomain`).
-fn dns_name(text: &str) -> Option<String> {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let is_part = |part: &str| {
-        let bytes = part.as_bytes();
-        let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
-        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
-    };
-    (text.len() <= 253 && text.split('.').all(is_part)).then(|| text.to_owned())
-}
-
 /// A qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.
 fn taint(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
@@ -167,11 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_kubernetes_takes() {
-        assert_eq!(account("shop/cart").unwrap().to_string(), "shop/cart");
-        for wrong in ["shop", "shop/", "/cart", "shop/cart/x", "Shop/cart", "shop:cart", ""] {
-            assert!(account(wrong).is_none(), "{wrong:?}");
-        }
+    fn a_taints_key_is_one_that_kubernetes_takes() {
         for good in ["seawall.dev/not-ready", "not-ready", "a"] {
             assert!(taint(good).is_some(), "{good}");
         }

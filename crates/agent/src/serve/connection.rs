@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use seawall_cloud::gce::respond::Length;
-use seawall_cloud::gce::{Frame, respond};
+use seawall_cloud::{Frame, Length};
 use seawall_core::Moment;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -22,10 +21,11 @@ use super::turn::{After, Asker, Pending};
 use super::{FULL, READ, Scratch, Thread};
 use crate::callers::{Caller, PodCaller};
 use crate::connections::State;
+use crate::dialect::Dialects;
 use crate::forward::Rest;
 use crate::held::Held;
-use crate::later::Written;
 use crate::listen::UNREAD;
+use crate::reply::{Writing, Written};
 use crate::tenants::Tenant;
 use crate::turns::Key;
 
@@ -38,6 +38,8 @@ const PIECES: u32 = 32;
 /// A connection's place in the table; given up when its task ends, however it ends.
 pub(super) struct Place {
     pub(super) thread: Rc<Thread>,
+    /// What is spoken where it was accepted.
+    pub(super) dialects: Rc<Dialects>,
     pub(super) key: Key,
     pub(super) tenant: Rc<Tenant>,
     /// When the request came that waits until it is known who asks.
@@ -175,10 +177,15 @@ impl Place {
     ) -> Option<(Held, After)> {
         out.clear();
         let now = self.thread.shared.clock.now();
-        let asker = Asker { caller, tenant: &self.tenant, came: self.came.take().unwrap_or(now) };
+        let asker = Asker {
+            dialects: &self.dialects,
+            caller,
+            tenant: &self.tenant,
+            came: self.came.take().unwrap_or(now),
+        };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         if !kept.replace(&bytes[batch.taken..]) {
-            batch.after = self.thread.refuse_to_hold(&batch.after, out)?;
+            batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
         }
         if batch.taken > 0 && !kept.is_empty() {
             // Whole requests came, so the head behind them is another one and has a time of its own.
@@ -285,8 +292,8 @@ impl Place {
         let Pending { later, version, keep_alive, head_only, since, request } = pending;
         self.note(State::Busy, since);
         let route = later.route;
-        let outcome = tokio::select! {
-            outcome = later.outcome => outcome,
+        let reply = tokio::select! {
+            reply = later.reply => reply,
             () = gone(stream), if later.is_poll => return false,
         };
         // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
@@ -300,10 +307,8 @@ impl Place {
         let mut out = Vec::new();
         let Written { status, rest } = {
             let mut date = thread.date.borrow_mut();
-            let server = thread.service.server();
-            let frame =
-                Frame { date: date.at(&thread.shared.clock, now), server, version, keep_alive, head_only };
-            outcome.write(&frame, request, now, &mut out)
+            let frame = Frame { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
+            reply.write(&Writing { frame: &frame, request, now }, &mut out)
         };
         thread.metrics.answered(route, status, now.since(since));
         let is_written = self.write(stream, out).await;
@@ -325,12 +330,9 @@ impl Place {
             let Some(part) = rest.next().await else { return false };
             self.thread.turns.charge(&self.tenant.turns, 1 + part.pieces / PIECES);
             out.clear();
-            match length {
-                Length::Chunked => respond::chunk(&mut out, &part.bytes),
-                Length::Known(_) | Length::UntilClose => out.extend_from_slice(&part.bytes),
-            }
-            if part.is_last && length == Length::Chunked {
-                respond::last_chunk(&mut out);
+            length.part(&mut out, &part.bytes);
+            if part.is_last {
+                length.last(&mut out);
             }
             // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
             if !tokio::time::timeout(PART, self.flush(stream, &out)).await.unwrap_or(false) {

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
-use seawall_cloud::Refusal;
-use seawall_cloud::gce::Frame;
+use seawall_cloud::{Frame, Refusal};
 use seawall_core::Moment;
 use seawall_wire::request::slots;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
-use crate::answer::{Asked, Step};
 use crate::callers::Caller;
+use crate::cloud::Route;
 use crate::connections::State;
-use crate::later::Later;
-use crate::metrics::Route;
+use crate::dialect::{Asked, Dialects, Step};
+use crate::reply::Later;
 use crate::tenants::Tenant;
 
 /// What happens once the answers collected so far are written.
@@ -42,10 +41,18 @@ pub(super) struct Batch {
 /// Who asks, whose shares that takes, and since when it waits.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
+    pub(super) dialects: &'a Dialects,
     pub(super) caller: &'a Caller,
     pub(super) tenant: &'a Tenant,
     /// When the first request came.
     pub(super) came: Moment,
+}
+
+impl Asker<'_> {
+    /// Whether it must first be known who asks.
+    fn must_settle(&self, head: &RequestHead<'_, '_>) -> bool {
+        matches!(self.caller, Caller::Unsettled) && !self.dialects.of(head.target).is_anybodys(head)
+    }
 }
 
 /// A request that takes time, and what its answer needs to know.
@@ -99,9 +106,7 @@ impl Thread {
             let mut slots = slots();
             match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
-                Ok(Parsed::Complete(head, _))
-                    if matches!(asker.caller, Caller::Unsettled) && !self.service.is_anybodys(&head) =>
-                {
+                Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
                     return Batch { taken, after: After::Settle(patience_of(&head)) };
                 }
                 Ok(Parsed::Complete(head, used)) => {
@@ -112,7 +117,7 @@ impl Thread {
                 }
                 Err(error) => {
                     let refusal = Refusal::from(error);
-                    self.write_refusal(&refusal, out);
+                    self.write_refusal(asker.dialects, &refusal, out);
                     self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
                     return Batch { taken: bytes.len(), after: After::Linger };
                 }
@@ -124,7 +129,12 @@ impl Thread {
 
     /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
     /// answered yet cannot be, so its connection ends.
-    pub(super) fn refuse_to_hold(&self, after: &After, out: &mut Vec<u8>) -> Option<After> {
+    pub(super) fn refuse_to_hold(
+        &self,
+        dialects: &Dialects,
+        after: &After,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
         const FULL: Refusal = Refusal::new(
             503,
             "half_requests",
@@ -133,7 +143,7 @@ impl Thread {
         if !matches!(after, After::Read) {
             return None;
         }
-        self.write_refusal(&FULL, out);
+        self.write_refusal(dialects, &FULL, out);
         self.metrics.answered(Route::Refused, FULL.status, Duration::ZERO);
         Some(After::Linger)
     }
@@ -146,21 +156,21 @@ impl Thread {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
-        let Asker { caller, tenant, came } = asker;
+        let Asker { dialects, caller, tenant, came } = asker;
+        let dialect = dialects.of(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
         // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
-        // Whoever sends another method speaks another protocol, and every dialect refuses it.
-        let reads = matches!(head.method, "GET" | "HEAD");
-        let keep_alive = head.keep_alive && bodiless && reads && !self.draining.get() && !caller.is_passing();
+        let goes_on = bodiless && dialect.goes_on_after(head.method);
+        let keep_alive = head.keep_alive && goes_on && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
-        let frame = Frame { keep_alive, ..Frame::of(head, self.service.server(), date) };
-        match self.service.answer(caller, Asked { head, frame: &frame, tenant, request, came, now }, out) {
+        let frame = Frame { keep_alive, ..Frame::of(head, date) };
+        match dialect.answer(caller, Asked { head, frame: &frame, tenant, request, came, now }, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
-                if status == 200 && matches!(route, Route::Token | Route::Identity) {
+                if status == 200 && route.is_credential() {
                     self.metrics.warm();
                 }
                 let end = if bodiless { After::Close } else { After::Linger };

@@ -16,7 +16,7 @@ fn five_mistakes(upstream: &str) -> String {
 }
 
 const PLACES: [&str; 5] =
-    ["federate.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "thread"];
+    ["google.projectId", "listen[0]", "limits.connections", "limits.headTimeout", "thread"];
 
 fn complaint(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -42,6 +42,26 @@ fn five_mistakes_are_named_at_once_by_check_and_at_the_start() {
             assert!(complaint.contains(place), "{place} in {complaint}");
         }
     }
+}
+
+#[test]
+fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
+    let old = "mode: conceal\nconceal: { upstream: \"http://127.0.0.1:1\" }\nfederate: { projectId: p }\n\
+               identity: { strategy: source-ip, node: node-1, passthrough: [a/b] }\n";
+    let files = files(old);
+    let complaint = complaint(&run(&["check", "--config", files.config().to_str().unwrap()]));
+    for sentence in [
+        "mode: found \"conceal\", expected nothing: this key is now google.mode",
+        "conceal: found",
+        "conceal.upstream is now google.upstream",
+        "federate: found",
+        "is now in the section google itself",
+        "identity.passthrough: found",
+        "this key is now google.passthrough",
+    ] {
+        assert!(complaint.contains(sentence), "{sentence} in {complaint}");
+    }
+    assert!(complaint.contains("4 mistake(s)"), "{complaint}");
 }
 
 #[test]

@@ -202,7 +202,8 @@ fn the_nodes_own_network_and_an_ambiguous_address_are_refused() {
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn the_passthrough_list_sees_the_nodes_own_metadata_and_nobody_else_does() {
-    let mut world = World::start(&["node-manager", "cart"], "  passthrough: [reef/node-manager]\n");
+    let mut world =
+        World::start_with(&["node-manager", "cart"], "", "  passthrough: [reef/node-manager]\n", &json!([]));
     let (manager, cart) = (world.pod("manager-0", "node-manager"), world.pod("cart-0", "cart"));
     until_true("the manager is known", || manager.ask(TOKEN).status == 200);
     let token = world.cloud.read(&manager.ask(TOKEN).token());
@@ -221,7 +222,7 @@ fn the_nodes_taint_is_taken_off_once_pods_would_be_served() {
     let taints = json!([
         {"key": "seawall.dev/not-ready", "effect": "NoSchedule"}, {"key": "other", "effect": "NoSchedule"},
     ]);
-    let world = World::start_with(&[], "  taint: seawall.dev/not-ready\n", &taints);
+    let world = World::start_with(&[], "  taint: seawall.dev/not-ready\n", "", &taints);
     until_true("the taint is off and the other one is not", || {
         let node = world.api.must("GET", "/api/v1/nodes/node1", None);
         let has =

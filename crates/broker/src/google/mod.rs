@@ -42,7 +42,7 @@ pub type HolderSpec = crate::HolderSpec<Option<Arc<str>>>;
 pub type PrincipalView = crate::PrincipalView<Principal>;
 
 /// Where and as what to ask.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// How a Kubernetes token becomes a federated one.
     pub exchange: Shape,

@@ -10,7 +10,8 @@
 
 use seawall_wire::RequestHead;
 
-use super::federate::{Node, Tree, What};
+use super::facts::Node;
+use super::federate::{Text, Tree, What};
 use super::path;
 
 /// The paths that say nothing but what this is.
@@ -34,13 +35,16 @@ impl Default for Detection {
 
 impl Detection {
     /// The answer, if the request is the question and well formed; else nothing.
-    pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<What<'t, 'b>> {
+    pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<Text<'t, 'b>> {
         let target = path::canonicalise(head.target).ok()?;
         if !ASKED.contains(&target.path.as_str()) {
             return None;
         }
         let query = self.0.query(head).ok().filter(|query| query.hold.is_none())?;
-        matches!(query.what.route(), "probe" | "listing" | "redirect").then_some(query.what)
+        match query.what {
+            What::Text(text) if matches!(text.route(), "probe" | "listing" | "redirect") => Some(text),
+            What::Text(_) | What::Credential(_) => None,
+        }
     }
 }
 
@@ -58,7 +62,7 @@ mod tests {
         else {
             panic!("{request}")
         };
-        Detection::default().answer(&head).map(|what| what.route())
+        Detection::default().answer(&head).map(|text| text.route())
     }
 
     const FLAVOR: &str = "Metadata-Flavor: Google\r\n";

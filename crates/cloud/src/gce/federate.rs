@@ -13,11 +13,12 @@ use std::sync::Arc;
 use seawall_wire::RequestHead;
 
 use super::etag::ETag;
+use super::facts::{Account, Facts, Node, accounts};
 use super::head::{self, Marks};
 use super::path::{self, Path, Target};
 use super::query::{Alt, Hold, Params, Unknown};
 use super::scopes::Scopes;
-use super::tree::{Directory, Entry, Found, Keys, Leaf};
+use super::tree::{Directory, Found, Leaf};
 use crate::Refusal;
 
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
@@ -45,48 +46,8 @@ pub const DIRECTORY_QUERY: Refusal = Refusal::new(
     "The parameters alt and wait_for_change on a directory need recursive=true.",
 );
 
-/// What the service-accounts directory of a GKE node lists, for an account whose configuration names no scopes.
-pub const DEFAULT_SCOPES: [&str; 2] =
-    ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
-
 const TEXT: &str = "application/text";
 const JSON: &str = "application/json";
-
-/// What is known about the node and its cluster. What is `None` is absent from the tree (404).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Project id, for example `shop-prod`.
-    pub project_id: String,
-    /// Project number.
-    pub numeric_project_id: u64,
-    /// Zone name, for example `europe-west4-a`.
-    pub zone: Option<String>,
-    /// Instance id.
-    pub instance_id: Option<u64>,
-    /// Instance name.
-    pub instance_name: Option<String>,
-    /// Fully qualified host name.
-    pub hostname: Option<String>,
-    /// `attributes/cluster-name`.
-    pub cluster_name: Option<String>,
-    /// `attributes/cluster-location`.
-    pub cluster_location: Option<String>,
-    /// `attributes/cluster-uid`.
-    pub cluster_uid: Option<String>,
-    /// Universe domain; `googleapis.com` outside sovereign clouds.
-    pub universe_domain: String,
-}
-
-/// The Google identity of one workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
-    /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
-    pub email: String,
-    /// Whether `email` is a service account that is impersonated; only then identity tokens exist.
-    pub impersonated: bool,
-    /// Scopes listed, and asked for when a request names none. See [`DEFAULT_SCOPES`].
-    pub scopes: Vec<String>,
-}
 
 /// Everything one workload can read; about a KiB beside what is the node's. Pods of one ServiceAccount can share it.
 #[derive(Debug)]
@@ -104,7 +65,7 @@ pub struct Tree {
 pub struct Query<'t, 'b> {
     /// The thing.
     pub what: What<'t, 'b>,
-    /// Set when the answer is to wait. For [`What::Known`] the comparison is done: the content has not changed since
+    /// Set when the answer is to wait. For [`Text::Known`] the comparison is done: the content has not changed since
     /// the client saw it, so wait until this tree is replaced. For tokens it is set whenever the client asked to
     /// wait, because only the lease knows its tag: compare `last_etag` with it, or wait for the next lease.
     pub hold: Option<Hold<'b>>,
@@ -115,8 +76,24 @@ pub struct Query<'t, 'b> {
 /// The thing asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What<'t, 'b> {
-    /// Text that is known already: leaf, listing, recursion, probe.
+    /// Text that is known already.
+    Text(Text<'t, 'b>),
+    /// A credential, which somebody must hold.
+    Credential(Credential<'t, 'b>),
+}
+
+/// What needs no credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text<'t, 'b> {
+    /// A leaf, a listing, a recursion, a probe.
     Known(Known<'t>),
+    /// A directory named without its slash.
+    Redirect(Redirect<'b>),
+}
+
+/// A credential that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential<'t, 'b> {
     /// An access token.
     AccessToken {
         /// Its scopes.
@@ -131,8 +108,6 @@ pub enum What<'t, 'b> {
         /// Whether the account's e-mail is to be in it (`format=full`).
         include_email: bool,
     },
-    /// A directory named without its slash.
-    Redirect(Redirect<'b>),
 }
 
 /// A body that needs no broker.
@@ -148,6 +123,13 @@ pub struct Known<'t> {
     pub route: &'static str,
 }
 
+impl Known<'_> {
+    /// The same, owned.
+    pub fn into_owned(self) -> Known<'static> {
+        Known { body: Cow::Owned(self.body.into_owned()), ..self }
+    }
+}
+
 /// Where a directory really is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect<'b> {
@@ -158,15 +140,56 @@ pub struct Redirect<'b> {
     pub query: Option<&'b str>,
 }
 
-impl What<'_, '_> {
+impl Text<'_, '_> {
     /// A word from a closed set, for metrics.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Known(known) => known.route,
-            Self::AccessToken { .. } => "token",
-            Self::IdToken { .. } => "identity",
             Self::Redirect(_) => "redirect",
         }
+    }
+}
+
+impl What<'_, '_> {
+    /// A word from a closed set, for metrics.
+    pub fn route(&self) -> &'static str {
+        match self {
+            Self::Text(text) => text.route(),
+            Self::Credential(Credential::AccessToken { .. }) => "token",
+            Self::Credential(Credential::IdToken { .. }) => "identity",
+        }
+    }
+}
+
+/// A look at the text of a tree that can be repeated later, in another tree: what a long poll remembers of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    path: String,
+    form: Form,
+}
+
+/// The form in which text is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    alt: Option<Alt>,
+    is_recursive: bool,
+}
+
+impl Form {
+    fn of(params: &Params<'_>) -> Self {
+        Self { alt: params.alt, is_recursive: params.is_recursive() }
+    }
+}
+
+impl Look {
+    /// What this request looks at.
+    ///
+    /// # Errors
+    /// The rule that forbids the request.
+    pub fn of(head: &RequestHead<'_, '_>) -> Result<Self, Refusal> {
+        let target = path::canonicalise(head.target)?;
+        let form = Form::of(&Params::parse(target.query, Unknown::Ignored)?);
+        Ok(Self { path: target.path.into_text().into_owned(), form })
     }
 }
 
@@ -185,7 +208,7 @@ impl Tree {
     }
 
     fn with(facts: Arc<Facts>, account: Option<&Account>) -> Self {
-        let accounts = Arc::new(Directory::new(Keys::Verbatim, accounts(account)));
+        let accounts = Arc::new(accounts(account));
         Self {
             root: facts.root(accounts.clone()),
             accounts,
@@ -214,25 +237,37 @@ impl Tree {
         marks.direct()?;
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
-            return Ok(Query { what: What::Known(known), hold: None, head_only });
+            return Ok(Query { what: What::Text(Text::Known(known)), hold: None, head_only });
         }
         marks.flavored()?;
-        let found = self.find(&target.path)?;
+        let found = self.find(target.path.as_str())?;
         let params = Params::parse(target.query, Unknown::Ignored)?;
         let (what, hold) = self.ask(found, target, &params)?;
         Ok(Query { what, hold, head_only })
     }
 
-    /// A leaf has no slash at its end, as on the real server.
-    fn find(&self, path: &Path<'_>) -> Result<Found<'_>, Refusal> {
-        let found = match path.as_str().strip_prefix(ACCOUNTS) {
+    /// The same look at what this tree has now.
+    ///
+    /// # Errors
+    /// There is no such text here.
+    pub fn look(&self, look: &Look) -> Result<Known<'_>, Refusal> {
+        match self.find(&look.path)? {
+            Found::Directory(directory) => Ok(known_directory(directory, look.form)),
+            Found::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
+            Found::Token | Found::Identity | Found::NoIdentity => Err(NOT_FOUND),
+        }
+    }
+
+    /// The entry at a canonical path. A leaf has no slash at its end, as on the real server.
+    fn find(&self, path: &str) -> Result<Found<'_>, Refusal> {
+        let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
-            None => self.root.find(path.segments()),
+            None => self.root.find(path::segments(path)),
         };
         match found {
             Some(found @ Found::Directory(_)) => Ok(found),
-            Some(found) if !path.is_directory() => Ok(found),
-            None if !self.has_account && path.as_str().starts_with(ACCOUNTS) => Err(NO_ACCOUNT),
+            Some(found) if !path.ends_with('/') => Ok(found),
+            None if !self.has_account && path.starts_with(ACCOUNTS) => Err(NO_ACCOUNT),
             _ => Err(NOT_FOUND),
         }
     }
@@ -245,15 +280,19 @@ impl Tree {
     ) -> Result<Asked<'t, 'b>, Refusal> {
         Ok(match found {
             Found::Directory(directory) => return ask_directory(directory, target, params),
-            Found::Leaf(leaf) => (What::Known(known_leaf(leaf, params)), unchanged(leaf.etag(), params)),
+            Found::Leaf(leaf) => {
+                let known = known_leaf(leaf, Form::of(params));
+                (What::Text(Text::Known(known)), unchanged(leaf.etag(), params))
+            }
             Found::Token => {
                 params.wants_no_binding()?;
                 let scopes = params.scopes_or(&self.default_scopes)?;
-                (What::AccessToken { scopes, alt: params.alt.unwrap_or(Alt::Json) }, params.hold())
+                let token = Credential::AccessToken { scopes, alt: params.alt.unwrap_or(Alt::Json) };
+                (What::Credential(token), params.hold())
             }
             Found::Identity => {
                 let (audience, include_email) = (params.audience()?, params.includes_email());
-                (What::IdToken { audience, include_email }, params.hold())
+                (What::Credential(Credential::IdToken { audience, include_email }), params.hold())
             }
             Found::NoIdentity => return Err(NO_IDENTITY),
         })
@@ -278,27 +317,29 @@ fn ask_directory<'t, 'b>(
     target: Target<'b>,
     params: &Params<'b>,
 ) -> Result<Asked<'t, 'b>, Refusal> {
-    let listing = !params.is_recursive();
-    if listing && (params.alt.is_some() || params.waits()) {
+    if !params.is_recursive() && (params.alt.is_some() || params.waits()) {
         return Err(DIRECTORY_QUERY);
     }
     if !target.path.is_directory() {
         let path = target.path.into_text().into_owned() + "/";
-        return Ok((What::Redirect(Redirect { path, query: target.query }), None));
+        return Ok((What::Text(Text::Redirect(Redirect { path, query: target.query })), None));
     }
-    let (body, content_type, route) = match params.alt {
-        _ if listing => (directory.listing(), TEXT, "listing"),
+    let known = known_directory(directory, Form::of(params));
+    Ok((What::Text(Text::Known(known)), unchanged(directory.etag(), params)))
+}
+
+fn known_directory(directory: &Directory, form: Form) -> Known<'_> {
+    let (body, content_type, route) = match form.alt {
+        _ if !form.is_recursive => (directory.listing(), TEXT, "listing"),
         Some(Alt::Text) => (directory.to_text(), TEXT, "recursive"),
         Some(Alt::Json) | None => (directory.to_json(), JSON, "recursive"),
     };
-    let etag = directory.etag();
-    let known = Known { body: body.into(), content_type, etag: Some(etag), route };
-    Ok((What::Known(known), unchanged(etag, params)))
+    Known { body: body.into(), content_type, etag: Some(directory.etag()), route }
 }
 
 /// A leaf is text unless JSON is asked for; `recursive` says nothing about it.
-fn known_leaf<'t>(leaf: &'t Leaf, params: &Params<'_>) -> Known<'t> {
-    let (body, content_type) = match params.alt {
+fn known_leaf(leaf: &Leaf, form: Form) -> Known<'_> {
+    let (body, content_type) = match form.alt {
         Some(Alt::Json) => (leaf.to_json().into(), JSON),
         Some(Alt::Text) | None => (leaf.as_text().into(), TEXT),
     };
@@ -315,86 +356,4 @@ fn canonical(scopes: &[String]) -> String {
     scopes.sort_unstable();
     scopes.dedup();
     scopes.join(" ")
-}
-
-type Children = Vec<(Cow<'static, str>, Entry)>;
-
-/// What is the node's, and so the same in the tree of each of its accounts.
-#[derive(Debug)]
-struct Facts {
-    /// Children of `instance/`, but for its accounts.
-    instance: Children,
-    /// The other directories of `computeMetadata/v1/`.
-    beside: Children,
-}
-
-impl Facts {
-    fn of(node: &Node) -> Self {
-        let project = vec![
-            directory("attributes", Keys::Verbatim, Vec::new()),
-            ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
-            ("project-id".into(), Leaf::text(&node.project_id)),
-        ];
-        let universe = vec![("universe-domain".into(), Leaf::text(&node.universe_domain))];
-        let mut instance = instance(node);
-        instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
-        let beside =
-            vec![directory("project", Keys::Camel, project), directory("universe", Keys::Camel, universe)];
-        Self { instance, beside }
-    }
-
-    fn root(&self, accounts: Arc<Directory>) -> Directory {
-        let mut instance = self.instance.clone();
-        instance.push(("service-accounts".into(), Entry::Directory(accounts)));
-        let mut v1 = self.beside.clone();
-        v1.push(directory("instance", Keys::Camel, instance));
-        let versions = vec![directory("v1", Keys::Camel, v1)];
-        Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
-    }
-}
-
-fn directory(name: &'static str, keys: Keys, children: Children) -> (Cow<'static, str>, Entry) {
-    (Cow::Borrowed(name), Entry::Directory(Directory::new(keys, children).into()))
-}
-
-fn instance(node: &Node) -> Children {
-    let zone = node.zone.as_ref().map(|zone| format!("projects/{}/zones/{zone}", node.numeric_project_id));
-    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text(value?)));
-    let leaves = [
-        text("hostname", node.hostname.clone()),
-        node.instance_id.map(|id| ("id".into(), Leaf::number(id))),
-        text("name", node.instance_name.clone()),
-        text("zone", zone),
-    ];
-    leaves.into_iter().flatten().collect()
-}
-
-fn attributes(node: &Node) -> Children {
-    let facts = [
-        ("cluster-location", &node.cluster_location),
-        ("cluster-name", &node.cluster_name),
-        ("cluster-uid", &node.cluster_uid),
-    ];
-    facts.into_iter().filter_map(|(name, value)| Some((name.into(), Leaf::text(value.as_ref()?)))).collect()
-}
-
-/// The account under its e-mail and under `default`, as everywhere at Google.
-fn accounts(account: Option<&Account>) -> Children {
-    let Some(account) = account else { return Vec::new() };
-    let entry = Entry::Directory(account_directory(account).into());
-    vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
-}
-
-fn account_directory(account: &Account) -> Directory {
-    let identity = if account.impersonated { Entry::Identity } else { Entry::NoIdentity };
-    Directory::new(
-        Keys::Camel,
-        [
-            ("aliases".into(), Leaf::list(["default"])),
-            ("email".into(), Leaf::text(&account.email)),
-            ("identity".into(), identity),
-            ("scopes".into(), Leaf::list(account.scopes.iter().map(String::as_str))),
-            ("token".into(), Entry::Token),
-        ],
-    )
 }

@@ -6,6 +6,7 @@
 pub mod conceal;
 pub mod detection;
 pub mod etag;
+pub mod facts;
 pub mod federate;
 pub mod head;
 pub mod path;
@@ -17,7 +18,8 @@ pub mod tree;
 pub use conceal::{Forward, admit};
 pub use detection::Detection;
 pub use etag::ETag;
-pub use federate::{Account, Known, Node, Query, Redirect, Tree, What};
+pub use facts::{Account, Node};
+pub use federate::{Credential, Known, Look, Query, Redirect, Text, Tree, What};
 pub use query::{Alt, Hold};
-pub use respond::{AccessToken, Frame, Server};
+pub use respond::{AccessToken, Server};
 pub use scopes::Scopes;

@@ -4,12 +4,12 @@
 //! answer without it, so errors carry it, too) and a content type (Python refuses an answer without). Nothing of the
 //! request is written back except a redirect's query, which was checked to be visible ASCII.
 
-use seawall_wire::{RequestHead, Version, write};
+use seawall_wire::write;
 
 use super::etag::{ETag, hex};
 use super::federate::{Known, Redirect};
 use super::query::Alt;
-use crate::Refusal;
+use crate::{Frame, Length, Refusal};
 
 /// Which server the response claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,52 +34,111 @@ impl Server {
             }
         }
     }
-}
 
-/// What a response needs to know about its request and its moment.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
-    /// `Date`, an IMF-fixdate (RFC 9110 section 5.6.7).
-    pub date: &'a [u8; 29],
-    /// Which server speaks.
-    pub server: Server,
-    /// The request's version; an HTTP/1.0 client must be told that its connection is kept.
-    pub version: Version,
-    /// Whether the connection is kept.
-    pub keep_alive: bool,
-    /// Whether only the head is sent (HEAD).
-    pub head_only: bool,
-}
-
-impl<'a> Frame<'a> {
-    /// The frame that answers this request, the connection kept if the client wants it.
-    pub fn of(head: &RequestHead<'_, '_>, server: Server, date: &'a [u8; 29]) -> Self {
-        let head_only = head.method == "HEAD";
-        Self { date, server, version: head.version, keep_alive: head.keep_alive, head_only }
-    }
-
-    /// The frame that answers bytes which are no request: the connection closes.
-    pub fn closing(server: Server, date: &'a [u8; 29]) -> Self {
-        Self { date, server, version: Version::Http11, keep_alive: false, head_only: false }
-    }
-
-    fn begin(&self, out: &mut Vec<u8>, status: u16) {
-        write::status_line(out, status);
-        out.extend_from_slice(self.server.headers());
-        write::header(out, "Date", self.date);
-        match (self.version, self.keep_alive) {
-            (Version::Http11, true) => {}
-            (Version::Http10, true) => write::header(out, "Connection", b"keep-alive"),
-            (_, false) => write::header(out, "Connection", b"close"),
+    /// Writes an access token. No cache may keep it.
+    pub fn token(self, out: &mut Vec<u8>, frame: &Frame<'_>, token: &AccessToken<'_>) {
+        let [content_type, before, between, after] = match token.alt {
+            Alt::Json => JSON_TOKEN,
+            Alt::Text => TEXT_TOKEN,
+        };
+        frame.begin(out, 200, self.headers());
+        write_etag(out, token.etag);
+        out.extend_from_slice(NO_STORE);
+        write::header(out, "Content-Type", content_type.as_bytes());
+        let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
+        write::length_and_end(
+            out,
+            (before.len() + token.text.len() + between.len() + digits + after.len()) as u64,
+        );
+        if !frame.head_only {
+            out.extend_from_slice(before.as_bytes());
+            out.extend_from_slice(token.text.as_bytes());
+            out.extend_from_slice(between.as_bytes());
+            write::decimal(out, token.expires_in);
+            out.extend_from_slice(after.as_bytes());
         }
     }
 
-    /// Ends the head. The length is the body's even when the body is left out (RFC 9110 section 9.3.2).
-    fn end(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
-        write::length_and_end(out, body.iter().map(|part| part.len()).sum());
-        if !self.head_only {
-            body.iter().for_each(|part| out.extend_from_slice(part));
+    /// Writes an identity token: the JWT alone, without a line end. No cache may keep it.
+    pub fn id_token(self, out: &mut Vec<u8>, frame: &Frame<'_>, jwt: &str) {
+        frame.begin(out, 200, self.headers());
+        out.extend_from_slice(NO_STORE);
+        out.extend_from_slice(b"Content-Type: text/html\r\n");
+        frame.end(out, &[jwt.as_bytes()]);
+    }
+
+    /// Writes a body that needs no broker.
+    pub fn known(self, out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
+        frame.begin(out, 200, self.headers());
+        write_etag(out, known.etag);
+        write::header(out, "Content-Type", known.content_type.as_bytes());
+        frame.end(out, &[known.body.as_bytes()]);
+    }
+
+    /// Writes 301 to a directory's slash. The location is a path, not a URL: it stays on the host that the client
+    /// named, whatever that was, and repeats nothing of the Host header.
+    pub fn redirect(self, out: &mut Vec<u8>, frame: &Frame<'_>, redirect: &Redirect<'_>) {
+        frame.begin(out, 301, self.headers());
+        out.extend_from_slice(b"Location: ");
+        out.extend_from_slice(redirect.path.as_bytes());
+        if let Some(query) = redirect.query {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
         }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(HTML);
+        frame.end(out, &[redirect.path.as_bytes()]);
+    }
+
+    /// Writes a refusal: one line that names who refuses, why, by which code, under which id the agent logged it, and
+    /// whether trying again can help. SDKs put this line into their own error.
+    pub fn refusal(self, out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
+        frame.begin(out, refusal.status, self.headers());
+        match refusal.status {
+            405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
+            _ if refusal.is_retryable() => out.extend_from_slice(b"Retry-After: 1\r\n"),
+            _ => {}
+        }
+        out.extend_from_slice(HTML);
+        let retry: &[u8] = if refusal.is_retryable() { b"; retry: yes)\n" } else { b"; retry: no)\n" };
+        let request = hex(request);
+        let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
+        frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
+    }
+
+    /// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
+    /// Everything else, such as hop-by-hop headers, stays behind.
+    pub fn forwarded<'h>(
+        self,
+        out: &mut Vec<u8>,
+        frame: &Frame<'_>,
+        status: u16,
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+        body: &[u8],
+    ) {
+        self.forwarded_head(out, frame, status, headers, Length::Known(body.len() as u64));
+        if !frame.head_only {
+            out.extend_from_slice(body);
+        }
+    }
+
+    /// Writes the head of what the real server answered; the body follows as `length` says.
+    pub fn forwarded_head<'h>(
+        self,
+        out: &mut Vec<u8>,
+        frame: &Frame<'_>,
+        status: u16,
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+        length: Length,
+    ) {
+        frame.begin(out, status, self.headers());
+        let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
+        for (name, value) in headers {
+            if is_passed(name) && write::is_value(value) {
+                write::header(out, name, value);
+            }
+        }
+        length.end(out);
     }
 }
 
@@ -97,144 +156,10 @@ pub struct AccessToken<'a> {
     pub etag: Option<ETag>,
 }
 
-/// Writes an access token. No cache may keep it.
-pub fn token(out: &mut Vec<u8>, frame: &Frame<'_>, token: &AccessToken<'_>) {
-    let [content_type, before, between, after] = match token.alt {
-        Alt::Json => JSON_TOKEN,
-        Alt::Text => TEXT_TOKEN,
-    };
-    frame.begin(out, 200);
-    write_etag(out, token.etag);
-    out.extend_from_slice(NO_STORE);
-    write::header(out, "Content-Type", content_type.as_bytes());
-    let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
-    write::length_and_end(out, before.len() + token.text.len() + between.len() + digits + after.len());
-    if !frame.head_only {
-        out.extend_from_slice(before.as_bytes());
-        out.extend_from_slice(token.text.as_bytes());
-        out.extend_from_slice(between.as_bytes());
-        write::decimal(out, token.expires_in);
-        out.extend_from_slice(after.as_bytes());
-    }
-}
-
 /// Content type and what stands before, between and after the two values.
 const JSON_TOKEN: [&str; 4] =
     ["application/json", r#"{"access_token":""#, r#"","expires_in":"#, r#","token_type":"Bearer"}"#];
 const TEXT_TOKEN: [&str; 4] = ["application/text", "access_token ", "\nexpires_in ", "\ntoken_type Bearer\n"];
-
-/// Writes an identity token: the JWT alone, without a line end. No cache may keep it.
-pub fn id_token(out: &mut Vec<u8>, frame: &Frame<'_>, jwt: &str) {
-    frame.begin(out, 200);
-    out.extend_from_slice(NO_STORE);
-    out.extend_from_slice(b"Content-Type: text/html\r\n");
-    frame.end(out, &[jwt.as_bytes()]);
-}
-
-/// Writes a body that needs no broker.
-pub fn known(out: &mut Vec<u8>, frame: &Frame<'_>, known: &Known<'_>) {
-    frame.begin(out, 200);
-    write_etag(out, known.etag);
-    write::header(out, "Content-Type", known.content_type.as_bytes());
-    frame.end(out, &[known.body.as_bytes()]);
-}
-
-/// Writes 301 to a directory's slash. The location is a path, not a URL: it stays on the host that the client
-/// named, whatever that was, and repeats nothing of the Host header.
-pub fn redirect(out: &mut Vec<u8>, frame: &Frame<'_>, redirect: &Redirect<'_>) {
-    frame.begin(out, 301);
-    out.extend_from_slice(b"Location: ");
-    out.extend_from_slice(redirect.path.as_bytes());
-    if let Some(query) = redirect.query {
-        out.push(b'?');
-        out.extend_from_slice(query.as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(HTML);
-    frame.end(out, &[redirect.path.as_bytes()]);
-}
-
-/// Writes a refusal: one line that names who refuses, why, by which code, under which id the agent logged it, and
-/// whether trying again can help. SDKs put this line into their own error.
-pub fn refusal(out: &mut Vec<u8>, frame: &Frame<'_>, refusal: &Refusal, request: u64) {
-    frame.begin(out, refusal.status);
-    match refusal.status {
-        405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
-        _ if refusal.is_retryable() => out.extend_from_slice(b"Retry-After: 1\r\n"),
-        _ => {}
-    }
-    out.extend_from_slice(HTML);
-    let retry: &[u8] = if refusal.is_retryable() { b"; retry: yes)\n" } else { b"; retry: no)\n" };
-    let request = hex(request);
-    let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
-    frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request: ", &request, retry]);
-}
-
-/// How the client is told where a body ends whose bytes follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// By its length.
-    Known(u64),
-    /// By chunks ([`chunk`], [`last_chunk`]): to a client of HTTP/1.1.
-    Chunked,
-    /// By the end of the connection, which the frame must announce: to a client of HTTP/1.0.
-    UntilClose,
-}
-
-/// Writes what the real server answered (conceal mode): its status, the headers that metadata clients read, its body.
-/// Everything else, such as hop-by-hop headers, stays behind.
-pub fn forwarded<'h>(
-    out: &mut Vec<u8>,
-    frame: &Frame<'_>,
-    status: u16,
-    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    body: &[u8],
-) {
-    forwarded_head(out, frame, status, headers, Length::Known(body.len() as u64));
-    if !frame.head_only {
-        out.extend_from_slice(body);
-    }
-}
-
-/// Writes the head of what the real server answered; the body follows as `length` says.
-pub fn forwarded_head<'h>(
-    out: &mut Vec<u8>,
-    frame: &Frame<'_>,
-    status: u16,
-    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    length: Length,
-) {
-    frame.begin(out, status);
-    let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
-    for (name, value) in headers {
-        if is_passed(name) && write::is_value(value) {
-            write::header(out, name, value);
-        }
-    }
-    match length {
-        Length::Known(length) => {
-            out.extend_from_slice(b"Content-Length: ");
-            write::decimal(out, length);
-            out.extend_from_slice(b"\r\n\r\n");
-        }
-        Length::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
-        Length::UntilClose => out.extend_from_slice(b"\r\n"),
-    }
-}
-
-/// Writes a part of a chunked body (RFC 9112 section 7.1). An empty part would end the body, so nothing is written for one.
-pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
-    if !part.is_empty() {
-        out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
-        out.extend_from_slice(part);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-/// Ends a chunked body.
-pub fn last_chunk(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"0\r\n\r\n");
-}
 
 /// The real server's headers that go on to the client. The coding is the body's: without it a client would take compressed
 /// bytes for text. We ask for none, so an upstream that uses one has decided so itself.

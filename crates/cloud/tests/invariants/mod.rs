@@ -6,9 +6,10 @@
 
 use std::sync::LazyLock;
 
+use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{
-    self, AccessToken, Account, Forward, Frame, Node, Query, Server, Tree, What, federate, path, respond,
+    self, AccessToken, Account, Credential, Forward, Node, Query, Server, Text, Tree, What, facts, path,
 };
 use seawall_wire::{
     Framing, Header, Limits, Parsed, RequestHead, Version, parse_request, parse_response, request,
@@ -62,7 +63,7 @@ static TREES: LazyLock<[Tree; 2]> = LazyLock::new(|| [tree(true), tree(false)]);
 
 fn tree(impersonated: bool) -> Tree {
     let email = if impersonated { "me@p.iam.gserviceaccount.com" } else { "p.svc.id.goog" }.into();
-    let scopes = federate::DEFAULT_SCOPES.map(str::to_owned).to_vec();
+    let scopes = facts::DEFAULT_SCOPES.map(str::to_owned).to_vec();
     let universe_domain = "googleapis.com".into();
     let node = Node { project_id: "p".into(), zone: Some("z".into()), universe_domain, ..Node::default() };
     Tree::new(&node, Some(&Account { email, impersonated, scopes }))
@@ -160,11 +161,11 @@ fn percent_decoded(text: &str) -> String {
 /// no header that the request brought.
 fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Query<'_, '_>, Refusal>) {
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-    let frame = Frame::of(head, Server::Gke, date);
+    let frame = Frame::of(head, date);
     let mut out = Vec::new();
     match asked {
         Ok(query) => write_answer(&mut out, &frame, query),
-        Err(refusal) => respond::refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => Server::Gke.refusal(&mut out, &frame, refusal, 1),
     }
     let mut slots = request::slots();
     let parsed = parse_response(&out, head.method, &mut slots, &Limits::default()).expect("a valid response");
@@ -203,22 +204,22 @@ const WRITTEN: [&str; 13] = [
 
 fn write_answer(out: &mut Vec<u8>, frame: &Frame<'_>, query: &Query<'_, '_>) {
     match &query.what {
-        What::Known(known) => respond::known(out, frame, known),
-        What::AccessToken { scopes, alt } => {
+        What::Text(Text::Known(known)) => Server::Gke.known(out, frame, known),
+        What::Credential(Credential::AccessToken { scopes, alt }) => {
             assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
             assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
             let token = AccessToken { text: "t", expires_in: 1, alt: *alt, etag: None };
-            respond::token(out, frame, &token);
+            Server::Gke.token(out, frame, &token);
         }
-        What::IdToken { audience, .. } => {
+        What::Credential(Credential::IdToken { audience, .. }) => {
             assert!(
                 (1..=2048).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic())
             );
-            respond::id_token(out, frame, "j.w.t");
+            Server::Gke.id_token(out, frame, "j.w.t");
         }
-        What::Redirect(redirect) => {
+        What::Text(Text::Redirect(redirect)) => {
             assert!(redirect.path.ends_with('/') && !redirect.path.starts_with("//"), "{redirect:?}");
-            respond::redirect(out, frame, redirect);
+            Server::Gke.redirect(out, frame, redirect);
         }
     }
     assert!(query.hold.as_ref().is_none_or(|hold| hold.timeout <= gce::query::MAX_HOLD));

@@ -3,9 +3,10 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests stop like tests")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{
-    self, AccessToken, Account, ETag, Forward, Frame, Node, Query, Server, Tree, What, respond,
+    self, AccessToken, Account, Credential, ETag, Forward, Node, Query, Server, Text, Tree, What,
 };
 use seawall_wire::{Framing, Limits, Parsed, RequestHead, Version, parse_request, request};
 
@@ -85,7 +86,7 @@ pub(crate) fn direct() -> Tree {
 }
 
 fn account(email: &str, impersonated: bool) -> Account {
-    let scopes = gce::federate::DEFAULT_SCOPES.map(str::to_owned).to_vec();
+    let scopes = gce::facts::DEFAULT_SCOPES.map(str::to_owned).to_vec();
     Account { email: email.into(), impersonated, scopes }
 }
 
@@ -98,10 +99,10 @@ pub(crate) fn ask<T>(tree: &Tree, raw: &str, look: impl FnOnce(Query<'_, '_>) ->
 pub(crate) fn exchange(tree: &Tree, raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
-        let frame = Frame::of(head, Server::Gke, DATE);
+        let frame = Frame::of(head, DATE);
         match tree.query(head) {
             Ok(query) => answer(&mut out, &frame, &query),
-            Err(refusal) => respond::refusal(&mut out, &frame, &refusal, 0x5ea),
+            Err(refusal) => Server::Gke.refusal(&mut out, &frame, &refusal, 0x5ea),
         }
     });
     String::from_utf8(out).expect("text")
@@ -110,12 +111,12 @@ pub(crate) fn exchange(tree: &Tree, raw: &str) -> String {
 /// Writes the answer to a query.
 pub(crate) fn answer(out: &mut Vec<u8>, frame: &Frame<'_>, query: &Query<'_, '_>) {
     match &query.what {
-        What::Known(known) => respond::known(out, frame, known),
-        What::Redirect(redirect) => respond::redirect(out, frame, redirect),
-        What::IdToken { .. } => respond::id_token(out, frame, "e30.e30.c2ln"),
-        What::AccessToken { alt, .. } => {
+        What::Text(Text::Known(known)) => Server::Gke.known(out, frame, known),
+        What::Text(Text::Redirect(redirect)) => Server::Gke.redirect(out, frame, redirect),
+        What::Credential(Credential::IdToken { .. }) => Server::Gke.id_token(out, frame, "e30.e30.c2ln"),
+        What::Credential(Credential::AccessToken { alt, .. }) => {
             let etag = Some(ETag::of(b"ya29.token"));
-            respond::token(
+            Server::Gke.token(
                 out,
                 frame,
                 &AccessToken { text: "ya29.token", expires_in: 3599, alt: *alt, etag },

@@ -73,11 +73,11 @@ impl World {
     /// ServiceAccounts by name, each with a Google service account of its own unless its name begins with `plain`.
     /// `identity` is more YAML for that section.
     pub(crate) fn start(accounts: &[&str], identity: &str) -> Self {
-        Self::start_with(accounts, identity, &json!([]))
+        Self::start_with(accounts, identity, "", &json!([]))
     }
 
     /// As [`Self::start`], with a node that has these taints.
-    pub(crate) fn start_with(accounts: &[&str], identity: &str, taints: &Value) -> Self {
+    pub(crate) fn start_with(accounts: &[&str], identity: &str, google: &str, taints: &Value) -> Self {
         let folder = TempDir::with_prefix("seawall-cluster-").unwrap();
         let plane = Plane::start(folder.path());
         let api = plane.admin();
@@ -97,8 +97,7 @@ impl World {
             format!(
                 "listen: [\"{METADATA}:80\", \"127.0.0.1:0\"]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\n\
                  identity:\n  strategy: source-ip\n  node: {NODE}\n  kubeconfig: {}\n{identity}\
-                 conceal: {{ upstream: \"http://{upstream}\" }}\n\
-                 federate:\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
+                 google:\n{google}  upstream: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
                  zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
                  cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
                  tokenAudience: {AUDIENCE}\n  stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n",

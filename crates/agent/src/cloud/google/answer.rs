@@ -1,0 +1,239 @@
+//! One request in Google's dialect to one answer.
+//!
+//! What is no secret and must not be refused ([`Detection`]) is told to everybody. Everything else is answered from the
+//! caller's own [`Entitlement`], which `callers` found and no request can choose.
+
+use std::sync::Arc;
+
+use seawall_broker::google::WantRef;
+use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
+use seawall_cloud::gce::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
+use seawall_cloud::{Frame, Refusal};
+use seawall_cluster::Complaint;
+use seawall_wire::RequestHead;
+
+use super::passthrough::Passthrough;
+use super::wait::{self, Waits, Wanted};
+use super::{Entitlement, Federated, Route, write};
+use crate::callers::{Caller, PodCaller};
+use crate::dialect::{Asked, Dialect, Step};
+use crate::long_polls::PollPlace;
+
+/// Google's dialect on one traffic thread.
+#[derive(Debug)]
+pub(super) struct GoogleDialect {
+    /// What everybody is told, whoever it is.
+    detection: Detection,
+    serves: Serves,
+    waits: Waits,
+    /// The way to the real metadata server: of everybody in `conceal`, else of those whom the configuration lets through.
+    passthrough: Passthrough,
+}
+
+/// What is answered to those who are somebody.
+#[derive(Clone, Debug)]
+pub(super) enum Serves {
+    /// Pods have credentials of their own; the readiness probe sees the node's tree, without an account.
+    Federate { probe: Arc<Tree> },
+    /// Requests go through a filter to the real metadata server.
+    Conceal,
+}
+
+const ANYONE: Refusal =
+    Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
+
+/// Between the end of a pod and the end of its connections.
+const GONE: Refusal =
+    Refusal::new(503, "pod_gone", "The pod of this connection is gone, or is not known yet.");
+
+const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+
+impl Dialect for GoogleDialect {
+    /// The metadata server's versions and what stands above them: a library asks `/` whether this is one.
+    fn claims(&self, target: &str) -> bool {
+        let path = target.split('?').next().unwrap_or_default();
+        path == "/" || path.starts_with("/computeMetadata") || path.starts_with("/0.1/")
+    }
+
+    fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool {
+        self.detection.answer(head).is_some()
+    }
+
+    fn goes_on_after(&self, method: &str) -> bool {
+        matches!(method, "GET" | "HEAD")
+    }
+
+    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let step = match (&self.serves, caller) {
+            (_, Caller::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
+            (_, Caller::Unsettled) => self.detect(asked, out).ok_or(GONE),
+            (_, caller) if caller.is_gone() => Err(GONE),
+            (Serves::Federate { .. }, Caller::Anyone) => Err(ANYONE),
+            (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
+            (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
+            (Serves::Conceal, _) => self.passthrough.forward(asked.tenant, asked.head).map(Step::Later),
+        };
+        step.unwrap_or_else(|refusal| {
+            self.refuse(&refusal, asked.frame, asked.request, out);
+            Step::Answered { route: crate::cloud::Route::Refused, status: refusal.status }
+        })
+    }
+
+    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>) {
+        self.server().refusal(out, frame, refusal, request);
+    }
+}
+
+impl GoogleDialect {
+    pub(super) fn new(serves: Serves, waits: Waits, passthrough: Passthrough) -> Self {
+        Self { detection: Detection::default(), serves, waits, passthrough }
+    }
+
+    /// Which server's name the answers carry.
+    fn server(&self) -> Server {
+        match self.serves {
+            Serves::Federate { .. } => Server::Gke,
+            Serves::Conceal => Server::Vm,
+        }
+    }
+
+    /// Tells whoever asks that this is a metadata server. A library that is refused this decides once and for all that there is
+    /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
+    fn detect(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Option<Step> {
+        let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
+        Some(Step::Answered { route: crate::cloud::Route::Probe, status })
+    }
+
+    fn federate(
+        &self,
+        pod: &Arc<PodCaller>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        match &pod.entitlements().google {
+            Some(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
+            Some(Entitlement::Passthrough) => {
+                self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)
+            }
+            Some(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
+            None => Err(GONE),
+        }
+    }
+
+    fn own(
+        &self,
+        pod: &Arc<PodCaller>,
+        own: &Federated,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let query = own.tree.query(asked.head).inspect_err(|refusal| {
+            if *refusal == NO_IDENTITY {
+                own.complainer.refused(Complaint::RefusedByPolicy, refusal);
+            }
+        })?;
+        let hold = self.place(query.hold, asked)?;
+        let wanted = match &query.what {
+            What::Text(text) => return self.text(pod, text, hold, asked, out),
+            What::Credential(credential) => wanted(credential),
+        };
+        match hold {
+            Some((hold, place)) => Ok(Step::Later(self.waits.lease(pod, wanted, &hold, place))),
+            None => Ok(credential(own, wanted, asked, out)),
+        }
+    }
+
+    /// The node's facts for a pod that has no account, and the reason where one is asked for.
+    fn bare(
+        &self,
+        pod: &Arc<PodCaller>,
+        tree: &Tree,
+        why: Refusal,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let query =
+            tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
+        let hold = self.place(query.hold, asked)?;
+        match query.what {
+            What::Text(text) => self.text(pod, &text, hold, asked, out),
+            What::Credential(_) => Err(why),
+        }
+    }
+
+    /// A look at a tree that has no credentials.
+    fn look(&self, tree: &Tree, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
+        match tree.query(asked.head)?.what {
+            What::Text(text @ Text::Known(_)) => {
+                let status = self.write_text(&text, asked.frame, out);
+                Ok(Step::Answered { route: crate::cloud::Route::Probe, status })
+            }
+            What::Text(Text::Redirect(_)) | What::Credential(_) => Err(PROBE),
+        }
+    }
+
+    /// A place for a request that is to wait.
+    fn place<'b>(
+        &self,
+        hold: Option<Hold<'b>>,
+        asked: Asked<'_, '_, '_>,
+    ) -> Result<Option<(Hold<'b>, PollPlace)>, Refusal> {
+        hold.map(|hold| Ok((hold, self.waits.enter(asked.tenant)?))).transpose()
+    }
+
+    /// Text that is known already, unless the client wants to wait for it to change.
+    fn text(
+        &self,
+        pod: &Arc<PodCaller>,
+        text: &Text<'_, '_>,
+        hold: Option<(Hold<'_>, PollPlace)>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        if let (Text::Known(known), Some((hold, place))) = (text, hold) {
+            let look = Look::of(asked.head)?;
+            return Ok(Step::Later(self.waits.text(pod, look, known.clone(), &hold, place)));
+        }
+        let status = self.write_text(text, asked.frame, out);
+        Ok(Step::Answered { route: Route::Tree.into(), status })
+    }
+
+    /// Writes text, and gives its status.
+    fn write_text(&self, text: &Text<'_, '_>, frame: &Frame<'_>, out: &mut Vec<u8>) -> u16 {
+        match text {
+            Text::Known(known) => {
+                self.server().known(out, frame, known);
+                200
+            }
+            Text::Redirect(redirect) => {
+                self.server().redirect(out, frame, redirect);
+                301
+            }
+        }
+    }
+}
+
+fn wanted<'a>(credential: &'a Credential<'_, '_>) -> Wanted<'a> {
+    match credential {
+        Credential::AccessToken { scopes, alt } => {
+            Wanted { want: WantRef::AccessToken { scopes: scopes.as_str() }, alt: *alt }
+        }
+        Credential::IdToken { audience, include_email } => {
+            Wanted { want: WantRef::IdToken { audience, include_email: *include_email }, alt: Alt::Text }
+        }
+    }
+}
+
+/// A credential: from memory if a lease is held, else as soon as the broker has one.
+fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    let Some(lease) = own.holder.held(wanted.want, asked.now) else {
+        return Step::Later(wait::cold_lease(own, wanted, asked.came));
+    };
+    match wanted.want {
+        WantRef::AccessToken { .. } => {
+            write::access_token(out, asked.frame, &lease, asked.now, wanted.alt, None);
+        }
+        WantRef::IdToken { .. } => write::id_token(out, asked.frame, &lease),
+    }
+    Step::Answered { route: Route::of(wanted.want).into(), status: 200 }
+}

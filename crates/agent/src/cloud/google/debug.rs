@@ -1,0 +1,42 @@
+//! What `/debug/pods` shows of Google: names and times, never a secret.
+
+use seawall_broker::google::{PrincipalView, Want};
+use seawall_core::Moment;
+use serde_json::{Map, Value, json};
+
+use super::{Entitlement, Federated};
+use crate::cloud::brokered;
+
+/// Writes what a pod may have, in a word, the Google service account it acts as, and what it holds.
+pub(in crate::cloud) fn describe(
+    entitlement: Option<&Entitlement>,
+    now: Moment,
+    into: &mut Map<String, Value>,
+) {
+    let (standing, own) = match entitlement {
+        None => ("pending", None),
+        Some(Entitlement::Federated(own)) => ("federated", Some(own)),
+        Some(Entitlement::Passthrough) => ("passthrough", None),
+        Some(Entitlement::Refused(_, why)) => (why.code, None),
+    };
+    into.insert("standing".into(), standing.into());
+    let account = own.and_then(|own| own.account.as_deref());
+    into.insert("googleServiceAccount".into(), account.into());
+    into.insert("principals".into(), own.map(|own| principals(own, now)).unwrap_or_default().into());
+}
+
+fn principals(own: &Federated, now: Moment) -> Vec<Value> {
+    own.holder.principals().iter().map(|view| principal(view, now)).collect()
+}
+
+fn principal(view: &PrincipalView, now: Moment) -> Value {
+    let (kind, detail) = match &view.principal.want {
+        Want::AccessToken { scopes } => ("accessToken", scopes),
+        Want::IdToken { audience, .. } => ("idToken", audience),
+    };
+    let mut shown = brokered::describe(view, now);
+    shown.insert("kind".into(), kind.into());
+    shown.insert("scopesOrAudience".into(), brokered::shortened(detail).into());
+    shown.insert("account".into(), json!(view.principal.account.as_deref()));
+    shown.into()
+}

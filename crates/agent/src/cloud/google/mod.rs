@@ -1,0 +1,254 @@
+//! Google: what its section says, what a pod is entitled to, and its dialect on each traffic thread.
+
+mod ahead;
+mod answer;
+mod config;
+mod debug;
+mod passthrough;
+mod refusals;
+mod trees;
+mod wait;
+mod write;
+
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS, WantRef};
+use seawall_cloud::Refusal;
+use seawall_cloud::gce::{self, Server};
+use seawall_cluster::{Account, Complaint};
+use seawall_core::{Clock, Floor, ServiceAccount};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::brokered::BrokerCollector;
+use super::{Applicant, Tools};
+use crate::complain::Complainer;
+use crate::config::named_file;
+use crate::dialect::Dialect;
+use crate::forward::Forwarder;
+use crate::ready::Probe;
+use ahead::Ahead;
+use answer::{GoogleDialect, Serves};
+use config::{Federate, Mode};
+use passthrough::Passthrough;
+use trees::Trees;
+use wait::Waits;
+
+pub(crate) use config::Section;
+pub(super) use debug::describe;
+
+/// Readiness asks for a fact that is no secret, as a library would.
+pub(super) const PROBE: Probe = Probe {
+    target: "/computeMetadata/v1/project/project-id",
+    header: "Metadata-Flavor: Google",
+    answer_has: "metadata-flavor: google",
+};
+
+/// What is asked of Google's metadata server, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Route {
+    /// An access token.
+    Token,
+    /// An identity token.
+    Identity,
+    /// Anything else of the metadata tree.
+    Tree,
+    /// A request passed on to the real metadata server.
+    Forward,
+}
+
+impl Route {
+    /// The route of a credential.
+    fn of(want: WantRef<'_>) -> Self {
+        match want {
+            WantRef::AccessToken { .. } => Self::Token,
+            WantRef::IdToken { .. } => Self::Identity,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Identity => "identity",
+            Self::Tree => "tree",
+            Self::Forward => "forward",
+        }
+    }
+
+    pub(super) fn is_credential(self) -> bool {
+        matches!(self, Self::Token | Self::Identity)
+    }
+}
+
+impl From<Route> for super::Route {
+    fn from(route: Route) -> Self {
+        Self::Google(route)
+    }
+}
+
+/// What a pod may have of Google.
+#[derive(Clone, Debug)]
+pub(crate) enum Entitlement {
+    /// Credentials of its own.
+    Federated(Federated),
+    /// The real metadata server, through the filter.
+    Passthrough,
+    /// The node's facts, and instead of an account the reason why there is none.
+    Refused(Arc<gce::Tree>, Refusal),
+}
+
+/// One pod's view of the metadata tree and the way to its leases.
+#[derive(Clone, Debug)]
+pub(crate) struct Federated {
+    tree: Arc<gce::Tree>,
+    holder: Arc<Holder>,
+    /// The Google service account it acts as, if any.
+    account: Option<Arc<str>>,
+    /// Told when the pod is refused something.
+    complainer: Complainer,
+}
+
+const MALFORMED: Refusal = Refusal::new(
+    403,
+    "malformed_account",
+    "The annotation iam.gke.io/gcp-service-account of this pod's ServiceAccount is not a Google service account's e-mail.",
+);
+
+const NO_SERVICE_ACCOUNT: Refusal =
+    Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
+
+/// Google at work.
+#[derive(Debug)]
+pub(super) struct Google {
+    upstream: String,
+    gives: Gives,
+}
+
+#[derive(Debug)]
+enum Gives {
+    /// The real metadata server, to all alike.
+    Conceal,
+    /// To each its own.
+    Federate(Box<Federation>),
+}
+
+#[derive(Debug)]
+struct Federation {
+    broker: Broker,
+    trees: Trees,
+    passthrough: HashSet<ServiceAccount>,
+    ahead: mpsc::UnboundedSender<Ahead>,
+}
+
+impl Google {
+    pub(super) fn start(section: &Section, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
+        let gives = match &section.mode {
+            Mode::Conceal => Gives::Conceal,
+            Mode::Federate(federate) => {
+                let passthrough = section.passthrough.iter().cloned().collect();
+                Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime)?))
+            }
+        };
+        Ok(Self { upstream: section.upstream.clone(), gives })
+    }
+
+    pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Option<Entitlement> {
+        match &self.gives {
+            Gives::Conceal => Some(Entitlement::Passthrough),
+            Gives::Federate(federation) => federation.entitle(applicant),
+        }
+    }
+
+    pub(super) fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect> {
+        let (serves, server) = match &self.gives {
+            Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
+            Gives::Conceal => (Serves::Conceal, Server::Vm),
+        };
+        let forwarder =
+            Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
+        let passthrough = Passthrough::new(forwarder, server);
+        Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry, clock: &Clock) {
+        if let Gives::Federate(federation) = &self.gives {
+            let collector = BrokerCollector::new("google", federation.broker.clone(), clock.clone());
+            registry.register_collector(Box::new(collector));
+        }
+    }
+
+    pub(super) fn remarks(&self) -> Vec<String> {
+        match &self.gives {
+            Gives::Federate(federation) => super::brokered::remarks(&federation.broker),
+            Gives::Conceal => Vec::new(),
+        }
+    }
+
+    pub(super) fn floor(&self) -> Option<Floor> {
+        match &self.gives {
+            Gives::Federate(federation) => Some(federation.broker.floor()),
+            Gives::Conceal => None,
+        }
+    }
+
+    pub(super) fn is_above_floor(&self) -> Option<bool> {
+        match &self.gives {
+            Gives::Federate(federation) => Some(federation.broker.counters().below_floor_total() == 0),
+            Gives::Conceal => None,
+        }
+    }
+}
+
+impl Federation {
+    fn start(
+        federate: &Federate,
+        passthrough: HashSet<ServiceAccount>,
+        clock: &Clock,
+        runtime: &Handle,
+    ) -> anyhow::Result<Self> {
+        let mut exchange = federate.exchange.clone();
+        exchange.more_roots = federate.ca_file.as_deref().map(named_file).transpose()?;
+        let exchange = Arc::new(GoogleExchange::new(exchange, clock.clone())?);
+        let broker = Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone());
+        let (ahead, waiting) = mpsc::unbounded_channel();
+        runtime.spawn(ahead::fetch_all(waiting));
+        Ok(Self { broker, trees: Trees::new(&federate.node, &federate.pool), passthrough, ahead })
+    }
+
+    /// Nothing while it is not known which account the pod's ServiceAccount stands for.
+    fn entitle(&self, applicant: &Applicant<'_>) -> Option<Entitlement> {
+        if self.passthrough.contains(&applicant.pod.service_account) {
+            return Some(Entitlement::Passthrough);
+        }
+        let refused = |complaint, refusal: Refusal| {
+            applicant.complainer.refused(complaint, &refusal);
+            Some(Entitlement::Refused(self.trees.bare(), refusal))
+        };
+        match applicant.account {
+            Account::Pending => None,
+            Account::Missing => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
+            Account::Malformed { .. } => refused(Complaint::MalformedAccount, MALFORMED),
+            Account::Itself => Some(self.federated(applicant, None)),
+            Account::Google(email) => Some(self.federated(applicant, Some(email.clone()))),
+        }
+    }
+
+    fn federated(&self, applicant: &Applicant<'_>, account: Option<Arc<str>>) -> Entitlement {
+        let spec = HolderSpec {
+            pod: applicant.pod.clone(),
+            entitlement: account.clone(),
+            subject: (applicant.subject)(),
+        };
+        let (tree, holder) = (self.trees.of(account.as_ref()), self.broker.holder(spec));
+        let complainer = applicant.complainer.clone();
+        if applicant.ahead {
+            // Nobody fetches any more only where the runtime ends.
+            let _ = self.ahead.send(Ahead::new(&tree, &holder, &complainer));
+        }
+        Entitlement::Federated(Federated { tree, holder, account, complainer })
+    }
+}

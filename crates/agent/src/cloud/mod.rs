@@ -1,0 +1,279 @@
+//! The list of clouds: the one place beside a cloud's own room that knows which there are.
+//!
+//! A room has the cloud's section of the configuration ([`Sections`]), what a pod is entitled to ([`Entitlements`]), its dialect
+//! on a traffic thread, what it counts and shows, and how its readiness is asked. Everything else in the agent goes through
+//! the functions here, each of which names every cloud once.
+
+mod brokered;
+pub(crate) mod google;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tide;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Floor, Moment, Pod};
+use seawall_document::Table;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::runtime::Handle;
+
+use crate::complain::Complainer;
+use crate::dialect::{Dialect, Dialects};
+use crate::long_polls::LongPolls;
+use crate::places::Places;
+use crate::ready::Probe;
+
+/// A cloud by its name: that of its section, of its dialect on a listener, and in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CloudName {
+    Google,
+    #[cfg(test)]
+    Tide,
+}
+
+impl CloudName {
+    /// All there are.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Google,
+        #[cfg(test)]
+        Self::Tide,
+    ];
+
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Google => "google",
+            #[cfg(test)]
+            Self::Tide => "tide",
+        }
+    }
+}
+
+/// The clouds' sections of the configuration; those that are not there are off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Sections {
+    pub(crate) google: Option<google::Section>,
+    #[cfg(test)]
+    pub(crate) tide: Option<tide::Section>,
+}
+
+impl Sections {
+    /// Reads all of them. `listen` is where the agent listens itself.
+    pub(crate) fn read(root: &Table<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
+        let google = root.key("google");
+        #[cfg(test)]
+        let tide = root.key("tide");
+        Self {
+            google: google.is_present().then(|| google::Section::read(&google, base, listen)),
+            #[cfg(test)]
+            tide: tide.is_present().then(|| tide::Section::read(&tide)),
+        }
+    }
+
+    /// Those that are on.
+    pub(crate) fn names(&self) -> Vec<CloudName> {
+        let is_on = |name: &CloudName| match name {
+            CloudName::Google => self.google.is_some(),
+            #[cfg(test)]
+            CloudName::Tide => self.tide.is_some(),
+        };
+        CloudName::ALL.iter().copied().filter(is_on).collect()
+    }
+
+    /// Whether some cloud gives pods credentials of their own.
+    pub(crate) fn must_know_pods(&self) -> bool {
+        let google = self.google.as_ref().is_some_and(google::Section::must_know_pods);
+        #[cfg(test)]
+        let google = google || self.tide.is_some();
+        google
+    }
+}
+
+/// The clouds at work: one for the process.
+#[derive(Debug)]
+pub(crate) struct Clouds {
+    google: Option<google::Google>,
+    #[cfg(test)]
+    tide: Option<tide::Tide>,
+}
+
+/// A pod that is to be given what it may have.
+pub(crate) struct Applicant<'a> {
+    pub(crate) pod: &'a Pod,
+    /// What is known of its ServiceAccount.
+    pub(crate) account: &'a seawall_cluster::Account,
+    /// Its Kubernetes tokens.
+    pub(crate) subject: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
+    /// Told when it is refused something.
+    pub(crate) complainer: Complainer,
+    /// Whether what it will ask for first is to be fetched before it asks.
+    pub(crate) ahead: bool,
+}
+
+/// What a dialect on a traffic thread is made with.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub(crate) long_polls: LongPolls,
+    /// Places at real metadata servers, which all threads share.
+    pub(crate) places: Arc<Places>,
+    /// Idle connections that a thread keeps to one of them.
+    pub(crate) idle: usize,
+}
+
+impl Clouds {
+    /// All that are on; what they do in the background runs on `runtime`. Asks nobody.
+    ///
+    /// # Errors
+    /// A file that a section names cannot be read or used.
+    pub(crate) fn start(sections: &Sections, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
+        let google = sections.google.as_ref();
+        Ok(Self {
+            google: google.map(|section| google::Google::start(section, clock, runtime)).transpose()?,
+            #[cfg(test)]
+            tide: sections.tide.as_ref().map(|section| tide::Tide::start(section, clock, runtime)),
+        })
+    }
+
+    /// What a pod may have of each.
+    pub(crate) fn entitle(&self, applicant: &Applicant<'_>) -> Entitlements {
+        Entitlements {
+            google: self.google.as_ref().and_then(|google| google.entitle(applicant)),
+            #[cfg(test)]
+            tide: self.tide.as_ref().map(|tide| tide.entitle(applicant)),
+        }
+    }
+
+    /// The dialects that a listener speaks; nothing if none of them is on.
+    pub(crate) fn dialects(&self, names: &[CloudName], tools: &Tools) -> Option<Dialects> {
+        Dialects::new(names.iter().filter_map(|name| self.dialect(*name, tools)))
+    }
+
+    fn dialect(&self, name: CloudName, tools: &Tools) -> Option<Rc<dyn Dialect>> {
+        match name {
+            CloudName::Google => self.google.as_ref().map(|google| google.dialect(tools)),
+            #[cfg(test)]
+            CloudName::Tide => self.tide.as_ref().map(|tide| tide.dialect()),
+        }
+    }
+
+    /// How readiness asks for each of these dialects.
+    pub(crate) fn probes(names: &[CloudName]) -> Vec<Probe> {
+        let probe = |name: &CloudName| match name {
+            CloudName::Google => google::PROBE,
+            #[cfg(test)]
+            CloudName::Tide => tide::PROBE,
+        };
+        names.iter().map(probe).collect()
+    }
+
+    /// Registers what they count.
+    pub(crate) fn register(&self, registry: &mut Registry, clock: &Clock) {
+        if let Some(google) = &self.google {
+            google.register(registry, clock);
+        }
+    }
+
+    /// What an operator should see though the agent serves.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.google.as_ref().map(google::Google::remarks).unwrap_or_default()
+    }
+
+    /// The floors of those that give pods credentials of their own.
+    pub(crate) fn floors(&self) -> Vec<Floor> {
+        self.google.iter().filter_map(google::Google::floor).collect()
+    }
+
+    /// Whether all that was issued so far could be kept above its floor; nothing where no cloud gives credentials.
+    pub(crate) fn is_above_floor(&self) -> Option<bool> {
+        self.google.as_ref().and_then(google::Google::is_above_floor)
+    }
+}
+
+/// What a pod may have, of each cloud; nothing of one that is off, or about which is not decided yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entitlements {
+    pub(crate) google: Option<google::Entitlement>,
+    #[cfg(test)]
+    pub(crate) tide: Option<tide::Entitlement>,
+}
+
+impl Entitlements {
+    /// Whether nothing is decided yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        let is_pending = self.google.is_none();
+        #[cfg(test)]
+        let is_pending = is_pending && self.tide.is_none();
+        is_pending
+    }
+
+    /// What `/debug/pods` says of them.
+    pub(crate) fn describe(&self, now: Moment, into: &mut Map<String, Value>) {
+        google::describe(self.google.as_ref(), now, into);
+    }
+}
+
+/// What was asked, by kind: a closed set, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Refused before it was known what was asked.
+    Refused,
+    /// The agent's own readiness request, and what anybody is told.
+    Probe,
+    Google(google::Route),
+    #[cfg(test)]
+    Tide,
+}
+
+impl Route {
+    /// All of them.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Google(google::Route::Token),
+        Self::Google(google::Route::Identity),
+        Self::Google(google::Route::Tree),
+        Self::Google(google::Route::Forward),
+        Self::Probe,
+        Self::Refused,
+        #[cfg(test)]
+        Self::Tide,
+    ];
+
+    /// As a label.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Probe => "probe",
+            Self::Google(route) => route.name(),
+            #[cfg(test)]
+            Self::Tide => "tide",
+        }
+    }
+
+    /// Whether a good answer is a credential.
+    pub(crate) fn is_credential(self) -> bool {
+        match self {
+            Self::Refused | Self::Probe => false,
+            Self::Google(route) => route.is_credential(),
+            #[cfg(test)]
+            Self::Tide => true,
+        }
+    }
+
+    /// Its place in [`Self::ALL`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Google(route) => route as usize,
+            Self::Probe => 4,
+            Self::Refused => 5,
+            #[cfg(test)]
+            Self::Tide => 6,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! That a cloud is a room: a third one beside Google, in a room of its own, on a listener that both share.
+
+use seawall_core::pod::SubjectFuture;
+use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
+use seawall_document::Document;
+use seawall_wire::request::slots;
+use seawall_wire::{Limits, Parsed, parse_request};
+
+use seawall_cloud::Frame;
+
+use super::*;
+use crate::callers::{Caller, PodCaller};
+use crate::dialect::{Asked, Step};
+use crate::lifecycle;
+use crate::reply::Writing;
+use crate::tenants::{Tenant, Tenants};
+
+const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
+
+#[test]
+fn each_route_stands_at_its_own_place() {
+    for (place, route) in Route::ALL.iter().enumerate() {
+        assert_eq!(route.index(), place, "{}", route.name());
+    }
+}
+
+#[derive(Debug)]
+struct Named;
+
+impl SubjectTokens for Named {
+    fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
+        Box::pin(async move { Ok(Secret::new(format!("token-for-{audience}"))) })
+    }
+}
+
+/// A pod on a listener that speaks both dialects.
+struct World {
+    dialects: Dialects,
+    caller: Caller,
+    tenant: Rc<Tenant>,
+    clock: Clock,
+    _hand: ManualClock,
+}
+
+impl World {
+    fn new() -> Self {
+        let (clock, hand) = Clock::manual();
+        let document = Document::parse(BOTH).unwrap();
+        let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+        let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
+        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
+        let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
+        let entitlements = clouds.entitle(&Applicant {
+            pod: &pod,
+            account: &seawall_cluster::Account::Itself,
+            subject: &|| Arc::new(Named),
+            complainer: Complainer::default(),
+            ahead: false,
+        });
+        let (_, stop) = lifecycle::switch();
+        let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
+        let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
+        let pod = Arc::new(PodCaller::new(pod, [].into(), entitlements));
+        let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
+        let dialects = clouds.dialects(&sections.names(), &tools).unwrap();
+        Self { dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
+    }
+
+    /// The answer to one request, and whether it was there at once.
+    async fn ask(&self, request: &str) -> (String, bool) {
+        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut slots = slots();
+        let Ok(Parsed::Complete(head, _)) = parse_request(bytes.as_bytes(), &mut slots, &Limits::default())
+        else {
+            panic!("{request}")
+        };
+        let (now, frame) = (self.clock.now(), Frame::of(&head, DATE));
+        let asked = Asked { head: &head, frame: &frame, tenant: &self.tenant, request: 1, came: now, now };
+        let mut out = Vec::new();
+        let step = self.dialects.of(head.target).answer(&self.caller, asked, &mut out);
+        let at_once = matches!(step, Step::Answered { .. });
+        if let Step::Later(later) = step {
+            later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
+        }
+        (String::from_utf8(out).unwrap(), at_once)
+    }
+}
+
+const DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";
+
+#[tokio::test]
+async fn a_third_cloud_gives_a_pod_its_own_from_memory_once_it_has_it() {
+    let world = World::new();
+    for at_once in [false, true] {
+        let (answer, was_at_once) = world.ask("PUT /tide/pass").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\nTide: high\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nnorth shop/cart+token-for-north"), "{answer}");
+        assert_eq!(was_at_once, at_once);
+    }
+}
+
+#[tokio::test]
+async fn the_path_chooses_among_the_dialects_of_a_listener() {
+    let world = World::new();
+    assert!(world.dialects.of("/tide/pass").goes_on_after("PUT"));
+    assert!(!world.dialects.of("/computeMetadata/v1/").goes_on_after("PUT"));
+    let (answer, _) = world.ask("GET /computeMetadata/v1/instance/attributes/kube-env").await;
+    assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
+    let (answer, _) = world.ask("GET /tide/elsewhere").await;
+    assert!(answer.contains("Tide: low") && !answer.contains("Google"), "{answer}");
+    let (answer, _) = world.ask("GET /nobodys").await;
+    assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
+}
+
+#[test]
+fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let world = runtime.block_on(async { World::new() });
+    let mut out = Vec::new();
+    let refusal = seawall_cloud::Refusal::new(400, "malformed", "no");
+    world.dialects.first().refuse(&refusal, &Frame::closing(DATE), 1, &mut out);
+    assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
+}

@@ -1,0 +1,122 @@
+//! What values of the configuration may be: text to checked values, or nothing. Knows no keys; what was expected is said where a
+//! key is read.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use seawall_core::ServiceAccount;
+
+/// Longest name or URL part that is accepted; clouds' own names are far shorter.
+const NAME_LENGTH: usize = 253;
+
+pub(crate) fn name(text: &str) -> Option<String> {
+    let fits = !text.is_empty()
+        && text.len() <= NAME_LENGTH
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+    fits.then(|| text.to_owned())
+}
+
+/// A path, relative ones from `base`.
+pub(crate) fn path(text: &str, base: &Path) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| base.join(text))
+}
+
+/// An upstream's base URL. A Kubernetes token or a cloud credential travels in every request to it, so plain http is
+/// accepted only where the traffic cannot leave the machine.
+pub(crate) fn sealed_url(text: &str) -> Option<String> {
+    let is_sealed = |url: &http::Uri| match url.scheme_str() {
+        Some("https") => true,
+        Some("http") => url.host().is_some_and(is_loopback),
+        _ => false,
+    };
+    base_url(text, is_sealed)
+}
+
+/// A base URL of plain http: a metadata server's, which never leaves the node, or a proxy's.
+pub(crate) fn plain_url(text: &str) -> Option<String> {
+    base_url(text, |url| url.scheme_str() == Some("http"))
+}
+
+fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
+    let url: http::Uri = text.parse().ok()?;
+    let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
+    (url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
+}
+
+/// Whether the URL's host is this machine's loopback.
+pub(crate) fn is_near(url: &str) -> bool {
+    url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
+/// place is left.
+pub(crate) fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
+    let is_own = |own: &SocketAddr| {
+        let is_same = host.trim_matches(['[', ']']).parse() == Ok(own.ip());
+        own.port() == port && (is_same || is_loopback(host) && own.ip().is_unspecified())
+    };
+    listeners.iter().any(is_own)
+}
+
+/// `namespace/name`.
+pub(crate) fn service_account(text: &str) -> Option<ServiceAccount> {
+    let (namespace, name) = text.split_once('/')?;
+    let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
+    Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
+}
+
+/// RFC 1123 subdomain, as Kubernetes demands of names (apimachinery `IsDNS1123Subdomain`).
+pub(crate) fn dns_name(text: &str) -> Option<String> {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
+    };
+    (text.len() <= 253 && text.split('.').all(is_part)).then(|| text.to_owned())
+}
+
+/// A positive duration with one unit, up to a day.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit {
+        "ms" => number,
+        "s" => number.checked_mul(1000)?,
+        "m" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        _ => return None,
+    };
+    (1..=86_400_000).contains(&millis).then(|| Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_kubernetes_takes() {
+        assert_eq!(service_account("shop/cart").unwrap().to_string(), "shop/cart");
+        for wrong in ["shop", "shop/", "/cart", "shop/cart/x", "Shop/cart", "shop:cart", ""] {
+            assert!(service_account(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn durations_have_one_unit_and_a_bound() {
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Some(Duration::from_secs(120)));
+        for bad in ["", "5", "s", "0s", "-1s", "25h", "1d", "99999999999999999999s", "1s1s"] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a listener speaks: the dialects of its clouds, and what each of them decides about a request.
+//!
+//! The order is the argument, in every dialect: who calls was decided when the connection was accepted; the dialect
+//! canonicalises the path once and refuses by default; only then is a lease looked up, under the caller's own holder, which
+//! cannot reach anyone else's. All of it is pure functions and reads of memory. A request that needs to wait (a cold lease, a
+//! long poll, the real server) becomes a [`Later`] and is the caller's task's business, never the thread's.
+
+use std::fmt;
+use std::rc::Rc;
+
+use seawall_cloud::{Frame, Refusal};
+use seawall_core::Moment;
+use seawall_wire::RequestHead;
+
+use crate::callers::Caller;
+use crate::cloud::Route;
+use crate::reply::Later;
+use crate::tenants::Tenant;
+
+/// A cloud's metadata dialect, as one traffic thread speaks it.
+pub(crate) trait Dialect: fmt::Debug {
+    /// Whether a target is one of this dialect's, where it shares its address with others.
+    fn claims(&self, target: &str) -> bool;
+
+    /// Whether this is answered to whoever asks, so that nobody need wait until it is known who does.
+    fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool;
+
+    /// Whether a connection goes on after a request with this method: whoever sends a method that the dialect does not know
+    /// speaks another protocol.
+    fn goes_on_after(&self, method: &str) -> bool;
+
+    /// Answers into `out`, or says what has to be waited for.
+    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step;
+
+    /// Writes a refusal as this dialect's clients read one.
+    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>);
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The answer stands in the buffer.
+    Answered { route: Route, status: u16 },
+    /// The answer takes time.
+    Later(Later),
+}
+
+/// One request and its moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a, 'h, 'b> {
+    pub(crate) head: &'a RequestHead<'h, 'b>,
+    pub(crate) frame: &'a Frame<'a>,
+    /// Whose shares it takes.
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) request: u64,
+    /// When it came: earlier than `now` if it had to wait until it was known who asks.
+    pub(crate) came: Moment,
+    pub(crate) now: Moment,
+}
+
+/// The dialects of one listener: at least one.
+#[derive(Debug)]
+pub(crate) struct Dialects {
+    first: Rc<dyn Dialect>,
+    others: Vec<Rc<dyn Dialect>>,
+}
+
+impl Dialects {
+    /// These, in the order in which they are asked whether a target is theirs; nothing of none.
+    pub(crate) fn new(dialects: impl IntoIterator<Item = Rc<dyn Dialect>>) -> Option<Self> {
+        let mut dialects = dialects.into_iter();
+        Some(Self { first: dialects.next()?, others: dialects.collect() })
+    }
+
+    /// Whose this target is; what nobody claims is the first one's to refuse.
+    pub(crate) fn of(&self, target: &str) -> &dyn Dialect {
+        if self.others.is_empty() || self.first.claims(target) {
+            return &*self.first;
+        }
+        self.others.iter().find(|dialect| dialect.claims(target)).map_or(&*self.first, |dialect| &**dialect)
+    }
+
+    /// The one that refuses what is no request.
+    pub(crate) fn first(&self) -> &dyn Dialect {
+        &*self.first
+    }
+}

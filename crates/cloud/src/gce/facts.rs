@@ -1,0 +1,133 @@
+//! What a workload's metadata tree is made of: the node's facts and the workload's account, and the directories they become.
+//! Knows nothing of requests; [`super::federate`] asks the trees.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::tree::{Directory, Entry, Keys, Leaf};
+
+/// What the service-accounts directory of a GKE node lists, for an account whose configuration names no scopes.
+pub const DEFAULT_SCOPES: [&str; 2] =
+    ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
+
+/// What is known about the node and its cluster. What is `None` is absent from the tree (404).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Project id, for example `shop-prod`.
+    pub project_id: String,
+    /// Project number.
+    pub numeric_project_id: u64,
+    /// Zone name, for example `europe-west4-a`.
+    pub zone: Option<String>,
+    /// Instance id.
+    pub instance_id: Option<u64>,
+    /// Instance name.
+    pub instance_name: Option<String>,
+    /// Fully qualified host name.
+    pub hostname: Option<String>,
+    /// `attributes/cluster-name`.
+    pub cluster_name: Option<String>,
+    /// `attributes/cluster-location`.
+    pub cluster_location: Option<String>,
+    /// `attributes/cluster-uid`.
+    pub cluster_uid: Option<String>,
+    /// Universe domain; `googleapis.com` outside sovereign clouds.
+    pub universe_domain: String,
+}
+
+/// The Google identity of one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
+    pub email: String,
+    /// Whether `email` is a service account that is impersonated; only then identity tokens exist.
+    pub impersonated: bool,
+    /// Scopes listed, and asked for when a request names none. See [`DEFAULT_SCOPES`].
+    pub scopes: Vec<String>,
+}
+
+type Children = Vec<(Cow<'static, str>, Entry)>;
+
+/// What is the node's, and so the same in the tree of each of its accounts.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Children of `instance/`, but for its accounts.
+    instance: Children,
+    /// The other directories of `computeMetadata/v1/`.
+    beside: Children,
+}
+
+impl Facts {
+    pub(super) fn of(node: &Node) -> Self {
+        let project = vec![
+            directory("attributes", Keys::Verbatim, Vec::new()),
+            ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
+            ("project-id".into(), Leaf::text(&node.project_id)),
+        ];
+        let universe = vec![("universe-domain".into(), Leaf::text(&node.universe_domain))];
+        let mut instance = instance(node);
+        instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
+        let beside =
+            vec![directory("project", Keys::Camel, project), directory("universe", Keys::Camel, universe)];
+        Self { instance, beside }
+    }
+
+    /// The whole tree, with these accounts.
+    pub(super) fn root(&self, accounts: Arc<Directory>) -> Directory {
+        let mut instance = self.instance.clone();
+        instance.push(("service-accounts".into(), Entry::Directory(accounts)));
+        let mut v1 = self.beside.clone();
+        v1.push(directory("instance", Keys::Camel, instance));
+        let versions = vec![directory("v1", Keys::Camel, v1)];
+        Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
+    }
+}
+
+fn directory(name: &'static str, keys: Keys, children: Children) -> (Cow<'static, str>, Entry) {
+    (Cow::Borrowed(name), Entry::Directory(Directory::new(keys, children).into()))
+}
+
+fn instance(node: &Node) -> Children {
+    let zone = node.zone.as_ref().map(|zone| format!("projects/{}/zones/{zone}", node.numeric_project_id));
+    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text(value?)));
+    let leaves = [
+        text("hostname", node.hostname.clone()),
+        node.instance_id.map(|id| ("id".into(), Leaf::number(id))),
+        text("name", node.instance_name.clone()),
+        text("zone", zone),
+    ];
+    leaves.into_iter().flatten().collect()
+}
+
+fn attributes(node: &Node) -> Children {
+    let facts = [
+        ("cluster-location", &node.cluster_location),
+        ("cluster-name", &node.cluster_name),
+        ("cluster-uid", &node.cluster_uid),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.into(), Leaf::text(value.as_ref()?)))).collect()
+}
+
+/// The directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
+pub(super) fn accounts(account: Option<&Account>) -> Directory {
+    Directory::new(Keys::Verbatim, account.map_or_else(Vec::new, both_names))
+}
+
+fn both_names(account: &Account) -> Children {
+    let entry = Entry::Directory(account_directory(account).into());
+    vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
+}
+
+fn account_directory(account: &Account) -> Directory {
+    let identity = if account.impersonated { Entry::Identity } else { Entry::NoIdentity };
+    Directory::new(
+        Keys::Camel,
+        [
+            ("aliases".into(), Leaf::list(["default"])),
+            ("email".into(), Leaf::text(&account.email)),
+            ("identity".into(), identity),
+            ("scopes".into(), Leaf::list(account.scopes.iter().map(String::as_str))),
+            ("token".into(), Entry::Token),
+        ],
+    )
+}
