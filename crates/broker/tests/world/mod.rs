@@ -70,15 +70,7 @@ impl World {
 
     /// Time passes, step by step.
     pub(crate) async fn pass(&self, span: Duration) {
-        let end = self.now() + span;
-        loop {
-            settle().await;
-            let next = self.hand.next_deadline().unwrap_or(end).min(end);
-            self.hand.advance(next.since(self.now()));
-            if next == end {
-                return settle().await;
-            }
-        }
+        pass(&self.clock, &self.hand, span).await;
     }
 
     /// Asks and goes on; the answer comes with time.
@@ -97,6 +89,19 @@ impl World {
             settle().await;
         }
         asked.await.unwrap()
+    }
+}
+
+/// Time passes on this clock, from each instant that anybody sleeps for to the next.
+pub(crate) async fn pass(clock: &Clock, hand: &ManualClock, span: Duration) {
+    let end = clock.now() + span;
+    loop {
+        settle().await;
+        let next = hand.next_deadline().unwrap_or(end).min(end);
+        hand.advance(next.since(clock.now()));
+        if next == end {
+            return settle().await;
+        }
     }
 }
 
