@@ -6,89 +6,39 @@
 //!
 //! Nothing that one pod does costs another its turn. The party to everything here is the pod that waits, by its holder: two
 //! pods of one ServiceAccount are two parties. Pods take turns in the queue, and what one may have queued is capped.
-//! The places in the air are shared by dynamic thresholds ([`seawall_core::share`]), so a pod whose calls all hang keeps half of
+//! The places in the [`air`] are shared by dynamic thresholds ([`seawall_core::share`]), so a pod whose calls all hang keeps half of
 //! them at most. Who leaves gives up its place in the queue at once: a [`Ticket`] that is dropped is never flown.
+//!
+//! This file is the lock and the task; whose turn it is says [`state`]. Files know only those before them: `rate`, `accounts`,
+//! `queue`, `air`, `state`.
 
 mod accounts;
+mod air;
 mod queue;
 mod rate;
+mod state;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use seawall_core::{Clock, Moment, share};
+use seawall_core::{Clock, Moment};
 use tokio::sync::{Notify, oneshot};
 
 use crate::account::Account;
 use crate::settings::Settings;
-use accounts::Accounts;
+use queue::Entry;
 pub(crate) use queue::HolderId;
-use queue::{Entry, Queue, Rank};
-use rate::Rate;
+pub(crate) use state::{Lane, Party, Refused};
+use state::{State, Step};
 
-/// Throttled to this rate at the lowest: a call every two seconds still finds out that the cloud is well again.
-const LEAST_PER_SECOND: f64 = 0.5;
-
-/// How long throttled accounts make way for another's urgent renewal. A quota that is stated per second or more is free again
-/// after it; an account that is asked for each 15 s costs the others an eighth of theirs.
-const HUSH: Duration = Duration::from_secs(2);
-
-/// Why a chain of calls is made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Lane {
-    /// A request waits for it.
-    Waited {
-        /// Whether its pod holds nothing at all.
-        holds_nothing: bool,
-    },
-    /// It replaces, ahead of time, a credential that is still good.
-    Renewal {
-        /// When that has come near its floor.
-        urgent_at: Moment,
-    },
-}
-
-/// Between two calls for accounts that were not throttled, where the rate of all has been slowed down.
-const UNTROUBLED: Duration = Duration::from_millis(250);
-
-/// For whom a chain of calls is made.
-#[derive(Clone, Debug)]
-pub(crate) struct Party {
-    pub(crate) holder: HolderId,
-    pub(crate) account: Account,
-}
-
-/// Why a request may not queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Its pod has as many queued as it may.
-    Full,
-    /// Its account is throttled, and until when.
-    Throttled(Moment),
-}
+/// How a waiter is told that its turn has come.
+type Waiter = oneshot::Sender<Place>;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    at_once: u64,
-    queued_per_holder: usize,
-    patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<State<Waiter>>,
     /// Told when there may be something to start: an arrival, a free place, the end.
     changed: Arc<Notify>,
-}
-
-#[derive(Debug)]
-struct State {
-    /// What all share.
-    rate: Rate,
-    accounts: Accounts,
-    queue: Queue,
-    air: Air,
-    /// Tickets so far: the number of the next.
-    tickets: u64,
-    /// When the next call for an account that was not throttled may start, however slow the rate of all is.
-    untroubled: Moment,
 }
 
 /// The right to one chain of calls; dropping it makes room for the next.
@@ -128,38 +78,16 @@ impl Drop for Ticket {
     }
 }
 
-/// What there is to do.
-enum Step {
-    Start(Entry),
-    /// Somebody waits, but not before this.
-    Until(Moment),
-    Nothing,
-}
-
 impl Limiter {
     pub(crate) fn new(settings: &Settings) -> Arc<Self> {
-        let most = settings.calls_per_second.max(LEAST_PER_SECOND);
-        Arc::new(Self {
-            at_once: u64::try_from(settings.calls_at_once.max(1)).unwrap_or(u64::MAX),
-            queued_per_holder: settings.queued_per_holder.max(1),
-            patience: settings.wait,
-            state: Mutex::new(State {
-                rate: Rate::new(LEAST_PER_SECOND, most, 0.0),
-                accounts: Accounts::new(most),
-                queue: Queue::default(),
-                air: Air::default(),
-                tickets: 0,
-                untroubled: Moment::from_nanos(0),
-            }),
-            changed: Arc::default(),
-        })
+        Arc::new(Self { state: Mutex::new(State::new(settings)), changed: Arc::default() })
     }
 
     /// Gives those who wait their places, until the limiter is gone. One task runs this.
     pub(crate) fn dispatch(self: &Arc<Self>, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
         let (limiter, changed) = (Arc::downgrade(self), self.changed.clone());
         async move {
-            while let Some(step) = limiter.upgrade().map(|limiter| limiter.step(clock.now())) {
+            while let Some(step) = limiter.upgrade().map(|limiter| limiter.state().step(clock.now())) {
                 match step {
                     Step::Start(entry) => start(&limiter, entry),
                     Step::Nothing => changed.notified().await,
@@ -173,36 +101,20 @@ impl Limiter {
 
     /// Whether a request of this pod may queue now. Asked before anything is made for it: what is refused costs nothing.
     pub(crate) fn may_queue(&self, party: &Party, now: Moment) -> Result<(), Refused> {
-        self.admits(&self.state(), party, now)
+        self.state().admits(party, now)
     }
 
     /// A place in the queue. Renewals are always let in: they are bounded by what is held.
     pub(crate) fn queue(self: &Arc<Self>, party: Party, lane: Lane, now: Moment) -> Result<Ticket, Refused> {
         let (waiter, place) = oneshot::channel();
-        let mut state = self.state();
-        if matches!(lane, Lane::Waited { .. }) {
-            self.admits(&state, &party, now)?;
-        }
-        let id = state.tickets;
-        state.tickets += 1;
-        let rank = state.rank(&party, lane);
-        let (is_waited_for, urgent_at) = match lane {
-            Lane::Waited { .. } => (true, None),
-            Lane::Renewal { urgent_at } => (false, Some(urgent_at)),
-        };
-        let Party { holder, account } = party;
-        state.queue.push(Entry { id, holder, account, is_waited_for, urgent_at, waiter }, rank);
-        drop(state);
+        let id = self.state().enter(party, lane, now, waiter)?;
         self.changed.notify_one();
         Ok(Ticket { id, limiter: self.clone(), place })
     }
 
     /// A request of this pod waits for what is queued, too.
     pub(crate) fn lift(&self, id: u64, party: &Party, holds_nothing: bool) {
-        let mut state = self.state();
-        let rank = state.rank(party, Lane::Waited { holds_nothing });
-        state.queue.lift(id, party.holder, rank);
-        drop(state);
+        self.state().lift(id, party, holds_nothing);
         // A renewal that had found no place as one may find it as what is waited for.
         self.changed.notify_one();
     }
@@ -215,18 +127,12 @@ impl Limiter {
 
     /// The upstream answered well.
     pub(crate) fn succeeded(&self, account: &Account, now: Moment) {
-        let mut state = self.state();
-        state.rate.succeeded();
-        state.accounts.served(account, now);
+        self.state().succeeded(account, now);
     }
 
     /// The upstream asked for less.
     pub(crate) fn throttled(&self, account: &Account, now: Moment, retry_after: Option<Duration>) {
-        let mut state = self.state();
-        if state.accounts.throttled(account, now, retry_after) {
-            // Not its `retry_after`: that is one account's until the rate of all has shown that it is everybody's.
-            state.rate.throttled(now, None);
-        }
+        self.state().throttled(account, now, retry_after);
     }
 
     /// Chains that may start per second right now.
@@ -234,41 +140,8 @@ impl Limiter {
         self.state().rate.per_second()
     }
 
-    fn admits(&self, state: &State, party: &Party, now: Moment) -> Result<(), Refused> {
-        match state.accounts.next(&party.account) {
-            // It would wait for nothing, and a library that is told waits better than one that hangs.
-            Some(next) if next > now + self.patience => Err(Refused::Throttled(next)),
-            _ if state.queue.waited_for(party.holder) >= self.queued_per_holder => Err(Refused::Full),
-            _ => Ok(()),
-        }
-    }
-
-    fn step(&self, now: Moment) -> Step {
-        let mut state = self.state();
-        state.queue.hurry(now);
-        let (id, not_before) = state.choose(self.at_once, now, |_| true);
-        let Some(mut id) = id else { return not_before.map_or(Step::Nothing, Step::Until) };
-        let is_early = now < state.rate.next();
-        if is_early {
-            match state.choose_untroubled(self.at_once, now) {
-                Some(untroubled) if now >= state.untroubled => id = untroubled,
-                Some(_) => return Step::Until(state.rate.next().min(state.untroubled)),
-                None => return Step::Until(state.rate.next()),
-            }
-        }
-        let Some(entry) = state.queue.take(id) else { return Step::Nothing };
-        if is_early {
-            state.untroubled = now + UNTROUBLED;
-        } else {
-            state.rate.started(now);
-        }
-        state.accounts.started(&entry.account, now);
-        state.air.entered(entry.holder, entry.is_waited_for);
-        Step::Start(entry)
-    }
-
     /// A lock, because flights of all principals pace each other; held for a few instructions.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<Waiter>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -279,7 +152,7 @@ impl Drop for Limiter {
     }
 }
 
-fn start(limiter: &Weak<Limiter>, entry: Entry) {
+fn start(limiter: &Weak<Limiter>, entry: Entry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
         let Entry { holder, is_waited_for, waiter, .. } = entry;
         // A waiter that just went gives the place back by dropping it.
@@ -287,103 +160,11 @@ fn start(limiter: &Weak<Limiter>, entry: Entry) {
     }
 }
 
-impl State {
-    /// A pod that holds nothing is a newcomer with one call at a time: its first, whatever it asks for. Not so if its account is
-    /// throttled time and again: it would be first in the line for ever, before those whom the cloud serves.
-    fn rank(&self, party: &Party, lane: Lane) -> Rank {
-        let is_first = self.queue.len(party.holder) == 0 && self.air.own(party.holder) == 0;
-        match lane {
-            Lane::Waited { holds_nothing: true } if is_first && !self.accounts.is_slow(&party.account) => {
-                Rank::Newcomer
-            }
-            Lane::Waited { .. } | Lane::Renewal { .. } => Rank::Ordinary,
-        }
-    }
-
-    /// Whose turn it is, if there is room; else when the first of those that only a throttled account keeps back may go.
-    fn choose(
-        &self,
-        at_once: u64,
-        now: Moment,
-        is_meant: impl Fn(&Entry) -> bool,
-    ) -> (Option<u64>, Option<Moment>) {
-        let hush = self.hush(now);
-        let mut first: Option<Moment> = None;
-        let may = |entry: &Entry, rank: Rank| {
-            let account = self.accounts.next(&entry.account).filter(|next| *next > now);
-            let hushed = hush.filter(|_| rank > Rank::Urgent && self.accounts.is_paced(&entry.account));
-            let not_before = account.max(hushed);
-            let has_room = is_meant(entry) && self.air.has_room(entry, at_once);
-            if let (true, Some(at)) = (has_room, not_before) {
-                first = Some(first.map_or(at, |first| first.min(at)));
-            }
-            has_room && not_before.is_none()
-        };
-        (self.queue.next(may), first)
-    }
-
-    /// Whose turn it is of those who wait for an account that was not throttled lately, where the rate of all was slowed. It was
-    /// inferred from others' calls, and the evidence is weakest when hardly anybody else is asked for: a pod whose account the
-    /// cloud would serve must not wait for a rate that accounts beside it have brought about. If the quota is everybody's
-    /// after all, this call finds it out for its account.
-    fn choose_untroubled(&self, at_once: u64, now: Moment) -> Option<u64> {
-        let is_untroubled = |entry: &Entry| entry.is_waited_for && !self.accounts.is_paced(&entry.account);
-        if !self.rate.is_at_most() { self.choose(at_once, now, is_untroubled).0 } else { None }
-    }
-
-    /// Until when throttled accounts make way for an urgent renewal of one. What it is throttled by may be theirs, too: a
-    /// storm that takes whatever a project stands would be ahead of it each time. An account that is not throttled is
-    /// in nobody's way.
-    fn hush(&self, now: Moment) -> Option<Moment> {
-        let next = |entry: &Entry| self.accounts.next(&entry.account);
-        let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);
-        soon.min()
-    }
-}
-
-/// Who has which part of the places in the air.
-#[derive(Debug, Default)]
-struct Air {
-    taken: u64,
-    /// Of them, those that nobody waits for.
-    ahead: u64,
-    own: HashMap<HolderId, u64>,
-}
-
-impl Air {
-    fn own(&self, holder: HolderId) -> u64 {
-        self.own.get(&holder).copied().unwrap_or(0)
-    }
-
-    /// What nobody waits for has half of the places at most: many pods' slow renewals, one each, must leave room for a
-    /// pod that has nothing yet.
-    fn has_room(&self, entry: &Entry, at_once: u64) -> bool {
-        let may_fly = entry.is_waited_for || self.ahead < (at_once / 2).max(1);
-        may_fly && share::may_take(self.own(entry.holder), at_once.saturating_sub(self.taken))
-    }
-
-    fn entered(&mut self, holder: HolderId, is_waited_for: bool) {
-        self.taken += 1;
-        self.ahead += u64::from(!is_waited_for);
-        *self.own.entry(holder).or_default() += 1;
-    }
-
-    fn left(&mut self, holder: HolderId, is_waited_for: bool) {
-        self.taken -= 1;
-        self.ahead -= u64::from(!is_waited_for);
-        if let Some(own) = self.own.get_mut(&holder) {
-            *own -= 1;
-            if *own == 0 {
-                self.own.remove(&holder);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use seawall_core::{Floor, ServiceAccount};
 
+    use super::state::LEAST_PER_SECOND;
     use super::*;
 
     const WAITED: Lane = Lane::Waited { holds_nothing: false };
@@ -416,7 +197,7 @@ mod tests {
     /// Starts everything that may start at `now` and says whose it is.
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<HolderId> {
         let mut holders = Vec::new();
-        while let Step::Start(entry) = limiter.step(now) {
+        while let Step::Start(entry) = limiter.state().step(now) {
             holders.push(entry.holder);
             start(&Arc::downgrade(limiter), entry);
         }
@@ -509,7 +290,7 @@ mod tests {
         limiter.throttled(&party(1).account, at(0), Some(Duration::from_secs(2)));
         let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
         assert_eq!(starts(&limiter, at(0)), [2]);
-        assert!(matches!(limiter.step(at(100)), Step::Until(moment) if moment == at(2000)));
+        assert!(matches!(limiter.state().step(at(100)), Step::Until(moment) if moment == at(2000)));
         assert_eq!(starts(&limiter, at(2000)), [1]);
         limiter.throttled(&party(1).account, at(3000), Some(Duration::from_secs(9)));
         assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(Refused::Throttled(at(12_000))));

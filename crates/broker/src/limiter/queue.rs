@@ -3,14 +3,13 @@
 //! Three ranks; within a rank pods take turns, so sixty inventions of one pod are sixty turns of that one; within a pod
 //! what is waited for goes first, then who came first. A rank goes before the next, but not for ever: after a number of
 //! turns in a row it lets one of those behind it through, or a rank that some pods can keep full would shut out others for
-//! good. Knows nothing of rates and places: whoever takes says who may.
+//! good. Knows nothing of rates and places: whoever takes says who may, and
+//! brings what its waiter is told by (`W`).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use seawall_core::Moment;
-use tokio::sync::oneshot;
 
-use super::Place;
 use crate::account::Account;
 
 /// Tells pods apart, by their holders.
@@ -33,7 +32,7 @@ pub(super) enum Rank {
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Entry<W> {
     pub(super) id: u64,
     pub(super) holder: HolderId,
     pub(super) account: Account,
@@ -41,20 +40,28 @@ pub(super) struct Entry {
     pub(super) is_waited_for: bool,
     /// When it becomes urgent, if time makes it so.
     pub(super) urgent_at: Option<Moment>,
-    pub(super) waiter: oneshot::Sender<Place>,
+    /// Whom its turn is told to.
+    pub(super) waiter: W,
 }
 
 /// Its length is bounded: what is waited for by a cap for each pod, renewals by the credentials held.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    ranks: [Turns; 3],
+#[derive(Debug)]
+pub(super) struct Queue<W> {
+    ranks: [Turns<W>; 3],
     standing: HashMap<u64, (Rank, HolderId)>,
     soon: BTreeSet<(Moment, u64)>,
     in_a_row: [u32; 2],
 }
 
-impl Queue {
-    pub(super) fn push(&mut self, entry: Entry, rank: Rank) {
+impl<W> Default for Queue<W> {
+    fn default() -> Self {
+        let (standing, soon) = (HashMap::new(), BTreeSet::new());
+        Self { ranks: Default::default(), standing, soon, in_a_row: [0, 0] }
+    }
+}
+
+impl<W> Queue<W> {
+    pub(super) fn push(&mut self, entry: Entry<W>, rank: Rank) {
         self.standing.insert(entry.id, (rank, entry.holder));
         if let (Some(at), true) = (entry.urgent_at, rank > Rank::Urgent) {
             self.soon.insert((at, entry.id));
@@ -62,7 +69,7 @@ impl Queue {
         self.ranks[rank as usize].push(entry);
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<Entry<W>> {
         let (rank, holder) = self.standing.remove(&id)?;
         let entry = self.ranks[rank as usize].remove(holder, id)?;
         if let Some(at) = entry.urgent_at {
@@ -98,7 +105,7 @@ impl Queue {
     }
 
     /// The next that `may` go: the first in the highest rank whose turn it is.
-    pub(super) fn next(&self, mut may: impl FnMut(&Entry, Rank) -> bool) -> Option<u64> {
+    pub(super) fn next(&self, mut may: impl FnMut(&Entry<W>, Rank) -> bool) -> Option<u64> {
         let order = self.order().into_iter();
         let mut heads =
             order.flat_map(|rank| self.ranks[rank as usize].heads().map(move |head| (head, rank)));
@@ -106,12 +113,12 @@ impl Queue {
     }
 
     /// The next of each pod whose renewal is urgent.
-    pub(super) fn urgent(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn urgent(&self) -> impl Iterator<Item = &Entry<W>> {
         self.ranks[Rank::Urgent as usize].heads()
     }
 
     /// Takes one whose turn has come; its pod goes to the end of the turns.
-    pub(super) fn take(&mut self, id: u64) -> Option<Entry> {
+    pub(super) fn take(&mut self, id: u64) -> Option<Entry<W>> {
         let (rank, holder) = *self.standing.get(&id)?;
         self.count(rank);
         let entry = self.remove(id);
@@ -152,14 +159,20 @@ impl Queue {
 }
 
 /// One rank's lines, one for each pod, and whose turn it is.
-#[derive(Debug, Default)]
-struct Turns {
+#[derive(Debug)]
+struct Turns<W> {
     turns: VecDeque<HolderId>,
-    lines: HashMap<HolderId, VecDeque<Entry>>,
+    lines: HashMap<HolderId, VecDeque<Entry<W>>>,
 }
 
-impl Turns {
-    fn push(&mut self, entry: Entry) {
+impl<W> Default for Turns<W> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), lines: HashMap::new() }
+    }
+}
+
+impl<W> Turns<W> {
+    fn push(&mut self, entry: Entry<W>) {
         let line = self.lines.entry(entry.holder).or_default();
         if line.is_empty() {
             self.turns.push_back(entry.holder);
@@ -177,7 +190,7 @@ impl Turns {
         }
     }
 
-    fn remove(&mut self, holder: HolderId, id: u64) -> Option<Entry> {
+    fn remove(&mut self, holder: HolderId, id: u64) -> Option<Entry<W>> {
         let line = self.lines.get_mut(&holder)?;
         let at = line.iter().position(|entry| entry.id == id)?;
         let entry = line.remove(at);
@@ -195,7 +208,7 @@ impl Turns {
         }
     }
 
-    fn heads(&self) -> impl Iterator<Item = &Entry> {
+    fn heads(&self) -> impl Iterator<Item = &Entry<W>> {
         self.turns.iter().filter_map(|holder| self.lines.get(holder)?.front())
     }
 
@@ -215,7 +228,7 @@ impl Turns {
 }
 
 /// Those that are waited for stand in front.
-fn waited_for(line: &VecDeque<Entry>) -> usize {
+fn waited_for<W>(line: &VecDeque<Entry<W>>) -> usize {
     line.partition_point(|entry| entry.is_waited_for)
 }
 
@@ -223,23 +236,23 @@ fn waited_for(line: &VecDeque<Entry>) -> usize {
 mod tests {
     use super::*;
 
-    fn entry(id: u64, holder: HolderId) -> Entry {
+    fn entry(id: u64, holder: HolderId) -> Entry<()> {
         Entry {
             id,
             holder,
             account: Account::Named("cart".into()),
             is_waited_for: true,
             urgent_at: None,
-            waiter: oneshot::channel().0,
+            waiter: (),
         }
     }
 
-    fn renewal(id: u64, holder: HolderId, urgent_at: u64) -> Entry {
+    fn renewal(id: u64, holder: HolderId, urgent_at: u64) -> Entry<()> {
         let urgent_at = Some(Moment::from_nanos(urgent_at));
         Entry { is_waited_for: false, urgent_at, ..entry(id, holder) }
     }
 
-    fn order(queue: &mut Queue) -> Vec<u64> {
+    fn order(queue: &mut Queue<()>) -> Vec<u64> {
         let mut ids = Vec::new();
         while let Some(id) = queue.next(|_, _| true) {
             ids.push(id);
