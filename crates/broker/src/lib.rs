@@ -3,12 +3,12 @@
 //! The agent asks a [`Holder`], one per pod. What is held is answered from memory ([`Holder::held`]: no lock, no I/O, no
 //! allocation). What is not held is fetched once, whoever and however many ask ([`Holder::lease`]), and from then on
 //! renewed ahead of its floor, which is never a request's business. All calls to a cloud run on the control thread's
-//! runtime and pass one limiter. The broker knows no HTTP and no address of a pod. A cloud is a room ([`google`]): an
+//! runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`. A cloud is a room ([`google`]): an
 //! [`Exchange`] with its own principals and credentials; each has a [`Broker`] of its own, which reads no field of either.
 //!
 //! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
 //! `limiter`, `schedule`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
-//! first six, and nothing here knows a room.
+//! first six and `https`, the way to a cloud's services; nothing here knows a room.
 
 mod account;
 mod broker;
@@ -18,6 +18,7 @@ mod failure;
 mod flight;
 pub mod google;
 mod holder;
+mod https;
 mod lend;
 mod limiter;
 mod log;

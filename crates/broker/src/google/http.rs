@@ -1,35 +1,19 @@
-//! One POST to a cloud: TLS, pool, bounds, and what a failed status means. Knows no token format.
+//! One POST to Google, and what a failed status means. Knows no token format.
 
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::legacy::connect::{Connect, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http_body_util::Full;
 use seawall_core::Secret;
 
 use super::reply;
 use crate::failure::{ExchangeError, Fault};
-
-/// Largest answer read. Tokens take a few KiB.
-const BODY: usize = 64 * 1024;
+use crate::https::Https;
 
 /// Longest `Retry-After` that is honoured: a pod that starts meanwhile waits for it, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-
-/// Connections kept open per host while unused.
-const IDLE_CONNECTIONS: usize = 8;
-
-/// Longest connect, all addresses of a name together: what takes longer misses the deadline of the chain anyway.
-const CONNECT: Duration = Duration::from_secs(3);
 
 /// What a success says.
 pub(super) struct Answer {
@@ -38,152 +22,27 @@ pub(super) struct Answer {
     pub(super) date: Option<SystemTime>,
 }
 
-/// An upstream that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The URL would carry tokens in the clear, or is none.
-    #[error("{0}: expected an https URL, or http to a loopback address")]
-    Url(String),
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(String),
-    /// The proxy's URL is none, or plain http would pass it.
-    #[error("the proxy {0}: expected an http URL, and on loopback where an upstream is plain http")]
-    Proxy(String),
-}
-
-/// Refuses what would send a token over a network in the clear: every request here carries one.
-pub(super) fn check_url(url: &str) -> Result<(), ConfigError> {
-    let refused = || ConfigError::Url(url.to_owned());
-    let parsed: Uri = url.parse().map_err(|_| refused())?;
-    let host = parsed.host().ok_or_else(refused)?;
-    match parsed.scheme_str() {
-        Some("https") => Ok(()),
-        Some("http") if is_loopback(host) => Ok(()),
-        _ => Err(refused()),
+/// Posts and reads the whole answer; anything but 200 is an error.
+pub(super) async fn post(
+    https: &Https,
+    step: &'static str,
+    url: &str,
+    content_type: &'static str,
+    bearer: Option<&Secret<String>>,
+    body: &Secret<String>,
+) -> Result<Answer, ExchangeError> {
+    let mut request = Request::post(url)
+        .header(CONTENT_TYPE, content_type)
+        .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
+        .map_err(|error| ExchangeError::new(Fault::Upstream, step, error))?;
+    if let Some(token) = bearer {
+        request.headers_mut().insert(AUTHORIZATION, authorization(step, token)?);
     }
-}
-
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
-
-/// The way to both upstreams.
-#[derive(Debug)]
-pub(super) struct Http {
-    pool: Way,
-    /// The proxy, where there is one.
-    proxy: Option<Uri>,
-}
-
-#[derive(Debug)]
-enum Way {
-    Direct(Pool<HttpConnector>),
-    Proxied(Pool<Tunnel<HttpConnector>>),
-}
-
-impl Http {
-    pub(super) fn new(more_roots: Option<&str>, proxy: Option<&str>) -> Result<Self, ConfigError> {
-        let tls = tls(more_roots)?;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
-        let proxy = proxy.map(proxy_uri).transpose()?;
-        let pool = match &proxy {
-            None => Way::Direct(pool(tls, connector)),
-            Some(proxy) => Way::Proxied(pool(tls, Tunnel::new(proxy.clone(), connector))),
-        };
-        Ok(Self { pool, proxy })
+    let (head, body) = https.send(step, request).await?;
+    if head.status == StatusCode::OK {
+        return Ok(Answer { body, date: date(&head.headers) });
     }
-
-    /// What goes through a tunnel in the clear is read by the proxy, so that must be on loopback, too.
-    pub(super) fn check_way_to(&self, urls: &[&str]) -> Result<(), ConfigError> {
-        match &self.proxy {
-            Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
-                let is_plain = urls.iter().any(|url| url.starts_with("http://"));
-                if is_plain { Err(ConfigError::Proxy(proxy.to_string())) } else { Ok(()) }
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Posts and reads the whole answer; anything but 200 is an error.
-    pub(super) async fn post(
-        &self,
-        step: &'static str,
-        url: &str,
-        content_type: &'static str,
-        bearer: Option<&Secret<String>>,
-        body: &Secret<String>,
-    ) -> Result<Answer, ExchangeError> {
-        let failed = |what: &dyn std::fmt::Display| ExchangeError::new(Fault::Upstream, step, what);
-        let mut request = Request::post(url)
-            .header(CONTENT_TYPE, content_type)
-            .body(Full::new(Bytes::copy_from_slice(body.expose().as_bytes())))
-            .map_err(|error| failed(&error))?;
-        if let Some(token) = bearer {
-            request.headers_mut().insert(AUTHORIZATION, authorization(step, token)?);
-        }
-        let response = match &self.pool {
-            Way::Direct(pool) => pool.request(request).await,
-            Way::Proxied(pool) => pool.request(request).await,
-        };
-        let response = response.map_err(|error| failed(&causes(&error)))?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, BODY).collect().await.map_err(|error| failed(&error))?;
-        let body = Secret::new(body.to_bytes().to_vec());
-        if head.status == StatusCode::OK {
-            return Ok(Answer { body, date: date(&head.headers) });
-        }
-        Err(refusal(step, head.status, &head.headers, body.expose()))
-    }
-}
-
-fn proxy_uri(url: &str) -> Result<Uri, ConfigError> {
-    let parsed =
-        url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http") && uri.host().is_some());
-    parsed.ok_or_else(|| ConfigError::Proxy(url.to_owned()))
-}
-
-/// The public roots, and the operator's own.
-fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, ConfigError> {
-    let failed = |error: &dyn std::fmt::Display| ConfigError::Tls(error.to_string());
-    let mut roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    if let Some(pem) = more_roots {
-        let before = roots.len();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate = certificate.map_err(|_| failed(&"the CA file is not PEM"))?;
-            roots.add(certificate).map_err(|error| failed(&error))?;
-        }
-        if roots.len() == before {
-            return Err(failed(&"the CA file holds no certificate"));
-        }
-    }
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let builder = rustls::ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn pool<C>(tls: rustls::ClientConfig, connector: C) -> Pool<C>
-where
-    HttpsConnector<C>: Connect + Clone,
-{
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(connector);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .http1_max_buf_size(BODY)
-        .build(connector)
+    Err(refusal(step, head.status, &head.headers, body.expose()))
 }
 
 fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderValue, ExchangeError> {
@@ -193,12 +52,6 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
     })?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// An error and what caused it: hyper's outermost text alone says only "client error".
-fn causes(error: &dyn std::error::Error) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
@@ -235,20 +88,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tokens_travel_in_the_clear_only_on_loopback() {
-        for good in
-            ["https://sts.googleapis.com", "http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9"]
-        {
-            assert_eq!(check_url(good), Ok(()), "{good}");
-        }
-        for bad in
-            ["http://sts.googleapis.com", "http://127.0.0.1.evil.example", "ftp://127.0.0.1", "", "sts"]
-        {
-            assert!(check_url(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn a_status_says_whose_move_it_is() {

@@ -21,11 +21,11 @@ use seawall_core::{Clock, Secret};
 
 use crate::exchange::{Exchange, ExchangeFuture, Issued};
 use crate::failure::{ExchangeError, Fault};
-use http::Http;
+use crate::https::{self, Https};
 
+pub use crate::https::ConfigError;
 pub use credential::{Credential, CredentialError};
 pub use fresh::{FLOOR, SETTINGS};
-pub use http::ConfigError;
 pub use principal::Principal;
 pub use want::{Want, WantRef};
 
@@ -87,7 +87,7 @@ const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
 #[derive(Debug)]
 pub struct GoogleExchange {
     config: Config,
-    http: Http,
+    https: Https,
     clock: Clock,
 }
 
@@ -97,11 +97,11 @@ impl GoogleExchange {
     /// # Errors
     /// A URL that is not https (or http on loopback).
     pub fn new(config: Config, clock: Clock) -> Result<Self, ConfigError> {
-        http::check_url(&config.sts_url)?;
-        http::check_url(&config.iam_url)?;
-        let http = Http::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
-        http.check_way_to(&[&config.sts_url, &config.iam_url])?;
-        Ok(Self { config, http, clock })
+        https::check_url(&config.sts_url)?;
+        https::check_url(&config.iam_url)?;
+        let https = Https::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
+        https.check_way_to(&[&config.sts_url, &config.iam_url])?;
+        Ok(Self { config, https, clock })
     }
 
     async fn chain(
@@ -145,7 +145,7 @@ impl GoogleExchange {
             Shape::IdentityBindingToken => ("/v1/identitybindingtoken", "application/json", json(&members)),
         };
         let url = format!("{}{path}", self.config.sts_url);
-        let answer = self.http.post("sts", &url, kind, None, &body).await?;
+        let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
         reply::sts(&answer.body)
     }
 
@@ -169,7 +169,7 @@ impl GoogleExchange {
         let url =
             format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
         let body = Secret::new(body.to_string());
-        let answer = self.http.post(step, &url, "application/json", Some(federated), &body).await?;
+        let answer = http::post(&self.https, step, &url, "application/json", Some(federated), &body).await?;
         // The life left is the difference of two instants of the upstream's clock, so that it is true on a node whose own is
         // wrong. Without its time there is only ours; then the longest life that was possible bounds the error.
         // Its time is cut to the second, so the instant is up to one later; read as it stands, it would add a life that the
