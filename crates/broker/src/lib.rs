@@ -3,8 +3,10 @@
 //! The agent asks a [`Holder`], one per pod. What is held is answered from memory ([`Holder::held`]: no lock, no I/O, no
 //! allocation). What is not held is fetched once, whoever and however many ask ([`Holder::lease`]), and from then on
 //! renewed ahead of its floor, which is never a request's business. All calls to a cloud run on the control thread's
-//! runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`. A cloud is a room ([`google`]): an
-//! [`Exchange`] with its own principals and credentials; each has a [`Broker`] of its own, which reads no field of either.
+//! runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`.
+//!
+//! A cloud is a room ([`google`]): an [`Exchange`] with principals and credentials of its own. Each has a [`Broker`] of its own,
+//! which reads no field of either. Another cloud is another folder and its line here.
 //!
 //! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
 //! `limiter`, `schedule`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
