@@ -3,7 +3,6 @@
 //! One strategy per configuration, named in it, and no fallback from one to another: a strategy that does not know an
 //! address says so, and the caller is refused. Called by the agent once per connection.
 
-pub mod file;
 mod static_identity;
 mod token_file;
 

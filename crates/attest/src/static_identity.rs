@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seawall_core::{Pod, PodUid, ServiceAccount};
+use seawall_core::{Pod, PodUid, ServiceAccount, file};
 use seawall_document::{Document, Mistakes, Node, Table};
 
-use crate::{Attested, TokenFile, file};
+use crate::{Attested, TokenFile};
 
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;

@@ -6,10 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use seawall_core::Secret;
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
-
-use crate::file;
+use seawall_core::{Secret, file};
 
 /// Largest token file, in bytes. Kubernetes tokens take one or two thousand.
 const LARGEST: usize = 64 * 1024;

@@ -1,10 +1,11 @@
 //! Words without I/O: what a pod, a lease, a secret and an instant are.
 //!
-//! Every other crate speaks these words. Nothing here opens a file or a socket; only [`clock`] asks the
-//! system anything (the time). DESIGN's vocabulary and this crate's names are the same on purpose.
+//! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`file`] ask the system anything
+//! (the time; a named file, which three crates must read with the same care). DESIGN's vocabulary and this crate's names are the same on purpose.
 
 pub mod backoff;
 pub mod clock;
+pub mod file;
 pub mod lease;
 pub mod limiter;
 pub mod pod;

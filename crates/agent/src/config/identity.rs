@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use seawall_attest::file;
 use seawall_cluster::NodeName;
+use seawall_core::file;
 use seawall_document::{Document, Table};
 use serde::{Serialize, Serializer};
 

@@ -13,7 +13,7 @@ pub(crate) mod values;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use seawall_attest::file;
+use seawall_core::file;
 use seawall_document::{Document, Mistakes, Node, Table};
 use serde::Serialize;
 
