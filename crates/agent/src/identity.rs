@@ -38,7 +38,7 @@ impl Strategy {
     pub(crate) fn load(config: &Config) -> anyhow::Result<Self> {
         Ok(match &config.identity {
             Identity::Static { file } => Self::File(StaticIdentity::load(file)?),
-            Identity::SourceIp(source) => Self::Cluster((**source).with_readable_files()?),
+            Identity::SourceIp(source) => Self::Cluster((**source).clone()),
             Identity::Anyone => Self::Anyone,
         })
     }

@@ -1,30 +1,35 @@
-//! The connection to the API server: no call without a limit.
+//! Calls to the API server: none without a limit of time, no answer without a limit of size.
 //!
-//! Credentials are read once, into an [`Endpoint`]; a [`Client`] with connections of its own is made of it on each thread that
-//! speaks to the API server, one for asking and one for hearing (`hearing`).
-//!
-//! Assembled here and not by kube's default stack for three reasons: that one retries 429 and 503 by itself up to
-//! fifteen times (our callers decide when to try again), it has no TCP keep-alive (a vanished control-plane machine would
-//! be noticed only by a watch's silence), and it logs each request as a span.
+//! Where to go is read once, into a [`Connector`]; a [`Client`] with connections of its own is made of it on each thread that
+//! speaks to the API server, one for asking and one for hearing (`hearing`). Nothing is tried again here but what a new token
+//! mends ([`crate::server`]): callers decide.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::Request;
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{ClientBuilder, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use seawall_core::Clock;
 use serde::de::DeserializeOwned;
-use tower::{BoxError, ServiceExt};
-use zeroize::Zeroizing;
 
 use crate::StartError;
+use crate::access::Endpoint;
 use crate::config::{Access, Patience};
 use crate::failure::Failure;
+use crate::lines::Lines;
+use crate::object::Status;
+use crate::request::Built;
+use crate::server::{Body, Carrier, Server};
+
+/// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
+/// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
+pub(crate) const LARGEST: usize = 16 * 1024 * 1024;
+
+/// Largest body of a refusal that is read, in bytes; a Status takes some hundred.
+const LARGEST_REFUSAL: usize = 64 * 1024;
 
 /// Whom to ask, and how patiently. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -37,7 +42,7 @@ pub(crate) struct Link {
 /// A client whose every call has a limit. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Client {
-    kube: kube::Client,
+    carrier: Arc<dyn Carrier>,
     clock: Clock,
 }
 
@@ -47,70 +52,54 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// An established connection is probed after this long without traffic, then this often, and given up after so many
-/// probes: 25 s until a machine that vanished is noticed.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
-
-/// Idle connections that are kept, and for how long; the watches hold theirs.
-const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
-
-/// Bytes that are read at once. Left to itself, hyper's buffer grows to 408 KiB while much comes, for each connection, and what the
-/// allocator got for it stays: a tenth of what the agent weighs. Larger bodies are read in pieces; the longest head fits.
-const READ: usize = 16 * 1024;
-
-/// Whom to reach, and as whom.
+/// What makes clients.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct Connector {
     access: Access,
-    config: kube::Config,
+    endpoint: Endpoint,
 }
 
-impl Endpoint {
+impl Connector {
     /// Reads the credentials; asks nobody.
-    pub(crate) async fn read(access: Access) -> Result<Self, StartError> {
-        let config = match &access {
-            Access::InCluster => {
-                kube::Config::incluster().map_err(|error| StartError::new(&access, &error))?
-            }
-            Access::Kubeconfig(path) => {
-                let file = Kubeconfig::read_from(path).map_err(|error| StartError::new(&access, &error))?;
-                kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                    .await
-                    .map_err(|error| StartError::new(&access, &error))?
-            }
-        };
-        Ok(Self { access, config })
+    pub(crate) fn read(access: Access) -> Result<Self, StartError> {
+        let endpoint = Endpoint::of(&access).map_err(|reason| StartError::new(&access, reason))?;
+        Ok(Self { access, endpoint })
     }
 
-    /// A client whose connections are of the runtime that this is called on: hyper drives a connection where it was opened,
-    /// and kube's queue in front of it starts here.
+    /// A client whose connections are of the runtime that it is used on: hyper drives a connection where it was opened.
     pub(crate) fn client(&self, patience: &Patience, clock: Clock) -> Result<Client, StartError> {
-        let kube = build(&self.config, patience).map_err(|error| StartError::new(&self.access, &error))?;
-        Ok(Client::over(kube, clock))
+        let server = Server::new(self.endpoint.clone(), patience.connect, clock.clone())
+            .map_err(|reason| StartError::new(&self.access, reason))?;
+        Ok(Client::over(Arc::new(server), clock))
     }
 }
 
 impl Client {
     /// A client over whatever carries its requests.
-    pub(crate) fn over(kube: kube::Client, clock: Clock) -> Self {
-        Self { kube, clock }
+    pub(crate) fn over(carrier: Arc<dyn Carrier>, clock: Clock) -> Self {
+        Self { carrier, clock }
     }
 
     /// Sends a request and reads the answer as JSON.
     pub(crate) async fn call<T: DeserializeOwned>(
         &self,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        request: Built,
         limit: Duration,
     ) -> Result<T, Failure> {
-        let request = request.map_err(|error| Failure::Unreadable(error.to_string()))?;
-        // Not `kube::Client::request`: that one logs an answer which it cannot read, and an answer may hold a token.
-        let text = self.within(limit, self.kube.request_text(request)).await??;
-        Ok(serde_json::from_str(&Zeroizing::new(text))?)
+        let request = request?;
+        let answer = async { whole(self.open(request).await?, LARGEST).await };
+        Ok(serde_json::from_slice(&self.within(limit, answer).await??)?)
     }
 
-    /// The client for watches, whose limit is per event.
-    pub(crate) fn kube(&self) -> &kube::Client {
-        &self.kube
+    /// Opens a watch; the limit is for the head of the answer.
+    pub(crate) async fn watch(&self, request: Built, limit: Duration) -> Result<Lines, Failure> {
+        Ok(Lines::new(self.within(limit, self.open(request?)).await??))
+    }
+
+    /// The body of a success.
+    async fn open(&self, request: Request<Bytes>) -> Result<Body, Failure> {
+        let (head, body) = self.carrier.carry(request).await?.into_parts();
+        if head.status.is_success() { Ok(body) } else { Err(refusal(head.status, body).await) }
     }
 
     /// Waits for `work`, at most `limit`.
@@ -124,34 +113,17 @@ impl Client {
     }
 }
 
-fn build(config: &kube::Config, patience: &Patience) -> Result<kube::Client, kube::Error> {
-    let connector = config.rustls_https_connector_with_connector(tcp(patience))?;
-    let http = HttpClient::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_max_idle_per_host(IDLE.0)
-        .pool_idle_timeout(IDLE.1)
-        .http1_max_buf_size(READ)
-        .build(connector);
-    // kube's authorisation layer wants the erased error type.
-    let http = http.map_err(BoxError::from);
-    let stack =
-        ClientBuilder::new(http, &config.default_namespace).with_layer(&config.extra_headers_layer()?);
-    Ok(match config.auth_layer()? {
-        Some(auth) => stack.with_layer(&auth).with_layer(&config.base_uri_layer()).build(),
-        None => stack.with_layer(&config.base_uri_layer()).build(),
-    })
+/// What a refusal says. The status of HTTP counts, whatever stands in a body that a proxy may have written.
+async fn refusal(code: StatusCode, body: Body) -> Failure {
+    let told = whole(body, LARGEST_REFUSAL).await.ok();
+    let status = told.and_then(|text| serde_json::from_slice::<Status>(&text).ok()).unwrap_or_default();
+    Failure::of_status(&Status { code: code.as_u16(), ..status })
 }
 
-fn tcp(patience: &Patience) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    // The connector above speaks TLS; this one must not insist on http://.
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(patience.connect));
-    let (idle, interval, probes) = KEEPALIVE;
-    tcp.set_keepalive(Some(idle));
-    tcp.set_keepalive_interval(Some(interval));
-    tcp.set_keepalive_retries(Some(probes));
-    tcp.set_tcp_user_timeout(Some(idle + interval * probes));
-    tcp
+async fn whole(body: Body, largest: usize) -> Result<Bytes, Failure> {
+    match Limited::new(body, largest).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        // The only other error is that of the bound.
+        Err(error) => Err(error.downcast().map_or(Failure::TooLarge(largest), |failure| *failure)),
+    }
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::api::PostParams;
 use seawall_core::{Gcra, Moment, Pod};
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
@@ -18,6 +17,7 @@ use tracing::debug;
 use crate::client::Link;
 use crate::failure::Failure;
 use crate::index::PodRecord;
+use crate::request;
 
 /// Why a pod was refused. A closed set: it is the event's `reason` and a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,8 +157,7 @@ impl Poster {
 
     async fn post(&self, report: &Report) -> Result<(), Failure> {
         let path = format!("/api/v1/namespaces/{}/events", report.pod.service_account.namespace);
-        let body = self.event(report).to_string().into_bytes();
-        let request = kube::api::Request::new(path).create(&PostParams::default(), body);
+        let request = request::create(&path, &self.event(report));
         self.link.client.call::<IgnoredAny>(request, self.link.patience.answer).await.map(drop)
     }
 
@@ -222,7 +221,7 @@ mod tests {
                 reporter.report(&record(1), Complaint::RefusedByPolicy, "not in the list");
             }
             let event = asked.recv().await.unwrap();
-            assert_eq!(event.what, "POST /api/v1/namespaces/reef/events?");
+            assert_eq!(event.what, "POST /api/v1/namespaces/reef/events");
             assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
             assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
             event.answer(201, &serde_json::json!({}));

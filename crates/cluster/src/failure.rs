@@ -1,6 +1,6 @@
 //! Why a call to the API server brought nothing: a reason, and with it how to go on.
 //!
-//! The one place that reads kube's errors. Texts are for operators; no body of an answer is in them.
+//! The one place that reads the errors of HTTP and JSON. Texts are for operators; no body of an answer is in them.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use seawall_core::Backoff;
 
 use crate::config::Patience;
+use crate::object::Status;
 
 /// Why a call brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +61,9 @@ pub(crate) enum Failure {
     /// An answer that is not what was asked for.
     #[error("the API server's answer cannot be read: {0}")]
     Unreadable(String),
+    /// An answer, or an event, of more than so many bytes.
+    #[error("the API server's answer is larger than {0} bytes")]
+    TooLarge(usize),
 }
 
 impl Failure {
@@ -68,13 +72,18 @@ impl Failure {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
     }
 
+    /// No connection, or it broke.
+    pub(crate) fn unreachable(error: &(dyn Error + 'static)) -> Self {
+        Self::Unreachable(chain(error))
+    }
+
     /// The reason in a status object, in an answer or in a watch.
-    pub(crate) fn of_status(status: &kube::core::Status) -> Self {
+    pub(crate) fn of_status(status: &Status) -> Self {
         let message = shortened(&status.message);
         let details = status.details.as_ref();
         match status.code {
             401 | 403 => Self::Forbidden(message),
-            404 => Self::NotFound { kind: details.map(|d| d.kind.clone()).unwrap_or_default(), message },
+            404 => Self::NotFound { kind: details.map(|d| shortened(&d.kind)).unwrap_or_default(), message },
             409 => Self::Conflict(message),
             410 => Self::Expired,
             429 => {
@@ -87,14 +96,10 @@ impl Failure {
     }
 }
 
-impl From<kube::Error> for Failure {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::of_status(&status),
-            kube::Error::SerdeError(error) => error.into(),
-            kube::Error::FromUtf8(_) => Self::Unreadable("not UTF-8".into()),
-            other => Self::Unreachable(chain(&other)),
-        }
+impl From<http::Error> for Failure {
+    /// A request that cannot be written, because the API server told a name that is none.
+    fn from(error: http::Error) -> Self {
+        Self::Unreadable(error.to_string())
     }
 }
 
@@ -106,7 +111,7 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
-/// An error with its causes; the outermost alone often says only "service error".
+/// An error with its causes; the outermost alone often says only "client error".
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

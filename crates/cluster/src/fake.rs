@@ -1,30 +1,27 @@
 //! For tests: an API server that is the test itself. Each call arrives as a value and waits for the test's answer.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use kube::client::Body;
 use seawall_core::Clock;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
-use tower::BoxError;
 
 use crate::client::{Client, Link};
 use crate::config::Patience;
-
-/// A body, whole or still to come.
-type Answer = UnsyncBoxBody<Bytes, Infallible>;
+use crate::failure::Failure;
+use crate::server::{Answering, Body, Carrier};
 
 /// A call that waits. Dropping it breaks the connection.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) what: String,
     pub(crate) body: Value,
-    answer: oneshot::Sender<Response<Answer>>,
+    answer: oneshot::Sender<Response<Body>>,
 }
 
 impl Asked {
@@ -36,7 +33,12 @@ impl Asked {
     /// Answers with a stream of events that ends.
     pub(crate) fn answer_lines(self, status: u16, lines: &[Value]) {
         let text: Vec<String> = lines.iter().map(Value::to_string).collect();
-        let response = Response::builder().status(status).body(Full::from(text.join("\n")).boxed_unsync());
+        self.answer_text(status, text.join("\n"));
+    }
+
+    /// Answers with this.
+    pub(crate) fn answer_text(self, status: u16, text: String) {
+        let response = Response::builder().status(status).body(body(Full::from(text)));
         let _ = self.answer.send(response.unwrap());
     }
 
@@ -47,7 +49,7 @@ impl Asked {
             let line = lines.recv().await?;
             Some((Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n")))), lines))
         });
-        let response = Response::builder().body(StreamBody::new(frames).boxed_unsync());
+        let response = Response::builder().body(body(StreamBody::new(frames)));
         let _ = self.answer.send(response.unwrap());
         Feed(feed)
     }
@@ -73,17 +75,21 @@ pub(crate) fn link(clock: Clock) -> (Link, mpsc::UnboundedReceiver<Asked>) {
 /// What makes the client of such a link, to be called in the runtime that is to carry it.
 pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> Client + Send, mpsc::UnboundedReceiver<Asked>) {
     let (sender, asked) = mpsc::unbounded_channel();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let sender = sender.clone();
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect_bytes().await?;
-            let (answer, response) = oneshot::channel();
-            let what = format!("{} {}", head.method, head.uri);
-            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            let _ = sender.send(Asked { what, body, answer });
-            response.await.map_err(BoxError::from)
-        }
-    });
-    (move || Client::over(kube::Client::new(service, "default"), clock), asked)
+    (move || Client::over(Arc::new(Fake(sender)), clock), asked)
+}
+
+struct Fake(mpsc::UnboundedSender<Asked>);
+
+impl Carrier for Fake {
+    fn carry(&self, request: Request<Bytes>) -> Answering<'_> {
+        let (answer, response) = oneshot::channel();
+        let what = format!("{} {}", request.method(), request.uri());
+        let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        let _ = self.0.send(Asked { what, body, answer });
+        Box::pin(async { response.await.map_err(|error| Failure::unreachable(&error)) })
+    }
+}
+
+fn body(body: impl hyper::body::Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Body {
+    body.map_err(|error| match error {}).boxed_unsync()
 }

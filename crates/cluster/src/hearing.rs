@@ -18,8 +18,9 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::client::{Client, Endpoint, Link};
+use crate::client::{Client, Connector, Link};
 use crate::config::{NodeName, Patience};
+use crate::request::Form;
 use crate::watch::{Source, Start, Watch};
 use crate::writer::{Update, Writer};
 use crate::{Shared, StartError, current, object};
@@ -56,14 +57,14 @@ pub enum Unheard {
 
 impl Hearing {
     pub(crate) fn new(
-        endpoint: Endpoint,
+        connector: Connector,
         node: NodeName,
         patience: Patience,
         shared: &Arc<Shared>,
         clock: &Clock,
     ) -> Self {
         let clock_of_client = clock.clone();
-        let connect = Box::new(move || endpoint.client(&patience, clock_of_client));
+        let connect = Box::new(move || connector.client(&patience, clock_of_client));
         Self { connect, node, patience, shared: shared.clone(), clock: clock.clone() }
     }
 
@@ -113,7 +114,7 @@ pub(crate) fn watch_pods(
     let source = Source {
         path: "/api/v1/pods",
         fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
-        metadata_only: false,
+        form: Form::Whole,
         start: Start::List,
     };
     Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
@@ -124,8 +125,12 @@ fn watch_accounts(
     shared: &Shared,
     updates: mpsc::Sender<Update>,
 ) -> Watch<object::AccountObject, Update> {
-    let source =
-        Source { path: "/api/v1/serviceaccounts", fields: None, metadata_only: true, start: Start::Position };
+    let source = Source {
+        path: "/api/v1/serviceaccounts",
+        fields: None,
+        form: Form::Metadata,
+        start: Start::Position,
+    };
     Watch::new(source, link.clone(), shared.accounts.clone(), updates, Update::Accounts)
 }
 

@@ -14,6 +14,7 @@
 //! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
 //! hold no secrets. Namespaces are not watched, because nothing decides by them; they need no permission either.
 
+mod access;
 mod account;
 mod client;
 mod config;
@@ -24,9 +25,12 @@ mod failure;
 mod fake;
 mod hearing;
 mod index;
+mod lines;
 mod node;
 mod object;
 mod pulse;
+mod request;
+mod server;
 mod token_request;
 mod watch;
 mod writer;
@@ -47,7 +51,7 @@ pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
 
-use client::{Endpoint, Link};
+use client::{Connector, Link};
 use pulse::Pulse;
 use token_request::PodTokens;
 
@@ -62,12 +66,12 @@ pub struct StartError {
 }
 
 impl StartError {
-    fn new(access: &Access, reason: &impl ToString) -> Self {
+    fn new(access: &Access, reason: String) -> Self {
         let access = match access {
             Access::InCluster => "the in-cluster credentials".into(),
             Access::Kubeconfig(path) => format!("the kubeconfig {}", path.display()),
         };
-        Self { access, reason: reason.to_string() }
+        Self { access, reason }
     }
 }
 
@@ -92,14 +96,14 @@ impl Cluster {
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
     pub async fn start(config: Config, clock: Clock) -> Result<(Self, Hearing), StartError> {
-        let endpoint = Endpoint::read(config.access).await?;
-        let client = endpoint.client(&config.patience, clock.clone())?;
+        let connector = Connector::read(config.access)?;
+        let client = connector.client(&config.patience, clock.clone())?;
         let link = Link { client, clock: clock.clone(), patience: config.patience };
         let shared = Arc::new(Shared::new());
         let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
-        let hearing = Hearing::new(endpoint, config.node.clone(), config.patience, &shared, &clock);
+        let hearing = Hearing::new(connector, config.node.clone(), config.patience, &shared, &clock);
         let cluster = Self {
             pods: Pods { shared, clock },
             reporter,

@@ -3,8 +3,6 @@
 //! Nodes join the cluster with the taint (kubelet's `--register-with-taints`), so that no pod starts where nobody gives it
 //! credentials yet. Needs `get` and `patch` on nodes, which deploy/rbac-taint.yaml grants and deploy/rbac.yaml does not.
 
-use http::{Method, Request, header};
-use kube::api::GetParams;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -12,6 +10,7 @@ use tracing::{info, warn};
 
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
+use crate::request::{self, Form};
 
 #[derive(Debug, Deserialize)]
 struct Node {
@@ -37,8 +36,8 @@ pub(crate) async fn open(link: &Link, node: &str, taint: &str) {
 
 /// One try. Somebody else's change in between makes it fail: the patch names the taints that it saw.
 async fn remove(link: &Link, name: &str, taint: &str) -> Result<(), Failure> {
-    let request = kube::api::Request::new("/api/v1/nodes").get(name, &GetParams::default());
-    let node: Node = link.client.call(request, link.patience.answer).await?;
+    let path = format!("/api/v1/nodes/{name}");
+    let node: Node = link.client.call(request::get(&path, Form::Whole), link.patience.answer).await?;
     let seen = node.spec.taints;
     let kept: Vec<&Value> = seen.iter().filter(|entry| entry["key"] != taint).collect();
     if kept.len() == seen.len() {
@@ -48,11 +47,5 @@ async fn remove(link: &Link, name: &str, taint: &str) -> Result<(), Failure> {
         {"op": "test", "path": "/spec/taints", "value": seen},
         {"op": "replace", "path": "/spec/taints", "value": kept},
     ]);
-    let request = Request::builder()
-        .method(Method::PATCH)
-        .uri(format!("/api/v1/nodes/{name}"))
-        .header(header::CONTENT_TYPE, "application/json-patch+json")
-        .body(patch.to_string().into_bytes())
-        .map_err(kube::core::request::Error::BuildRequest);
-    link.client.call::<IgnoredAny>(request, link.patience.answer).await.map(drop)
+    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.patience.answer).await.map(drop)
 }

@@ -33,6 +33,40 @@ pub(crate) struct PageMetadata {
     pub(crate) next: Option<String>,
 }
 
+/// What a watch tells.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", content = "object", rename_all = "UPPERCASE")]
+pub(crate) enum Event<T> {
+    Added(T),
+    Modified(T),
+    Deleted(T),
+    /// Nothing but how far the watch has come.
+    Bookmark(Bookmark),
+    /// It ends.
+    Error(Status),
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Bookmark {
+    pub(crate) metadata: PageMetadata,
+}
+
+/// Why the API server refuses. Source: Kubernetes API conventions, "Response Status Kind".
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) code: u16,
+    pub(crate) message: String,
+    pub(crate) details: Option<StatusDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatusDetails {
+    pub(crate) kind: String,
+    pub(crate) retry_after_seconds: u32,
+}
+
 /// What every object carries, as far as it is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -10,7 +10,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::api::PostParams;
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Moment, Pod, Secret};
 use serde::Deserialize;
@@ -18,6 +17,7 @@ use tracing::warn;
 
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
+use crate::request;
 
 /// Why no token could be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -178,15 +178,8 @@ impl PodTokens {
                 "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": *self.pod.name, "uid": *self.pod.uid.0},
             },
         });
-        let request =
-            kube::api::Request::new(format!("/api/v1/namespaces/{}/serviceaccounts", account.namespace))
-                .create_subresource(
-                    "token",
-                    &account.name,
-                    &PostParams::default(),
-                    body.to_string().into_bytes(),
-                );
-        self.link.client.call(request, limit).await
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", account.namespace, account.name);
+        self.link.client.call(request::create(&path, &body), limit).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! One list-and-watch of one kind: keeps telling what changes, for ever.
 //!
-//! Each kind has its own task, connection and back-off, so that one that is stuck or forbidden holds up no other. kube's
-//! own `runtime::watcher` is not used because it swallows bookmarks, and bookmarks are how staleness is measured.
+//! Each kind has its own task, connection and back-off, so that one that is stuck or forbidden holds up no other. Bookmarks
+//! are how staleness is measured.
 //!
 //! The rules, from the Kubernetes documentation "Efficient detection of changes":
 //! - begin with a consistent list, then watch from its version; each event and bookmark moves the position;
@@ -9,20 +9,18 @@
 //! - so does any other error *event*: whatever the server could not tell us, a list can;
 //! - a watch that is silent for longer than bookmarks ever are is dead, whatever TCP thinks of it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures_util::{Stream, StreamExt};
-use http::Request;
-use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
-use crate::object::{Page, Versioned};
+use crate::lines::Lines;
+use crate::object::{Event, Page, Versioned};
 use crate::pulse::Pulse;
+use crate::request::{self, Built, Form};
 
 /// What a watch tells.
 #[derive(Debug)]
@@ -49,8 +47,8 @@ pub(crate) struct Source {
     pub(crate) path: &'static str,
     /// The field selector; everything if `None`.
     pub(crate) fields: Option<String>,
-    /// Whether metadata is enough.
-    pub(crate) metadata_only: bool,
+    /// How much of each object.
+    pub(crate) form: Form,
     pub(crate) start: Start,
 }
 
@@ -89,7 +87,7 @@ impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         match failure {
             // An event that cannot be read would be sent again from the same position.
-            Failure::Expired | Failure::Unreadable(_) => Self::Lost(failure),
+            Failure::Expired | Failure::Unreadable(_) | Failure::TooLarge(_) => Self::Lost(failure),
             _ => Self::Failed(failure),
         }
     }
@@ -131,7 +129,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     async fn begin(&mut self) -> Result<(), Stop> {
         let (items, version) = match self.source.start {
             Start::List => self.list().await?,
-            Start::Position => (Vec::new(), self.page(1, None).await?.metadata.resource_version),
+            Start::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
         };
         self.pulse.listed();
         self.note_life();
@@ -141,10 +139,16 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     }
 
     async fn list(&self) -> Result<(Vec<T>, String), Failure> {
-        let mut items = Vec::new();
-        let mut next = None;
+        let (mut items, mut next, mut limit) = (Vec::new(), None, PAGE);
         loop {
-            let page = self.page(PAGE, next).await?;
+            let page = match self.page(limit, &next).await {
+                // Objects of the largest size: in the end one by one, so that they keep nobody from the list.
+                Err(Failure::TooLarge(_)) if limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                page => page?,
+            };
             items.extend(page.items);
             next = page.metadata.next.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -153,47 +157,46 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
         }
     }
 
-    async fn page(&self, limit: u32, next: Option<String>) -> Result<Page<T>, Failure> {
-        let request = self.source.list(limit, next);
+    async fn page(&self, limit: u32, next: &Option<String>) -> Result<Page<T>, Failure> {
+        let request = self.source.list(limit, next.as_deref());
         self.link.client.call(request, self.link.patience.page).await
     }
 
     /// Watches from `version` until the stream ends, as it does every few minutes.
     async fn follow(&mut self, version: &str) -> Result<(), Stop> {
         let Link { client, patience, .. } = self.link.clone();
-        let request = self.source.watch(version).map_err(|error| Failure::Unreadable(error.to_string()))?;
-        let opening = client.kube().request_events::<T>(request);
-        let stream = client.within(patience.answer, opening).await?.map_err(Failure::from)?;
+        let lines = client.watch(self.source.watch(version), patience.answer).await?;
         self.pulse.current.opened();
-        let round = self.hear(stream).await;
+        let round = self.hear(lines).await;
         self.pulse.current.ended(self.link.clock.now());
         round
     }
 
     /// Takes what a stream tells until it ends.
-    async fn hear(
-        &mut self,
-        stream: impl Stream<Item = Result<WatchEvent<T>, kube::Error>>,
-    ) -> Result<(), Stop> {
+    async fn hear(&mut self, mut lines: Lines) -> Result<(), Stop> {
         let Link { client, patience, .. } = self.link.clone();
-        let mut events = pin!(stream);
         let mut told = false;
-        while let Some(event) = client.within(patience.silence, events.next()).await? {
-            self.take(event.map_err(Failure::from)?).await?;
+        while let Some(line) = client.within(patience.silence, lines.next()).await?? {
+            match serde_json::from_slice(&line) {
+                Ok(event) => self.take(event).await?,
+                // The end came within an event, which comes again.
+                Err(error) if error.is_eof() => break,
+                Err(error) => return Err(Failure::from(error).into()),
+            }
             told = true;
         }
         // A stream that told something and ended is how watches end. One that told nothing is an outage in disguise.
         if told { Ok(()) } else { Err(Failure::Ended.into()) }
     }
 
-    async fn take(&mut self, event: WatchEvent<T>) -> Result<(), Stop> {
+    async fn take(&mut self, event: Event<T>) -> Result<(), Stop> {
         let (version, change) = match event {
-            WatchEvent::Added(item) | WatchEvent::Modified(item) => {
+            Event::Added(item) | Event::Modified(item) => {
                 (item.version().to_owned(), Some(Change::Applied(item)))
             }
-            WatchEvent::Deleted(item) => (item.version().to_owned(), Some(Change::Deleted(item))),
-            WatchEvent::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
-            WatchEvent::Error(status) => return Err(Stop::Lost(Failure::of_status(&status))),
+            Event::Deleted(item) => (item.version().to_owned(), Some(Change::Deleted(item))),
+            Event::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
+            Event::Error(status) => return Err(Stop::Lost(Failure::of_status(&status))),
         };
         self.note_life();
         self.pauses.reset();
@@ -229,32 +232,13 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     }
 }
 
-type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
-
 impl Source {
-    fn list(&self, limit: u32, next: Option<String>) -> Built {
-        let params = ListParams {
-            field_selector: self.fields.clone(),
-            limit: Some(limit),
-            continue_token: next,
-            ..ListParams::default()
-        };
-        let request = kube::api::Request::new(self.path);
-        if self.metadata_only { request.list_metadata(&params) } else { request.list(&params) }
+    fn list(&self, limit: u32, next: Option<&str>) -> Built {
+        request::list(self.path, self.form, self.fields.as_deref(), limit, next)
     }
 
     fn watch(&self, version: &str) -> Built {
-        let params = WatchParams {
-            field_selector: self.fields.clone(),
-            timeout: Some(fastrand::u32(OPEN)),
-            ..WatchParams::default()
-        };
-        let request = kube::api::Request::new(self.path);
-        if self.metadata_only {
-            request.watch_metadata(&params, version)
-        } else {
-            request.watch(&params, version)
-        }
+        request::watch(self.path, self.form, self.fields.as_deref(), version, fastrand::u32(OPEN))
     }
 }
 
@@ -284,7 +268,7 @@ mod tests {
         let (link, asked) = link(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(Pulse::new("pods"));
-        let source = Source { path: "/api/v1/pods", fields: None, metadata_only: false, start: Start::List };
+        let source = Source { path: "/api/v1/pods", fields: None, form: Form::Whole, start: Start::List };
         let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
         tokio::spawn(watch.run());
         World { asked, told, pulse, clock, hand }
@@ -444,6 +428,46 @@ mod tests {
         assert!(!anew.what.contains("continue="), "{}", anew.what);
         anew.answer(200, &list(9, "", &[pod("b", 8)]));
         assert_eq!(world.names().await, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_in_parts() {
+        let mut world = watching();
+        for limit in [25, 12, 6, 3, 1] {
+            let page = world.call().await;
+            assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
+            if limit > 1 {
+                page.answer_text(200, " ".repeat(crate::client::LARGEST + 1));
+            } else {
+                page.answer(200, &list(7, "more", &[pod("a", 5)]));
+            }
+        }
+        let rest = world.call().await;
+        assert!(rest.what.ends_with("limit=1&continue=more"), "{}", rest.what);
+        rest.answer(200, &list(7, "", &[pod("b", 6)]));
+        assert_eq!(world.names().await, ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_the_end_cuts_short_is_told_again() {
+        let mut world = watching();
+        world.call().await.answer(200, &list(7, "", &[]));
+        world.names().await;
+        let whole = event("ADDED", &pod("a", 9)).to_string();
+        let half = event("ADDED", &pod("b", 10)).to_string();
+        world.call().await.answer_text(200, format!("{whole}\n{}", &half[..half.len() / 2]));
+        assert!(matches!(world.told.recv().await, Some(Change::Applied(pod)) if pod.metadata.name == "a"));
+        let resumed = world.call().await;
+        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_is_no_status_counts_by_its_code() {
+        let mut world = watching();
+        world.call().await.answer_text(502, "<html>secret</html>".into());
+        let _again = world.call().await;
+        let trouble = world.pulse.health(world.clock.now()).trouble.unwrap();
+        assert!(trouble.contains("502") && !trouble.contains("secret"), "{trouble}");
     }
 
     #[tokio::test]

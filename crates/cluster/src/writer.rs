@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kube::api::GetParams;
 use seawall_core::{Clock, Moment};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -18,6 +17,7 @@ use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
 use crate::object::{AccountObject, PodObject};
+use crate::request::{self, Form};
 use crate::watch::Change;
 
 /// What the writer is told.
@@ -175,9 +175,9 @@ async fn read_until_known(link: &Link, permits: &Semaphore, fetch: &Fetch) -> Op
 
 async fn read(link: &Link, fetch: &Fetch) -> Result<AccountObject, Failure> {
     debug!(account = %fetch.account, "reading a ServiceAccount");
-    let path = format!("/api/v1/namespaces/{}/serviceaccounts", fetch.account.namespace);
-    let request = kube::api::Request::new(path).get_metadata(&fetch.account.name, &GetParams::default());
-    link.client.call(request, link.patience.answer).await
+    let path =
+        format!("/api/v1/namespaces/{}/serviceaccounts/{}", fetch.account.namespace, fetch.account.name);
+    link.client.call(request::get(&path, Form::Metadata), link.patience.answer).await
 }
 
 #[cfg(test)]

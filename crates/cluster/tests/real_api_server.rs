@@ -379,15 +379,14 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
         async move {
             let body =
                 json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-            let answer = thief.text("POST", &format!("{}/coral/token", accounts()), Some(&body)).await;
-            answer.map_err(|error| error.to_string())
+            thief.json("POST", &format!("{}/coral/token", accounts()), Some(&body)).await
         }
     };
     let label = json!({"metadata": {"labels": {"stolen": "yes"}}});
     // Policies take a moment to be in force.
     until_true("the policies are in force", || async {
         ask(json!({"audiences": [AUDIENCE]})).await.is_err()
-            && thief.text("PATCH", "/api/v1/nodes/node2", Some(&label)).await.is_err()
+            && thief.json("PATCH", "/api/v1/nodes/node2", Some(&label)).await.is_err()
     })
     .await;
 
@@ -594,7 +593,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
     admin.must("PATCH", role, Some(&pods_only)).await;
     let agent = plane.client_with(&token).await;
     until_true("the rule is in force", || async {
-        agent.text("GET", "/api/v1/serviceaccounts", None).await.is_err()
+        agent.json("GET", "/api/v1/serviceaccounts", None).await.is_err()
     })
     .await;
     admin.make_account("coral", None).await;

@@ -46,6 +46,19 @@ impl std::error::Error for Mistakes {}
 
 type Notes = Rc<RefCell<Vec<Mistake>>>;
 
+/// A YAML (or JSON) file of somebody else's making, of which a few fields are wanted and none must be shown.
+///
+/// # Errors
+/// Where it is not YAML, without a word of what stands there.
+pub fn foreign(text: &str) -> Result<Value, String> {
+    serde_saphyr::from_str(text).map_err(|error| match error.location() {
+        Some(place) => {
+            format!("is not YAML with each key once, at line {}, column {}", place.line(), place.column())
+        }
+        None => "is not YAML with each key once".into(),
+    })
+}
+
 /// A document being read, and the mistakes found so far.
 #[derive(Debug)]
 pub struct Document {

@@ -3,15 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use seawall_cluster::NodeName;
-use seawall_core::file;
-use seawall_document::{Document, Table};
+use seawall_document::Table;
 use serde::{Serialize, Serializer};
 
 use super::effective::span;
 use super::values::{dns_name, duration, path};
-use super::{LARGEST, named_file};
 use crate::cloud::Sections;
 
 /// Who is calling.
@@ -92,46 +89,6 @@ impl SourceIp {
         let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
     }
-}
-
-impl SourceIp {
-    /// This, if the files through which the API server is reached are there and can be read. They are read by kube, which would
-    /// wait at a FIFO for ever and read a device until memory ends; what it opens later, when a token rotates, is the owner's
-    /// to keep a file.
-    ///
-    /// # Errors
-    /// Which file it is, and what is wrong with it.
-    pub(crate) fn with_readable_files(&self) -> anyhow::Result<Self> {
-        if let Some(kubeconfig) = &self.kubeconfig {
-            let text = named_file(kubeconfig)?;
-            let base = kubeconfig.parent().unwrap_or(Path::new(""));
-            for path in files_of(&text).iter().map(|name| base.join(name)) {
-                file::look(&path, LARGEST)
-                    .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))
-                    .with_context(|| format!("in {}", kubeconfig.display()))?;
-            }
-        }
-        Ok(self.clone())
-    }
-}
-
-/// The files that a kubeconfig names. What is wrong with its form is kube's to say.
-fn files_of(kubeconfig: &str) -> Vec<String> {
-    const FILES: [(&str, &str, &[&str]); 2] = [
-        ("clusters", "cluster", &["certificate-authority"]),
-        ("users", "user", &["client-certificate", "client-key", "tokenFile"]),
-    ];
-    let Ok(document) = Document::parse(kubeconfig) else { return Vec::new() };
-    let (root, mut files) = (document.root(), Vec::new());
-    for (list, entry, keys) in FILES {
-        for item in root.key(list).list() {
-            let entry = item.table().key(entry).table();
-            files.extend(
-                keys.iter().filter_map(|key| entry.key(key).text("a path", |path| Some(path.to_owned()))),
-            );
-        }
-    }
-    files
 }
 
 /// A qualified name (apimachinery `IsQualifiedName`): an optional DNS prefix and a name.

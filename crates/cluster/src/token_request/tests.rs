@@ -47,7 +47,7 @@ async fn the_request_is_bound_to_the_pod() {
     let (tokens, mut asked, _hand) = pod_tokens();
     let asking = ask(&tokens);
     let request = asked.recv().await.unwrap();
-    assert_eq!(request.what, "POST /api/v1/namespaces/reef/serviceaccounts/coral/token?");
+    assert_eq!(request.what, "POST /api/v1/namespaces/reef/serviceaccounts/coral/token");
     assert_eq!(
         request.body["spec"],
         json!({

@@ -1,6 +1,16 @@
 //! The test's own hand on the API server: plain JSON to plain paths, playing scheduler, kubelet and administrator.
 
+use std::path::Path;
+
+use bytes::Bytes;
 use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 
@@ -8,30 +18,58 @@ pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, accounts, pods};
 
 /// A client for raw requests.
 #[derive(Clone)]
-pub(crate) struct Api(pub(crate) kube::Client);
+pub(crate) struct Api {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    token: String,
+}
 
 impl Api {
-    /// Any request; the answer as text.
-    pub(crate) async fn text(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<String, kube::Error> {
-        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let body = body.map(|value| value.to_string().into_bytes()).unwrap_or_default();
-        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body);
-        self.0.request_text(request.unwrap()).await
+    /// As whoever has this token.
+    pub(crate) fn new(port: u16, certificate: &Path, token: &str) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(certificate).into_iter().flatten() {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+        let client =
+            Client::builder(TokioExecutor::new()).build(connector.https_only().enable_http1().build());
+        Self { client, base: format!("https://127.0.0.1:{port}"), token: token.into() }
     }
 
-    /// Any request; the answer as JSON.
-    pub(crate) async fn json(
+    /// Any request; status and text of the answer.
+    pub(crate) async fn call(
         &self,
         method: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, kube::Error> {
-        Ok(serde_json::from_str(&self.text(method, path, body).await?).unwrap())
+    ) -> Result<(u16, String), String> {
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(|value| value.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("content-type", kind)
+            .body(Full::from(body));
+        let answer = self.client.request(request.unwrap()).await.map_err(|error| format!("{error:?}"))?;
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        Ok((status, String::from_utf8(body.into()).unwrap()))
+    }
+
+    /// Any request; the answer as JSON if it succeeded.
+    pub(crate) async fn json(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, String> {
+        match self.call(method, path, body).await? {
+            (200..=299, text) => Ok(serde_json::from_str(&text).unwrap()),
+            refusal => Err(format!("{refusal:?}")),
+        }
     }
 
     /// A request that must succeed.
@@ -41,8 +79,8 @@ impl Api {
 
     /// The HTTP status of a request's refusal.
     pub(crate) async fn refusal(&self, method: &str, path: &str, body: Option<&Value>) -> u16 {
-        match self.text(method, path, body).await {
-            Err(kube::Error::Api(status)) => status.code,
+        match self.call(method, path, body).await {
+            Ok((status @ 400.., _)) => status,
             other => panic!("{method} {path} is not refused: {other:?}"),
         }
     }
@@ -57,7 +95,7 @@ impl Api {
     /// A namespace with a ServiceAccount in it.
     pub(crate) async fn make_account(&self, name: &str, google: Option<&str>) {
         // Already there is fine.
-        let _ = self.text("POST", "/api/v1/namespaces", Some(&objects::namespace())).await;
+        let _ = self.call("POST", "/api/v1/namespaces", Some(&objects::namespace())).await;
         self.must("POST", &accounts(), Some(&objects::account(name, google))).await;
     }
 

@@ -1,11 +1,10 @@
-//! A control plane whose API server is waited for, and kube's clients of it.
+//! A control plane whose API server is waited for, and the test's own hand on it.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use seawall_testkit::control_plane::{self, ADMIN};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -44,7 +43,7 @@ impl ControlPlane {
 
     async fn is_ready(&self) -> bool {
         self.has_certificate()
-            && self.admin().await.text("GET", "/readyz", None).await.is_ok_and(|text| text == "ok")
+            && self.admin().await.call("GET", "/readyz", None).await.is_ok_and(|(status, _)| status == 200)
     }
 
     /// A client that may do everything.
@@ -54,11 +53,7 @@ impl ControlPlane {
 
     /// A client with this token.
     pub(crate) async fn client_with(&self, token: &str) -> Api {
-        let file = Kubeconfig::from_yaml(&self.kubeconfig_text(token, self.port())).unwrap();
-        let mut config =
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        config.default_retry = false;
-        Api(kube::Client::try_from(config).unwrap())
+        Api::new(self.port(), &self.certificate(), token)
     }
 
     /// The files of a pod's ServiceAccount, where every pod finds them. `scripts/cluster-test` made that place private.
