@@ -138,7 +138,7 @@ fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, ConfigError> {
             return Err(failed(&"the CA file holds no certificate"));
         }
     }
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let provider = rustls::crypto::ring::default_provider();
     let builder = rustls::ClientConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(&error))?;

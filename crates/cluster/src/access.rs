@@ -138,7 +138,7 @@ impl Papers {
     /// # Errors
     /// What is no certificate, or no key of it.
     pub(crate) fn tls(&self) -> Result<ClientConfig, String> {
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let provider = rustls::crypto::ring::default_provider();
         let builder = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?
