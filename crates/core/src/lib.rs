@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod duration;
 pub mod file;
 pub mod lease;
 pub mod limiter;

@@ -132,37 +132,7 @@ fn decimal(text: &str) -> Option<(u64, u64)> {
 /// # Errors
 /// [`Malformed::Duration`].
 pub fn duration(text: &str) -> Result<Duration, Malformed> {
-    let malformed = || Malformed::Duration(text.to_owned());
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    let mut total = 0u128;
-    while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
-        let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let (digits, scale) = decimal(number).ok_or_else(malformed)?;
-        let unit = unit_ns(unit).ok_or_else(malformed)?;
-        total += u128::from(digits) * u128::from(unit) / u128::from(scale);
-        rest = tail;
-    }
-    let ns = u64::try_from(total).ok().filter(|_| !text.is_empty()).ok_or_else(malformed)?;
-    Ok(Duration::from_nanos(ns))
-}
-
-/// Go's units (time/format.go `unitMap`): both spellings of micro are U+00B5 and U+03BC.
-fn unit_ns(unit: &str) -> Option<Nanos> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => SECOND,
-        "m" => 60 * SECOND,
-        "h" => 3_600 * SECOND,
-        _ => return None,
-    })
+    seawall_core::duration::parse(text).ok_or_else(|| Malformed::Duration(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -203,13 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn durations_as_go_reads_them() {
+    fn a_refused_duration_is_named() {
         let ns = |text| duration(text).map(|d| d.as_nanos());
-        assert_eq!(ns("0"), Ok(0));
-        assert_eq!(ns("300ms"), Ok(300_000_000));
-        assert_eq!(ns("1.5h"), Ok(5_400_000_000_000));
         assert_eq!(ns("1m30s"), Ok(90_000_000_000));
-        assert_eq!(ns("2µs"), Ok(2_000));
         for text in ["", "5", "s", "-1s", "1x", "1s ", "1..5s", "99999999999h"] {
             assert!(ns(text).is_err(), "{text}");
         }

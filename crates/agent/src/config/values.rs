@@ -86,17 +86,9 @@ pub(crate) fn dns_name(text: &str) -> Option<String> {
 
 /// A positive duration with one unit, up to a day.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
-    let split = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().ok()?;
-    let millis = match unit {
-        "ms" => number,
-        "s" => number.checked_mul(1000)?,
-        "m" => number.checked_mul(60_000)?,
-        "h" => number.checked_mul(3_600_000)?,
-        _ => return None,
-    };
-    (1..=86_400_000).contains(&millis).then(|| Duration::from_millis(millis))
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
+    (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use seawall_emulator::faults::{Excess, Throttle};
 use seawall_emulator::kubernetes::Workload;
 
 /// `500ms`, `2s`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
-    parsed.ok_or_else(|| "expected a duration such as 500ms, 2s or 1h30m".to_owned())
+    seawall_core::duration::parse(text)
+        .ok_or_else(|| "expected a duration such as 500ms, 2s or 1h30m".to_owned())
 }
 
 /// As [`duration`], in whole seconds and at least one: what a token can carry.
