@@ -48,7 +48,7 @@ impl<'b> RequestHead<'_, 'b> {
 pub enum RequestError {
     /// Not an HTTP/1.x request line, a bare CR or LF, a control character, folding, a bad header.
     #[error("the request is not valid HTTP/1.1: {0}")]
-    Malformed(&'static str),
+    Malformed(RequestFlaw),
     /// The head exceeds [`Limits::head`] or has too many headers.
     #[error("the request head is larger than this server accepts")]
     TooLarge,
@@ -65,6 +65,53 @@ pub enum RequestError {
     /// Two lengths, a length and a transfer coding, or a coding other than chunked.
     #[error("the length of the request body is ambiguous")]
     Framing,
+}
+
+/// Which rule of HTTP/1.1 a malformed request breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFlaw {
+    /// A space in front of the method.
+    #[error("it begins with a space")]
+    LeadingSpace,
+    /// The first word is no token: another protocol, most often.
+    #[error("it does not begin with a method")]
+    NoMethod,
+    /// Not a method, a target and a version with one space between.
+    #[error("a broken request line")]
+    RequestLine,
+    /// A byte outside visible ASCII, a fragment or a backslash.
+    #[error("a character that no target may hold")]
+    TargetCharacter,
+    /// Neither origin form nor absolute form.
+    #[error("the target is neither a path nor an http URL")]
+    TargetForm,
+    /// LF without CR before it.
+    #[error("a line ends with LF instead of CRLF")]
+    BareLf,
+    /// CR without LF behind it.
+    #[error("a CR without LF")]
+    BareCr,
+    /// A header name that is no token, space before its colon, or a folded line.
+    #[error("a header name, or a folded line")]
+    HeaderName,
+    /// A header value with a control character.
+    #[error("a control character in a header value")]
+    HeaderValue,
+    /// HTTP/1.1 without `Host`.
+    #[error("no Host header")]
+    NoHost,
+    /// A `Host` with bytes that no host has.
+    #[error("a Host that is no host")]
+    BadHost,
+    /// `Host` twice.
+    #[error("more than one Host header")]
+    ManyHosts,
+}
+
+impl From<RequestFlaw> for RequestError {
+    fn from(flaw: RequestFlaw) -> Self {
+        Self::Malformed(flaw)
+    }
 }
 
 impl RequestError {
@@ -126,9 +173,9 @@ fn after_empty_line(buf: &[u8]) -> &[u8] {
 fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     let method = window.iter().take(METHOD_PROBE).take_while(|&&byte| byte != b' ');
     match window.first() {
-        Some(b' ') => Err(RequestError::Malformed("it begins with a space")),
+        Some(b' ') => Err(RequestFlaw::LeadingSpace.into()),
         _ if method.copied().all(bytes::is_token) => Ok(()),
-        _ => Err(RequestError::Malformed("it does not begin with a method")),
+        _ => Err(RequestFlaw::NoMethod.into()),
     }
 }
 
@@ -149,7 +196,7 @@ fn unfinished<T>(window: &[u8], limits: &Limits) -> Result<Parsed<T>, RequestErr
     }
     for (line, end) in memchr_iter(b'\n', window).enumerate() {
         if !window[..end].ends_with(b"\r") {
-            return Err(BARE_LF);
+            return Err(RequestFlaw::BareLf.into());
         }
         if line > MAX_HEADERS {
             return Err(RequestError::TooLarge);
@@ -157,8 +204,6 @@ fn unfinished<T>(window: &[u8], limits: &Limits) -> Result<Parsed<T>, RequestErr
     }
     if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
 }
-
-const BARE_LF: RequestError = RequestError::Malformed("a line ends with LF instead of CRLF");
 
 /// The length of the target as far as it is here.
 fn target_so_far(window: &[u8]) -> usize {
@@ -176,7 +221,7 @@ fn checked<'h, 'b>(
     let httparse::Request { method: Some(method), path: Some(target), version: Some(minor), headers } =
         request
     else {
-        return Err(RequestError::Malformed("a broken request line"));
+        return Err(RequestFlaw::RequestLine.into());
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     check_line_ends(head, headers.len())?;
@@ -191,7 +236,7 @@ fn checked<'h, 'b>(
 /// The tokenizer takes LF for a line end, and CR only in front of LF. So every line ends with CRLF exactly if
 /// there are as many CRs as lines: the request line, the headers, the empty line.
 fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
-    if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(BARE_LF) }
+    if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
 }
 
 /// A path or an `http` URL in visible ASCII. `*` and CONNECT's authority have no meaning here. A fragment and a
@@ -201,12 +246,12 @@ fn check_target(target: &str, limits: &Limits) -> Result<(), RequestError> {
         return Err(RequestError::TargetTooLong);
     }
     if !target.is_ascii() || memchr2(b'#', b'\\', target.as_bytes()).is_some() {
-        return Err(RequestError::Malformed("a character that no target may hold"));
+        return Err(RequestFlaw::TargetCharacter.into());
     }
     if target.starts_with('/') || is_absolute_form(target) {
         return Ok(());
     }
-    Err(RequestError::Malformed("the target is neither a path nor an http URL"))
+    Err(RequestFlaw::TargetForm.into())
 }
 
 fn is_absolute_form(target: &str) -> bool {
@@ -220,10 +265,10 @@ fn is_absolute_form(target: &str) -> bool {
 /// Exactly one in HTTP/1.1, at most one in HTTP/1.0, and only what a host may hold (RFC 9112 section 3.2).
 fn check_host(fields: &Fields<'_>, version: Version) -> Result<(), RequestError> {
     match (fields.hosts, version) {
-        (0, Version::Http11) => Err(RequestError::Malformed("no Host header")),
+        (0, Version::Http11) => Err(RequestFlaw::NoHost.into()),
         (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
-        (0 | 1, _) => Err(RequestError::Malformed("a Host that is no host")),
-        _ => Err(RequestError::Malformed("more than one Host header")),
+        (0 | 1, _) => Err(RequestFlaw::BadHost.into()),
+        _ => Err(RequestFlaw::ManyHosts.into()),
     }
 }
 
@@ -242,9 +287,9 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestErr
     }
     match error {
         Error::TooManyHeaders => RequestError::TooLarge,
-        Error::HeaderName => RequestError::Malformed("a header name, or a folded line"),
-        Error::HeaderValue => RequestError::Malformed("a control character in a header value"),
-        Error::NewLine => RequestError::Malformed("a CR without LF"),
+        Error::HeaderName => RequestFlaw::HeaderName.into(),
+        Error::HeaderValue => RequestFlaw::HeaderValue.into(),
+        Error::NewLine => RequestFlaw::BareCr.into(),
         Error::Token | Error::Version | Error::Status => line_refusal(window),
     }
 }
@@ -259,7 +304,7 @@ fn line_refusal(window: &[u8]) -> RequestError {
             RequestError::NoVersion
         }
         (Some(_), Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..]), None) => RequestError::Version,
-        _ => RequestError::Malformed("a broken request line"),
+        _ => RequestFlaw::RequestLine.into(),
     }
 }
 
@@ -376,6 +421,27 @@ mod tests {
             "GET ",
         ] {
             assert!(is_malformed(&parse(format!("{line}\r\n").as_bytes())), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_request_is_told_by_the_rule_that_it_breaks() {
+        use RequestFlaw as F;
+        for (input, flaw) in [
+            (" GET / HTTP/1.1\r\n", F::LeadingSpace),
+            ("\u{16}\u{3}\u{1}", F::NoMethod),
+            ("GET / a HTTP/1.1\r\n", F::RequestLine),
+            ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", F::TargetCharacter),
+            ("GET * HTTP/1.1\r\nHost: a\r\n\r\n", F::TargetForm),
+            ("GET / HTTP/1.1\r\nHost: a\n", F::BareLf),
+            ("GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", F::BareCr),
+            ("GET / HTTP/1.1\r\nX : a\r\n", F::HeaderName),
+            ("GET / HTTP/1.1\r\nX: a\0\r\n", F::HeaderValue),
+            ("GET / HTTP/1.1\r\n\r\n", F::NoHost),
+            ("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", F::BadHost),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", F::ManyHosts),
+        ] {
+            assert_eq!(parse(input.as_bytes()), Err(RequestError::Malformed(flaw)), "{input:?}");
         }
     }
 

@@ -33,13 +33,45 @@ pub struct ResponseHead<'h, 'b> {
 pub enum ResponseError {
     /// Not an HTTP/1.x status line or a bad header.
     #[error("malformed HTTP response: {0}")]
-    Malformed(&'static str),
+    Malformed(ResponseFlaw),
     /// The head exceeds the limit.
     #[error("response head larger than the limit")]
     TooLarge,
     /// Conflicting lengths or an unknown transfer coding.
     #[error("ambiguous length of the response body")]
     Framing,
+}
+
+/// Which rule of HTTP/1.1 a malformed response breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResponseFlaw {
+    /// Another protocol.
+    #[error("it does not begin with HTTP")]
+    NotHttp,
+    /// HTTP, but neither 1.0 nor 1.1.
+    #[error("a version other than HTTP/1.0 and HTTP/1.1")]
+    Version,
+    /// Not a version, three digits and a reason.
+    #[error("a broken status line")]
+    StatusLine,
+    /// Three digits that are no status.
+    #[error("a status below 100")]
+    LowStatus,
+    /// A header name that is no token, space before its colon, or a folded line.
+    #[error("a header name, or a folded line")]
+    HeaderName,
+    /// A header value with a control character.
+    #[error("a control character in a header value")]
+    HeaderValue,
+    /// CR without LF behind it.
+    #[error("a CR without LF")]
+    BareCr,
+}
+
+impl From<ResponseFlaw> for ResponseError {
+    fn from(flaw: ResponseFlaw) -> Self {
+        Self::Malformed(flaw)
+    }
 }
 
 /// Parses one response head from the start of `buf`. `method` is that of the request it answers: a reply to
@@ -61,7 +93,7 @@ pub fn parse_response<'h, 'b>(
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
     let window = &buf[..buf.len().min(limits.head)];
     if window.first().is_some_and(|&first| first != b'H') {
-        return Err(ResponseError::Malformed("it does not begin with HTTP"));
+        return Err(ResponseFlaw::NotHttp.into());
     }
     let mut response = httparse::Response::new(&mut []);
     match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, slots) {
@@ -81,7 +113,7 @@ fn checked<'h, 'b>(
     let httparse::Response { code: Some(status @ 100..=999), reason, version: Some(minor), headers } =
         response
     else {
-        return Err(ResponseError::Malformed("a status below 100"));
+        return Err(ResponseFlaw::LowStatus.into());
     };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let fields = Fields::read(headers)?;
@@ -117,14 +149,14 @@ impl From<Ambiguous> for ResponseError {
 #[cold]
 fn refusal(error: httparse::Error) -> ResponseError {
     use httparse::Error;
-    ResponseError::Malformed(match error {
-        Error::TooManyHeaders => return ResponseError::TooLarge,
-        Error::Version => "a version other than HTTP/1.0 and HTTP/1.1",
-        Error::Status | Error::Token => "a broken status line",
-        Error::HeaderName => "a header name, or a folded line",
-        Error::HeaderValue => "a control character in a header value",
-        Error::NewLine => "a CR without LF",
-    })
+    match error {
+        Error::TooManyHeaders => ResponseError::TooLarge,
+        Error::Version => ResponseFlaw::Version.into(),
+        Error::Status | Error::Token => ResponseFlaw::StatusLine.into(),
+        Error::HeaderName => ResponseFlaw::HeaderName.into(),
+        Error::HeaderValue => ResponseFlaw::HeaderValue.into(),
+        Error::NewLine => ResponseFlaw::BareCr.into(),
+    }
 }
 
 #[cfg(test)]
@@ -228,20 +260,21 @@ mod tests {
 
     #[test]
     fn what_is_no_http_1_response_is_malformed() {
-        for input in [
-            "\r\n",
-            "ICY 200 OK\r\n",
-            "HTTP/2 200\r\n",
-            "HTTP/1.1 099 x\r\n\r\n",
-            "HTTP/1.1 1000 x\r\n\r\n",
-            "HTTP/1.1 20 x\r\n",
-            "HTTP/1.1  200 x\r\n",
-            "HTTP/1.1 200 x\0\r\n",
-            "HTTP/1.1 200 x\r\nX: a\r\n b\r\n\r\n",
-            "HTTP/1.1 200 x\r\nX : a\r\n\r\n",
-            "HTTP/1.1 200 x\r\nX: a\rb\r\n\r\n",
+        use ResponseFlaw::{HeaderName, HeaderValue, LowStatus, NotHttp, StatusLine, Version};
+        for (input, flaw) in [
+            ("\r\n", NotHttp),
+            ("ICY 200 OK\r\n", NotHttp),
+            ("HTTP/2 200\r\n", Version),
+            ("HTTP/1.1 099 x\r\n\r\n", LowStatus),
+            ("HTTP/1.1 1000 x\r\n\r\n", StatusLine),
+            ("HTTP/1.1 20 x\r\n", StatusLine),
+            ("HTTP/1.1  200 x\r\n", StatusLine),
+            ("HTTP/1.1 200 x\0\r\n", StatusLine),
+            ("HTTP/1.1 200 x\r\nX: a\r\n b\r\n\r\n", HeaderName),
+            ("HTTP/1.1 200 x\r\nX : a\r\n\r\n", HeaderName),
+            ("HTTP/1.1 200 x\r\nX: a\rb\r\n\r\n", HeaderValue),
         ] {
-            assert!(matches!(parse(input), Err(ResponseError::Malformed(_))), "{input:?}");
+            assert_eq!(parse(input), Err(ResponseError::Malformed(flaw)), "{input:?}");
         }
     }
 
