@@ -1,4 +1,4 @@
-//! The listener: accepts, bounds, hands each request to the cloud. Knows HTTP, not what is asked.
+//! The listener: accepts, bounds, hands each request to a service. Knows HTTP, not what is asked.
 //!
 //! Its own timeouts run on the machine's clock, not on the caller's: they guard memory against silent peers, and a
 //! test that moves its clock by an hour must not lose its pooled connections by it.
@@ -6,14 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
-
-use crate::google::Cloud;
 
 /// Connections held at one time; the next waits in the kernel's queue.
 const CONNECTIONS: usize = 4096;
@@ -27,6 +29,23 @@ const HEAD_LIMIT: usize = 16 * 1024;
 /// Pause after a failed accept, which is most often a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What answers requests.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// The answer to a request.
+    ///
+    /// # Errors
+    /// There is none: the connection is closed.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<Full<Bytes>>, Closed>> + Send;
+}
+
+/// The connection is closed without an answer, because a fault says so.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("closed without an answer, as told")]
+pub(crate) struct Closed;
+
 /// A running listener. Dropping it closes it with all of its connections.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -35,13 +54,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(listener: TcpListener, cloud: Arc<Cloud>) -> Self {
+    pub(crate) fn start<S: Service>(listener: TcpListener, service: Arc<S>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
                 // The sender sent or was dropped: both mean the end.
                 _ = stopped => {}
-                () = accept(listener, cloud) => {}
+                () = accept(listener, service) => {}
             }
         });
         Self { stop, task }
@@ -55,16 +74,16 @@ impl Server {
 }
 
 /// Never returns; dropping it ends every connection, because the set owns them.
-async fn accept(listener: TcpListener, cloud: Arc<Cloud>) {
+async fn accept<S: Service>(listener: TcpListener, service: Arc<S>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let cloud = cloud.clone();
+                let service = service.clone();
                 connections.spawn(async move {
-                    serve(stream, cloud).await;
+                    serve(stream, service).await;
                     drop(permit);
                 });
             }
@@ -74,15 +93,15 @@ async fn accept(listener: TcpListener, cloud: Arc<Cloud>) {
     }
 }
 
-async fn serve(stream: TcpStream, cloud: Arc<Cloud>) {
+async fn serve<S: Service>(stream: TcpStream, service: Arc<S>) {
     // Small answers must not wait for the peer's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
-        let cloud = cloud.clone();
-        async move { cloud.answer(request).await }
+    let answer = service_fn(move |request| {
+        let service = service.clone();
+        async move { service.answer(request).await }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_LIMIT);
     // A peer that breaks the protocol or goes away is its own affair.
-    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+    let _ = http.serve_connection(TokioIo::new(stream), answer).await;
 }

@@ -9,7 +9,7 @@ use http::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::Impersonation;
+use super::impersonation::Impersonation;
 use super::reply::{Reply, api_error};
 use super::token::{AccessToken, CLOUD_PLATFORM};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Endpoint;
+use super::endpoint::Endpoint;
 
 /// Subjects, and pairs of subject and account, that are counted by name; the rest share [`OTHERS`].
 const NAMES: usize = 4096;

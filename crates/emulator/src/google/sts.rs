@@ -6,7 +6,7 @@
 
 use http::StatusCode;
 
-use super::Provider;
+use super::provider::Provider;
 use super::reply::{Reply, oauth_error};
 use crate::jwt::{self, Unverified};
 

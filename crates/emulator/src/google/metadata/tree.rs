@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
+/// Leaf text, listings and recursion as text.
+pub(super) const TEXT: &str = "application/text";
+
 /// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
@@ -83,7 +86,7 @@ impl Node {
     }
 
     pub(super) fn content_type(&self) -> &'static str {
-        if matches!(self, Self::JsonList(_)) { "application/json" } else { super::TEXT }
+        if matches!(self, Self::JsonList(_)) { "application/json" } else { TEXT }
     }
 
     /// Everything below, as JSON.

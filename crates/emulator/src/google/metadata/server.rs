@@ -1,0 +1,200 @@
+//! Answers what is asked of the machine: refuses, finds, waits for a change, makes tokens.
+
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue, LOCATION};
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::machine::{self, Machine};
+use super::query::{self, Alt, Query};
+use super::tree::{Live, Node, TEXT};
+use crate::google::credentials::{ISSUER, unique_id};
+use crate::google::reply::{self, Reply, html};
+use crate::google::state::State;
+
+#[derive(Debug)]
+pub(in crate::google) struct Metadata {
+    machine: Machine,
+    /// The tree: one writer at a time, snapshot readers, and a signal for those who wait for a change.
+    tree: watch::Sender<Arc<Node>>,
+}
+
+impl Metadata {
+    pub(in crate::google) fn new(machine: &Machine) -> Self {
+        Self { machine: machine.clone(), tree: watch::Sender::new(Arc::new(machine.tree())) }
+    }
+
+    pub(in crate::google) fn set_attribute(&self, name: &str, value: &str) {
+        self.tree.send_modify(|tree| {
+            let mut changed = Node::clone(tree);
+            machine::set_attribute(&mut changed, name, value);
+            *tree = Arc::new(changed);
+        });
+    }
+
+    /// Answers a request; holds it for as long as it asks to wait for a change.
+    pub(in crate::google) async fn answer(&self, state: &State, request: &Request<Incoming>) -> Reply {
+        let reply = match refuse(request) {
+            Some(refusal) => refusal,
+            None => self.find(state, request).await,
+        };
+        dressed(reply)
+    }
+
+    async fn find(&self, state: &State, request: &Request<Incoming>) -> Reply {
+        let query = match Query::parse(request.uri().query().unwrap_or_default()) {
+            Ok(query) => query,
+            Err(sentence) => return html(StatusCode::BAD_REQUEST, sentence),
+        };
+        let path = query::Path::parse(request.uri().path());
+        let deadline = query.timeout.map(|timeout| state.clock.now() + timeout);
+        let mut changes = self.tree.subscribe();
+        let mut known = query.last_etag.clone();
+        loop {
+            let tree = changes.borrow_and_update().clone();
+            let Some(node) = tree.find(&path.segments) else { return not_found() };
+            if let Node::Live(live) = node {
+                return if path.directory {
+                    not_found()
+                } else {
+                    self.live(state, *live, &path, &query).await
+                };
+            }
+            let etag = node.etag();
+            if !query.wait || known.as_ref().is_some_and(|known| *known != etag) {
+                return content(node, &path, &query, &etag);
+            }
+            known = Some(etag.clone());
+            let timed_out = async {
+                match deadline {
+                    Some(deadline) => state.clock.sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // An error would be a dropped sender, which lives as long as this.
+                _ = changes.changed() => {}
+                () = timed_out => return content(node, &path, &query, &etag),
+            }
+        }
+    }
+
+    /// A token of the machine itself: made anew, never part of a recursion.
+    async fn live(&self, state: &State, live: Live, path: &query::Path, query: &Query) -> Reply {
+        let account = path.segments.iter().rev().nth(1).map(String::as_str);
+        if !account
+            .is_some_and(|name| name == "default" || name == self.machine.service_account.to_lowercase())
+        {
+            return not_found();
+        }
+        match live {
+            Live::Identity => self.identity(state, query).await,
+            Live::Token | Live::Acquire => self.token(state, live, query),
+        }
+    }
+
+    fn token(&self, state: &State, live: Live, query: &Query) -> Reply {
+        let email = &self.machine.service_account;
+        let scopes = if query.scopes.is_empty() { machine::scopes() } else { query.scopes.clone() };
+        let lifetime = state.token_lifetime();
+        let token = state.service_account_token(email.clone(), email, scopes, lifetime);
+        let seconds = lifetime.as_secs();
+        let body = match live {
+            // The first version's names (googleapis/oauth2client, oauth2client/gce.py of 2014).
+            Live::Acquire => {
+                json!({"accessToken": token, "expiresAt": state.seconds().saturating_add(seconds), "expiresIn": seconds})
+            }
+            _ => json!({"access_token": token, "expires_in": seconds, "token_type": "Bearer"}),
+        };
+        reply::reply(StatusCode::OK, "application/json", body.to_string())
+    }
+
+    async fn identity(&self, state: &State, query: &Query) -> Reply {
+        let Some(audience) = query.audience.as_deref().filter(|audience| !audience.is_empty()) else {
+            return html(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
+        };
+        let (now, id) = (state.seconds(), unique_id(&self.machine.service_account));
+        let mut claims = json!({
+            "aud": audience, "azp": id, "exp": now.saturating_add(state.token_lifetime().as_secs()), "iat": now,
+            "iss": ISSUER, "sub": id,
+        });
+        if query.full {
+            claims["email"] = self.machine.service_account.as_str().into();
+            claims["email_verified"] = true.into();
+            claims["google"] = json!({"compute_engine": self.machine.identity_claims(now)});
+        }
+        match state.signed(&claims).await {
+            Ok(token) => reply::reply(StatusCode::OK, "text/html", token),
+            Err(_) => html(StatusCode::INTERNAL_SERVER_ERROR, "No token could be signed."),
+        }
+    }
+}
+
+/// What every request must have, before its path is looked at.
+fn refuse(request: &Request<Incoming>) -> Option<Reply> {
+    let headers = request.headers();
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return Some(html(StatusCode::METHOD_NOT_ALLOWED, "The metadata server reads only."));
+    }
+    if headers.contains_key("x-forwarded-for") {
+        return Some(html(StatusCode::FORBIDDEN, "Requests with the header X-Forwarded-For are not served."));
+    }
+    let flavored = headers.get("metadata-flavor").is_some_and(|value| value == "Google")
+        || headers.get("x-google-metadata-request").is_some_and(|value| value == "True");
+    // The two older trees knew no header; that is why nodes are told to disable them.
+    let asks_v1 =
+        query::Path::parse(request.uri().path()).segments.get(1).is_some_and(|second| second == "v1");
+    if asks_v1 && !flavored {
+        return Some(html(StatusCode::FORBIDDEN, "The header Metadata-Flavor: Google is missing."));
+    }
+    None
+}
+
+fn content(node: &Node, path: &query::Path, query: &Query, etag: &str) -> Reply {
+    let json = query.alt.map_or(query.recursive, |alt| alt == Alt::Json);
+    let mut reply = match node.listing() {
+        Some(_) if !path.directory => return redirect(path, query),
+        None if path.directory => return not_found(),
+        Some(listing) if !query.recursive => reply::reply(StatusCode::OK, TEXT, listing),
+        _ if json => reply::reply(StatusCode::OK, "application/json", node.to_json().to_string()),
+        _ if query.recursive => reply::reply(StatusCode::OK, TEXT, node.to_lines()),
+        _ => reply::reply(StatusCode::OK, node.content_type(), node.to_text()),
+    };
+    if let Ok(etag) = HeaderValue::from_str(etag) {
+        reply.headers_mut().insert("etag", etag);
+    }
+    reply
+}
+
+/// A directory asked for without its slash. The body is the path, as in salrashid123/gce_metadata_server.
+fn redirect(path: &query::Path, query: &Query) -> Reply {
+    let place = format!("/{}/", path.original);
+    let mut reply =
+        reply::reply(StatusCode::MOVED_PERMANENTLY, "text/html; charset=UTF-8", format!("{place}\n"));
+    let place = if query.text.is_empty() { place } else { format!("{place}?{}", query.text) };
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        reply.headers_mut().insert(LOCATION, place);
+    }
+    reply
+}
+
+fn not_found() -> Reply {
+    html(StatusCode::NOT_FOUND, "The requested path was not found on this server.")
+}
+
+/// The headers of every answer, refusals and faults included.
+pub(in crate::google) fn dressed(mut reply: Reply) -> Reply {
+    const HEADERS: [(HeaderName, HeaderValue); 4] = [
+        (HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google")),
+        (HeaderName::from_static("server"), HeaderValue::from_static("Metadata Server for VM")),
+        (HeaderName::from_static("x-xss-protection"), HeaderValue::from_static("0")),
+        (HeaderName::from_static("x-frame-options"), HeaderValue::from_static("SAMEORIGIN")),
+    ];
+    for (name, value) in HEADERS {
+        reply.headers_mut().insert(name, value);
+    }
+    reply
+}

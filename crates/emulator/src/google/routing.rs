@@ -1,0 +1,53 @@
+//! Which service a path names. Knows paths and methods, not what becomes of a request.
+
+use http::Method;
+
+use super::endpoint::Endpoint;
+use super::metadata::percent_decoded;
+
+/// Which service a path names, with the service account it is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Exchange,
+    AccessToken(String),
+    IdToken(String),
+    Keys,
+    TokenInfo,
+    Metadata,
+}
+
+impl Route {
+    pub(super) fn of(method: &Method, path: &str) -> Self {
+        let post = method == Method::POST;
+        match path {
+            "/v1/token" if post => Self::Exchange,
+            "/oauth2/v3/certs" => Self::Keys,
+            "/tokeninfo" | "/oauth2/v3/tokeninfo" => Self::TokenInfo,
+            _ if post => Self::impersonation(path).unwrap_or(Self::Metadata),
+            _ => Self::Metadata,
+        }
+    }
+
+    /// `/v1/projects/-/serviceAccounts/EMAIL:METHOD`, the last part percent-encoded or not.
+    fn impersonation(path: &str) -> Option<Self> {
+        let last = path.strip_prefix("/v1/projects/-/serviceAccounts/")?;
+        let last = percent_decoded(last);
+        let (account, method) = last.rsplit_once(':').filter(|(account, _)| !account.contains('/'))?;
+        match method {
+            "generateAccessToken" => Some(Self::AccessToken(account.to_owned())),
+            "generateIdToken" => Some(Self::IdToken(account.to_owned())),
+            _ => None,
+        }
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Exchange => Endpoint::Exchange,
+            Self::AccessToken(_) => Endpoint::AccessToken,
+            Self::IdToken(_) => Endpoint::IdToken,
+            Self::Keys => Endpoint::Keys,
+            Self::TokenInfo => Endpoint::TokenInfo,
+            Self::Metadata => Endpoint::Metadata,
+        }
+    }
+}

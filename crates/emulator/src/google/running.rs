@@ -1,0 +1,102 @@
+//! A running emulator: the listener and the cloud behind it, and the only handle to both.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_core::Clock;
+
+use super::cloud::Cloud;
+use super::endpoint::Endpoint;
+use super::impersonation::Impersonation;
+use super::ledger::Counts;
+use super::options::Options;
+use super::token::AccessToken;
+use crate::faults::Faults;
+use crate::server::Server;
+
+/// A running emulator. Dropping it closes the listener and every connection.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    cloud: Arc<Cloud>,
+    server: Server,
+}
+
+/// Binds and serves on the current runtime.
+///
+/// # Errors
+/// The address cannot be bound, or there is no randomness for a key.
+pub async fn start(options: Options, clock: Clock) -> io::Result<Running> {
+    let listener = tokio::net::TcpListener::bind(options.listen).await?;
+    let address = listener.local_addr()?;
+    let cloud = Arc::new(Cloud::new(options, clock).map_err(io::Error::other)?);
+    let server = Server::start(listener, cloud.clone());
+    Ok(Running { address, cloud, server })
+}
+
+impl Running {
+    /// The bound address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://ADDRESS:PORT`, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Breaks (or mends) the exchange, both kinds of impersonation and the metadata server from the next request on.
+    pub fn set_faults(&self, faults: &Faults) {
+        for endpoint in Endpoint::FAULTY {
+            self.set_faults_on(endpoint, faults.clone());
+        }
+    }
+
+    /// Breaks (or mends) one endpoint from the next request on.
+    pub fn set_faults_on(&self, endpoint: Endpoint, faults: Faults) {
+        self.cloud.set_faults(endpoint, faults);
+    }
+
+    /// Changes [`Options::token_lifetime`] for the tokens to come.
+    pub fn set_token_lifetime(&self, lifetime: Duration) {
+        self.cloud.set_token_lifetime(lifetime);
+    }
+
+    /// Changes who may become whom.
+    pub fn set_impersonation(&self, impersonation: Impersonation) {
+        self.cloud.set_impersonation(impersonation);
+    }
+
+    /// Sets an attribute of the machine, as an operator does: waiters for a change are answered.
+    pub fn set_attribute(&self, name: &str, value: &str) {
+        self.cloud.set_attribute(name, value);
+    }
+
+    /// What happened at an endpoint so far.
+    pub fn counts(&self, endpoint: Endpoint) -> Counts {
+        self.cloud.counts(endpoint)
+    }
+
+    /// Successful exchanges by Kubernetes subject.
+    pub fn exchanges(&self) -> BTreeMap<String, u64> {
+        self.cloud.exchanges()
+    }
+
+    /// Tokens issued by Kubernetes subject and impersonated service account.
+    pub fn impersonations(&self) -> BTreeMap<(String, String), u64> {
+        self.cloud.impersonations()
+    }
+
+    /// What an access token of this emulator says, once its authenticity and its expiry are checked.
+    pub fn access_token(&self, token: &str) -> Option<AccessToken> {
+        self.cloud.access_token(token)
+    }
+
+    /// Closes the listener and every connection, and returns when they are closed.
+    pub async fn shutdown(self) {
+        self.server.shutdown().await;
+    }
+}

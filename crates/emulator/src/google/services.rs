@@ -1,0 +1,169 @@
+//! The services behind the routes: the exchange, both kinds of impersonation, the published keys, and what a token is.
+//!
+//! Each reads its request, asks `sts` or `credentials` for the decision and the state for the token, and writes the reply.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use super::reply::{self, Reply, api_error, oauth_error};
+use super::state::State;
+use super::token::AccessToken;
+use super::{credentials, sts};
+
+/// Longest request body, in bytes. A Kubernetes token has one or two KiB.
+const BODY_LIMIT: usize = 256 * 1024;
+
+/// How long a body may take, on the machine's clock: it guards memory, see [`crate::server`].
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) async fn exchange(state: &State, request: Request<Incoming>) -> Reply {
+    if !is_form(&request) {
+        return sts::Refused::NotForm.reply();
+    }
+    let body = match body(request).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    match sts::exchange(&body, &state.providers, state.seconds()) {
+        Ok(granted) => federated(state, granted),
+        Err(refused) => refused.reply(),
+    }
+}
+
+fn federated(state: &State, granted: sts::Granted) -> Reply {
+    state.ledger.exchanged(&granted.subject);
+    let lifetime = state.policy().token_lifetime;
+    let token = AccessToken {
+        sub: granted.subject,
+        account: None,
+        scopes: granted.scopes,
+        exp: state.end_of(lifetime),
+        n: 0,
+        principal: Some(granted.principal),
+    };
+    let body = json!({"access_token": state.issue(token), "issued_token_type": sts::ACCESS_TOKEN,
+                      "token_type": "Bearer", "expires_in": lifetime.as_secs()});
+    reply::json(StatusCode::OK, &body)
+}
+
+pub(super) async fn access_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
+    let caller = caller(state, &request);
+    let body = match body(request).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    impersonate(state, account, caller, &body).unwrap_or_else(|refused| refused.reply())
+}
+
+fn impersonate(
+    state: &State,
+    account: &str,
+    caller: Option<AccessToken>,
+    body: &[u8],
+) -> Result<Reply, credentials::Refused> {
+    let caller = credentials::authenticate(caller)?;
+    let policy = state.policy();
+    let wanted: credentials::AccessTokenRequest = credentials::read(body)?;
+    let (scopes, lifetime) = wanted.check(&caller, account, &policy.impersonation, state.long_lifetimes)?;
+    state.ledger.impersonated(&caller.sub, account);
+    let lifetime = lifetime.min(policy.token_lifetime);
+    let token = state.service_account_token(caller.sub, account, scopes, lifetime);
+    let end = jiff::Timestamp::try_from(state.clock.wall() + lifetime).unwrap_or(jiff::Timestamp::MAX);
+    let body = json!({"accessToken": token, "expireTime": end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+    Ok(reply::json(StatusCode::OK, &body))
+}
+
+pub(super) async fn id_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
+    let caller = caller(state, &request);
+    let body = match body(request).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    match identify(state, account, caller, &body) {
+        Ok(claims) => match state.signed(&claims).await {
+            Ok(token) => reply::json(StatusCode::OK, &json!({ "token": token })),
+            Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+        },
+        Err(refused) => refused.reply(),
+    }
+}
+
+/// The claims of the identity token that the caller may have.
+fn identify(
+    state: &State,
+    account: &str,
+    caller: Option<AccessToken>,
+    body: &[u8],
+) -> Result<Value, credentials::Refused> {
+    let caller = credentials::authenticate(caller)?;
+    let policy = state.policy();
+    let wanted: credentials::IdTokenRequest = credentials::read(body)?;
+    wanted.check(&caller, account, &policy.impersonation)?;
+    state.ledger.impersonated(&caller.sub, account);
+    Ok(wanted.claims(account, state.seconds(), policy.token_lifetime))
+}
+
+pub(super) async fn published_keys(state: &State) -> Reply {
+    match state.key().await {
+        Ok(key) => reply::json(StatusCode::OK, &key.jwks()),
+        Err(_) => reply::failure(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// What `oauth2.googleapis.com/tokeninfo` says of an access token, plus whose it is.
+pub(super) fn token_info(state: &State, query: &str) -> Reply {
+    let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
+    let Some(token) = given.and_then(|(_, token)| state.access_token(&token)) else {
+        return oauth_error(
+            StatusCode::BAD_REQUEST,
+            "invalid_token",
+            "the token is not ours, or has expired",
+        );
+    };
+    let mut info = json!({
+        "azp": credentials::unique_id(token.account.as_ref().unwrap_or(&token.sub)),
+        "scope": token.scopes.join(" "),
+        // Google writes both numbers as strings.
+        "exp": token.exp.to_string(),
+        "expires_in": token.exp.saturating_sub(state.seconds()).to_string(),
+        "kubernetes_subject": token.sub,
+    });
+    if let Some(email) = &token.account {
+        info["email"] = email.as_str().into();
+        info["email_verified"] = "true".into();
+    }
+    if let Some(principal) = token.principal {
+        info["sub"] = principal.into();
+    }
+    reply::json(StatusCode::OK, &info)
+}
+
+/// The caller that the `Authorization` header proves.
+fn caller(state: &State, request: &Request<Incoming>) -> Option<AccessToken> {
+    let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = header.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("Bearer") { state.access_token(token.trim()) } else { None }
+}
+
+fn is_form(request: &Request<Incoming>) -> bool {
+    let stated = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = stated.unwrap_or_default().split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// The whole body, within its bounds of size and time.
+async fn body(request: Request<Incoming>) -> Result<Bytes, Reply> {
+    let whole = Limited::new(request.into_body(), BODY_LIMIT).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) => {
+            Err(api_error(StatusCode::PAYLOAD_TOO_LARGE, "INVALID_ARGUMENT", "the body is too long"))
+        }
+        Err(_) => Err(api_error(StatusCode::REQUEST_TIMEOUT, "DEADLINE_EXCEEDED", "the body took too long")),
+    }
+}

@@ -1,0 +1,127 @@
+//! What the emulated cloud knows and may do: its clock, keys, providers and policy, and the tokens that it issues.
+//!
+//! Knows nothing of requests; the services ask it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use seawall_core::Clock;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::impersonation::Impersonation;
+use super::ledger::Ledger;
+use super::options::Options;
+use super::provider::Provider;
+use super::token::{AccessToken, Mint};
+use crate::jwt;
+use crate::keys::{Algorithm, KeyError, SigningKey};
+
+/// Everything that outlives a request, but for the gates and the machine.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) clock: Clock,
+    pub(super) ledger: Ledger,
+    pub(super) providers: Vec<Provider>,
+    pub(super) long_lifetimes: bool,
+    /// Made by the first who needs it; everyone else waits for that one.
+    key: OnceCell<Arc<SigningKey>>,
+    mint: Mint,
+    policy: Mutex<Policy>,
+}
+
+/// What a test may change while the emulator runs.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    pub(super) token_lifetime: Duration,
+    pub(super) impersonation: Impersonation,
+}
+
+impl State {
+    pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
+        Ok(Self {
+            clock,
+            ledger: Ledger::default(),
+            providers: options.providers,
+            long_lifetimes: options.long_lifetimes,
+            key: OnceCell::new_with(options.identity_key),
+            mint: Mint::new()?,
+            policy: Mutex::new(Policy {
+                token_lifetime: options.token_lifetime,
+                impersonation: options.impersonation,
+            }),
+        })
+    }
+
+    /// Issues an access token.
+    pub(super) fn issue(&self, token: AccessToken) -> String {
+        self.mint.issue(token)
+    }
+
+    /// What an access token of ours says, if it has not expired.
+    pub(super) fn access_token(&self, token: &str) -> Option<AccessToken> {
+        self.mint.read(token, self.seconds())
+    }
+
+    /// A token that acts as a service account.
+    pub(super) fn service_account_token(
+        &self,
+        sub: String,
+        account: &str,
+        scopes: Vec<String>,
+        lifetime: Duration,
+    ) -> String {
+        let exp = self.end_of(lifetime);
+        self.mint.issue(AccessToken {
+            sub,
+            account: Some(account.to_owned()),
+            scopes,
+            exp,
+            n: 0,
+            principal: None,
+        })
+    }
+
+    /// An identity token, signed with the published key.
+    pub(super) async fn signed(&self, claims: &Value) -> Result<String, KeyError> {
+        let key = self.key().await?;
+        jwt::sign(key, &json!({"alg": key.algorithm().name(), "kid": key.id(), "typ": "JWT"}), claims)
+    }
+
+    pub(super) async fn key(&self) -> Result<&SigningKey, KeyError> {
+        let made = self.key.get_or_try_init(async || {
+            let making = tokio::task::spawn_blocking(|| SigningKey::generate(Algorithm::Rs256));
+            making.await.map_err(|_| KeyError::Library)?.map(Arc::new)
+        });
+        made.await.map(|key| &**key)
+    }
+
+    pub(super) fn seconds(&self) -> u64 {
+        jwt::seconds(self.clock.wall())
+    }
+
+    pub(super) fn token_lifetime(&self) -> Duration {
+        self.policy().token_lifetime
+    }
+
+    pub(super) fn end_of(&self, lifetime: Duration) -> u64 {
+        self.seconds().saturating_add(lifetime.as_secs())
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.lock().clone()
+    }
+
+    pub(super) fn set_token_lifetime(&self, lifetime: Duration) {
+        self.lock().token_lifetime = lifetime;
+    }
+
+    pub(super) fn set_impersonation(&self, impersonation: Impersonation) {
+        self.lock().impersonation = impersonation;
+    }
+
+    /// A lock, because a test's thread writes; never held across an await.
+    fn lock(&self) -> MutexGuard<'_, Policy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
