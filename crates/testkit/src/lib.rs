@@ -1,7 +1,10 @@
-//! Helpers for tests only: servers that do exactly what a test tells them, well or badly, and a real Kubernetes control plane
-//! with the objects that tests make in it.
+//! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
+//! with the objects that tests make in it, the agent as a process, and the waiting between them.
 
+pub mod agent;
 pub mod control_plane;
 pub mod objects;
+pub mod parts;
 pub mod server;
 pub mod tls;
+pub mod waiting;

@@ -10,7 +10,7 @@ use crate::support::client::{Answer, Client, get, get_with, request};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PAY, PODS, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
-use crate::support::{ip, until_true};
+use crate::support::{PROGRAM, ip, until_true};
 
 /// The roots of the three API versions.
 const ROOTS: [&str; 3] = ["/computeMetadata/v1/", "/computeMetadata/v1beta1/", "/0.1/meta-data/"];
@@ -331,7 +331,7 @@ fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets(
     }
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() };
     let files = Files::new(&plan, world.cloud.address());
-    let agent = Agent::start(&files.config());
+    let agent = Agent::start(PROGRAM, &files.config());
     let mut stranger = Client::connect(STRANGER, agent.address());
     assert_eq!(stranger.ask(&get(PROJECT_ID)).body, PROJECT);
     let kube_env = "/computeMetadata/v1/instance/attributes/kube-env";

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::process::Output;
 
+use crate::support::PROGRAM;
 use crate::support::process::run;
 use crate::support::world::{CART, Files, Plan};
 
@@ -36,7 +37,7 @@ fn five_mistakes_are_named_at_once_by_check_and_at_the_start() {
     let config = files.config();
     let config = config.to_str().unwrap();
     for args in [&["check", "--config", config][..], &["--config", config]] {
-        let complaint = complaint(&run(args));
+        let complaint = complaint(&run(PROGRAM, args));
         assert!(complaint.contains("5 mistake(s)"), "{complaint}");
         for place in PLACES {
             assert!(complaint.contains(place), "{place} in {complaint}");
@@ -67,7 +68,7 @@ fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
 #[test]
 fn what_check_prints_is_a_configuration_of_the_same_effect() {
     let files = files(&Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));
-    let check = || run(&["check", "--config", files.config().to_str().unwrap()]);
+    let check = || run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]);
     let first = check();
     assert_eq!(first.status.code(), Some(0), "{first:?}");
     files.write("agent.yaml", std::str::from_utf8(&first.stdout).unwrap());
@@ -76,9 +77,9 @@ fn what_check_prints_is_a_configuration_of_the_same_effect() {
 
 #[test]
 fn the_documented_default_needs_only_its_identity_file() {
-    let default = run(&["config-default"]);
+    let default = run(PROGRAM, &["config-default"]);
     let files = files(std::str::from_utf8(&default.stdout).unwrap());
-    let check = run(&["check", "--config", files.config().to_str().unwrap()]);
+    let check = run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]);
     assert_eq!(check.status.code(), Some(0), "{check:?}");
 }
 
@@ -90,7 +91,7 @@ fn an_identity_file_that_cannot_be_used_stops_check_and_start() {
         let config = files.config();
         let config = config.to_str().unwrap();
         for args in [&["check", "--config", config][..], &["--config", config]] {
-            let complaint = complaint(&run(args));
+            let complaint = complaint(&run(PROGRAM, args));
             assert!(complaint.contains("pods.yaml") && complaint.contains(what), "{what} in {complaint}");
         }
     };
@@ -112,7 +113,7 @@ fn fifo(path: &std::path::Path) {
 /// What `check` and the start say of a configuration.
 fn complaints(config: &std::path::Path) -> [String; 2] {
     let config = config.to_str().unwrap();
-    [&["check", "--config", config][..], &["--config", config]].map(|args| complaint(&run(args)))
+    [&["check", "--config", config][..], &["--config", config]].map(|args| complaint(&run(PROGRAM, args)))
 }
 
 /// A FIFO was waited at for ever, and a device read until memory ended.
@@ -159,7 +160,7 @@ fn a_file_that_is_reached_by_links_is_read() {
     files.write("..data/agent.yaml", &Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));
     std::fs::remove_file(files.config()).unwrap();
     std::os::unix::fs::symlink("..data/agent.yaml", files.config()).unwrap();
-    let check = run(&["check", "--config", files.config().to_str().unwrap()]);
+    let check = run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]);
     assert_eq!(check.status.code(), Some(0), "{check:?}");
 }
 
@@ -170,7 +171,7 @@ fn a_port_in_use_is_named() {
         let address = taken.local_addr().unwrap().to_string();
         let yaml = Plan::federate().yaml("127.0.0.1:1".parse().unwrap());
         let files = files(&yaml.replace(which, &which.replace("127.0.0.1:0", &address)));
-        let complaint = complaint(&run(&["--config", files.config().to_str().unwrap()]));
+        let complaint = complaint(&run(PROGRAM, &["--config", files.config().to_str().unwrap()]));
         assert!(complaint.contains(&address) && complaint.contains("in use"), "{complaint}");
     }
 }
@@ -178,10 +179,10 @@ fn a_port_in_use_is_named() {
 #[test]
 fn usage_that_makes_no_sense_is_answered_with_the_usage() {
     for args in [&["serve"][..], &["--config"], &["check", "--verbose"]] {
-        let output = run(args);
+        let output = run(PROGRAM, args);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("Usage:"), "{output:?}");
     }
-    let missing = complaint(&run(&["check", "--config", "/nowhere/agent.yaml"]));
+    let missing = complaint(&run(PROGRAM, &["check", "--config", "/nowhere/agent.yaml"]));
     assert!(missing.contains("/nowhere/agent.yaml"), "{missing}");
 }

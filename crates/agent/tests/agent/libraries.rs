@@ -11,15 +11,12 @@ use seawall_emulator::faults::Faults;
 use socket2::{Domain, Socket, Type};
 
 use crate::support::cloud::Cloud;
-use crate::support::ip;
 use crate::support::namespace::{self, Ground};
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PROJECT, Plan, Pod, World};
+use crate::support::{PROGRAM, ip};
 
-#[path = "../clients/library.rs"]
-mod library;
-
-use library::{AUDIENCE, Library, Names, Place, Run, all_well, start_all};
+use crate::support::library::{AUDIENCE, Library, Names, Place, Run, all_well, start_all};
 
 const HOUR: u64 = 3600;
 
@@ -203,7 +200,7 @@ fn every_library_says_that_the_cloud_is_absent_and_gets_its_token_after() {
     let files = Files::new(&plan(ground, vec![HERE]), upstream);
     // Tokens of a cloud that is not there yet are not those of the later one; they only have to look like tokens.
     files.write(&format!("tokens/{}", HERE.name), "e30.e30.c2ln");
-    let agent = Agent::start(&files.config());
+    let agent = Agent::start(PROGRAM, &files.config());
     let bring_back = || {
         drop(reserved);
         let cloud = Cloud::start_at(upstream, &[HERE]);

@@ -15,7 +15,7 @@ use crate::support::client::{self, Client, End, get};
 use crate::support::namespace::{self, Ground};
 use crate::support::process::Agent;
 use crate::support::world::{CART, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
-use crate::support::{ip, until, until_true};
+use crate::support::{PROGRAM, ip, until, until_true};
 
 /// What Kubernetes' shortest grace periods leave; the agent promises to be gone within it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ fn a_signal_drains_and_ends_in_order() {
 fn a_signal_that_comes_at_once_is_obeyed() {
     let world = World::start(&Plan::federate());
     for _ in 0..20 {
-        assert_eq!(Agent::start(&world.files.config()).stop().code(), Some(0));
+        assert_eq!(Agent::start(PROGRAM, &world.files.config()).stop().code(), Some(0));
     }
 }
 
@@ -111,7 +111,7 @@ fn killed_and_started_again_it_serves_within_a_second() {
         world.agent.signal(Signal::KILL);
         world.agent.ended();
         let killed = clock.now();
-        world.agent = Agent::start(&world.files.config());
+        world.agent = Agent::start(PROGRAM, &world.files.config());
         assert_eq!(world.ask(&CART, TOKEN).status, 200);
         clock.now().since(killed)
     });
@@ -134,7 +134,8 @@ fn no_thread_can_gain_privileges() {
 #[test]
 fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     let world = World::start(&Plan::federate());
-    let mut child = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    let mut child =
+        crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
     let mut agent = Agent::serving(child.stderr(Stdio::piped()).spawn().unwrap());
     let address = agent.address();
     // Each fetch is a log line: the last one that is read, and the first one that is not.
@@ -159,7 +160,8 @@ fn full() -> (OwnedFd, Stdio) {
 
 /// An agent whose log is read up to the line that says where it serves.
 fn with_stalled_log(world: &World) -> (Agent, ChildStderr) {
-    let mut command = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    let mut command =
+        crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     rustix::pipe::fcntl_setpipe_size(&stderr, 4096).unwrap();
@@ -224,7 +226,7 @@ fn nobody_who_does_not_read_keeps_the_agent_from_its_end() {
 
     // Nor from a complaint: the pipe is full before it starts.
     let (_reader, writer) = full();
-    let mut check = crate::support::process::command(&["check", "--config", "/nowhere/agent.yaml"]);
+    let mut check = crate::support::process::command(PROGRAM, &["check", "--config", "/nowhere/agent.yaml"]);
     let mut check = check.stderr(writer).spawn().unwrap();
     let ended = until("the complaint to be given up", || check.try_wait().unwrap());
     assert_eq!(ended.code(), Some(1));
@@ -277,7 +279,8 @@ fn a_name_look_up_that_hangs_does_not_delay_the_end() {
     let sts = format!("stsUrl: \"http://{}\"", world.cloud.address());
     let yaml = yaml.replace(&sts, "stsUrl: \"https://sts.seawall.example\"");
     world.files.write("agent.yaml", &yaml);
-    let mut child = crate::support::process::command(&["--config", world.files.config().to_str().unwrap()]);
+    let mut child =
+        crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
     // resolv.conf(5): one look-up takes a minute.
     child.env("RES_OPTIONS", "timeout:30 attempts:2").stderr(Stdio::piped());
     let mut agent = Agent::serving(child.spawn().unwrap());

@@ -8,8 +8,8 @@ use seawall_testkit::server::{Peer, Server};
 
 use crate::support::client::{Client, get, request};
 use crate::support::process::{self, Agent};
-use crate::support::until_true;
 use crate::support::world::{CART, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
+use crate::support::{PROGRAM, until_true};
 
 /// An agent in `conceal` before a server that is played by the test.
 struct Concealed {
@@ -29,7 +29,7 @@ impl Concealed {
         });
         let upstream = upstream.unwrap();
         let files = Files::new(&Plan::conceal().threads("1"), upstream.address());
-        Self { agent: Agent::start(&files.config()), _upstream: upstream, _files: files }
+        Self { agent: Agent::start(PROGRAM, &files.config()), _upstream: upstream, _files: files }
     }
 
     fn client(&self, from: std::net::Ipv4Addr) -> Client {
@@ -245,7 +245,7 @@ fn half_a_head_behind_answers_that_are_read_late_keeps_its_time() {
 /// The agent with room for 256 open files, and its world.
 fn with_few_open_files() -> (World, Agent) {
     let world = World::start(&Plan::federate().threads("1"));
-    let program = process::command(&[]);
+    let program = process::command(PROGRAM, &[]);
     let script = "ulimit -n 256; exec \"$0\" --config \"$1\"";
     let mut limited = std::process::Command::new("bash");
     limited.args(["-c", script]).arg(program.get_program()).arg(world.files.config());

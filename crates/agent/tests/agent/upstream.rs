@@ -10,7 +10,7 @@ use crate::support::client::{self, get};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, MALLORY, PAY, PODS, Plan, TOKEN, World, identity, token_for};
-use crate::support::{seconds, until_true};
+use crate::support::{PROGRAM, seconds, until_true};
 
 fn failing(status: u16, html_errors: bool) -> Faults {
     Faults { error_rate: 1.0, error_status: Some(status), html_errors, ..Faults::default() }
@@ -126,7 +126,7 @@ fn a_cloud_that_cannot_be_reached_is_503_until_it_can() {
     for pod in PODS {
         files.write(&format!("tokens/{}", pod.name), "e30.e30.c2ln");
     }
-    let agent = Agent::start(&files.config());
+    let agent = Agent::start(PROGRAM, &files.config());
     let ask = || client::ask(CART.at, agent.address(), TOKEN);
     assert_eq!(ask().refusal(), (503, "upstream_down"));
     drop(reserved);

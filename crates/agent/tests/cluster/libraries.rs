@@ -7,11 +7,7 @@ use std::time::Duration;
 use crate::support::network::Sandbox;
 use crate::support::*;
 
-#[path = "../clients/library.rs"]
-#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
-mod library;
-
-use library::{Library, Names, Place, Run, all_well, start_all};
+use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
 const NOBODY_KNOWN: &str = "at this source address";

@@ -3,24 +3,20 @@
 //! Source addresses 127.0.0.x stand for pods. Everything a test starts ends with it, in a panic too. No test sleeps to
 //! be right: [`until`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
 
-pub(crate) mod client;
 pub(crate) mod cloud;
 pub(crate) mod namespace;
-pub(crate) mod parts;
-pub(crate) mod process;
-mod waiting;
 pub(crate) mod world;
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_core::Clock;
 
-pub(crate) use waiting::{until, until_true};
+pub(crate) use seawall_testkit::agent::{client, library, process};
+pub(crate) use seawall_testkit::waiting::{until, until_true};
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// The agent as cargo built it for these tests.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// Seconds since 1970.
 pub(crate) fn seconds() -> u64 {

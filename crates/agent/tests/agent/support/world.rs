@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::client::{self, Answer};
 use super::cloud::{AUDIENCE, Cloud, PROVIDER};
 use super::process::Agent;
-use super::{ip, make_room, until_true};
+use super::{PROGRAM, ip, make_room, until_true};
 
 pub(crate) const PROJECT: &str = "seawall-emulator";
 pub(crate) const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
@@ -194,7 +194,7 @@ impl World {
         for pod in &plan.pods {
             files.project(&cloud, pod);
         }
-        Self { agent: Agent::start(&files.config()), cloud, files }
+        Self { agent: Agent::start(PROGRAM, &files.config()), cloud, files }
     }
 
     /// One request of a pod.

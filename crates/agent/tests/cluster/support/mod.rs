@@ -8,21 +8,7 @@ pub(crate) mod cloud;
 pub(crate) mod network;
 pub(crate) mod plane;
 
-#[path = "../../agent/support/client.rs"]
-#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
-pub(crate) mod client;
-#[path = "../../agent/support/process.rs"]
-#[allow(dead_code, reason = "shared with the tests of the agent without a cluster")]
-pub(crate) mod process;
-
-#[path = "../../agent/support/parts.rs"]
-pub(crate) mod parts;
-
-#[path = "../../agent/support/waiting.rs"]
-mod waiting;
-
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use seawall_testkit::objects;
 use serde_json::{Value, json};
@@ -34,10 +20,11 @@ use cloud::{AUDIENCE, Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
 use plane::Plane;
 use process::Agent;
-pub(crate) use waiting::{pause, until, until_true};
+pub(crate) use seawall_testkit::agent::{client, library, process};
+pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
 
-/// Longer than anything here takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The agent as cargo built it for these tests.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// What is shipped, word for word.
 const SHIPPED: [&str; 2] =
@@ -105,7 +92,7 @@ impl World {
             ),
         )
         .unwrap();
-        let agent = Agent::start(&config);
+        let agent = Agent::start(PROGRAM, &config);
         let world = Self { agent, cloud, api, plane, network, folder };
         until_true("the agent to be ready", || world.admin("/readyz").status == 200);
         world
@@ -114,7 +101,7 @@ impl World {
     /// Another agent in the place of this one, with the file as it is now. Returns when it serves, ready or not.
     pub(crate) fn restart_agent(&mut self) {
         assert!(self.agent.stop().success());
-        self.agent = Agent::start(&self.folder.path().join("agent.yaml"));
+        self.agent = Agent::start(PROGRAM, &self.folder.path().join("agent.yaml"));
     }
 
     /// A pod that runs, known to the API server with its address.

@@ -1,32 +1,38 @@
 //! A client that sees bytes: it says what it sends, from which address, and how the connection ended.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::PATIENCE;
+use crate::waiting::PATIENCE;
 
 const FLAVOR: &str = "Metadata-Flavor: Google\r\n";
 
 /// One connection.
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+#[derive(Debug)]
+pub struct Client {
+    /// For what is not asked and answered.
+    pub stream: TcpStream,
     received: Vec<u8>,
 }
 
 /// One response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
+pub struct Answer {
+    /// The status.
+    pub status: u16,
     head: String,
-    pub(crate) body: String,
+    /// The body, which must be text.
+    pub body: String,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// In order, everything read.
     Closed,
     /// By a reset, which can destroy an answer on its way.
@@ -34,32 +40,37 @@ pub(crate) enum End {
 }
 
 /// The request that a metadata client makes.
-pub(crate) fn get(target: &str) -> String {
+pub fn get(target: &str) -> String {
     request("GET", target, "HTTP/1.1", FLAVOR)
 }
 
 /// The same with more header lines, each with its line end.
-pub(crate) fn get_with(target: &str, headers: &str) -> String {
+pub fn get_with(target: &str, headers: &str) -> String {
     request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
 }
 
 /// Any request. By address, which the admin port wants and pods' listeners do not look at.
-pub(crate) fn request(method: &str, target: &str, version: &str, headers: &str) -> String {
+pub fn request(method: &str, target: &str, version: &str, headers: &str) -> String {
     format!("{method} {target} {version}\r\nHost: 169.254.169.254\r\n{headers}\r\n")
 }
 
 /// One request on a connection of its own.
-pub(crate) fn ask(from: Ipv4Addr, to: SocketAddr, target: &str) -> Answer {
+pub fn ask(from: Ipv4Addr, to: SocketAddr, target: &str) -> Answer {
     let mut client = Client::connect(from, to);
     client.ask(&get(target))
 }
 
 impl Client {
-    pub(crate) fn connect(from: Ipv4Addr, to: SocketAddr) -> Self {
+    /// Connects from this address.
+    pub fn connect(from: Ipv4Addr, to: SocketAddr) -> Self {
         Self::try_connect(from, to).unwrap()
     }
 
-    pub(crate) fn try_connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<Self> {
+    /// As [`Client::connect`].
+    ///
+    /// # Errors
+    /// No socket, or no connection.
+    pub fn try_connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -71,23 +82,24 @@ impl Client {
         Ok(Self { stream, received: Vec::new() })
     }
 
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    /// Sends bytes.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends and reads one answer.
-    pub(crate) fn ask(&mut self, request: &str) -> Answer {
+    pub fn ask(&mut self, request: &str) -> Answer {
         self.send(request);
         self.answer()
     }
 
     /// Reads one answer with a body as long as it says.
-    pub(crate) fn answer(&mut self) -> Answer {
+    pub fn answer(&mut self) -> Answer {
         self.read_answer(true)
     }
 
     /// Reads the answer to a HEAD request.
-    pub(crate) fn head_answer(&mut self) -> Answer {
+    pub fn head_answer(&mut self) -> Answer {
         self.read_answer(false)
     }
 
@@ -126,7 +138,7 @@ impl Client {
     }
 
     /// Waits for the end of the connection; nothing more may come before it.
-    pub(crate) fn end(&mut self) -> End {
+    pub fn end(&mut self) -> End {
         assert!(self.received.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.received));
         let mut byte = [0];
         match self.stream.read(&mut byte) {
@@ -138,7 +150,7 @@ impl Client {
     }
 
     /// Whether the other side has ended the connection or said something; asks and does not wait.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub fn is_quiet(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
         self.stream.set_nonblocking(false).unwrap();
@@ -148,29 +160,30 @@ impl Client {
 
 impl Answer {
     /// A header's value, or nothing.
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
     /// The access token in it.
-    pub(crate) fn token(&self) -> String {
+    pub fn token(&self) -> String {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()["access_token"].as_str().unwrap().to_owned()
     }
 
     /// The code of a refusal.
-    pub(crate) fn code(&self) -> &str {
+    pub fn code(&self) -> &str {
         let code = self.body.split_once("(code: ").and_then(|(_, rest)| rest.split_once(';'));
         code.map_or("", |(code, _)| code)
     }
 
     /// Status and code, to compare at once.
-    pub(crate) fn refusal(&self) -> (u16, &str) {
+    pub fn refusal(&self) -> (u16, &str) {
         (self.status, self.code())
     }
 }

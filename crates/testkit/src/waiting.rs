@@ -1,13 +1,17 @@
-//! Waiting for a condition, never for a while. How long at most is each test program's own to say.
+//! Waiting for a condition, never for a while. The deadline is for broken programs, not for slow machines.
 
 use std::time::Duration;
 
 use seawall_core::Clock;
 
-use super::PATIENCE;
+/// Longer than anything in any test takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again until `probe` gives something.
-pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let clock = Clock::system();
     let deadline = clock.now() + PATIENCE;
     loop {
@@ -20,11 +24,15 @@ pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Looks again until `probe` says yes.
-pub(crate) fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub fn until_true(what: &str, mut probe: impl FnMut() -> bool) {
     until(what, || probe().then_some(()));
 }
 
+/// Does nothing for a while, for the sake of what is observed and never of a result.
 #[expect(clippy::disallowed_methods, reason = "a pause between two looks, or what a pod does for a while")]
-pub(crate) fn pause(span: Duration) {
+pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }

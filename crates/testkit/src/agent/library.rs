@@ -1,8 +1,10 @@
-//! The table of Google's client libraries, and their programs as processes. `README.md` says what a program takes and prints.
+//! The table of Google's client libraries, and their programs as processes. `clients/README.md` says what a program takes and prints.
 //!
 //! Shared by the tests on loopback and those on a real cluster, which differ in what the libraries meet, not in the libraries.
 //! Nothing in a program's environment names the agent: it finds 169.254.169.254 and `metadata.google.internal` by itself, so
 //! it runs inside a network namespace, with a hosts file of its own.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -13,13 +15,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::parts::part;
+use crate::parts::part;
 
 /// One client library.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Library {
+pub struct Library {
     /// As a failed test calls it.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// As its program is told.
     word: &'static str,
     program: Program,
@@ -27,7 +29,7 @@ pub(crate) struct Library {
     /// one's request left behind.
     scope: &'static str,
     /// What more than a token its users ask it for.
-    pub(crate) also: &'static [&'static str],
+    pub also: &'static [&'static str],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +40,12 @@ enum Program {
     Go,
 }
 
-pub(crate) const AUDIENCE: &str = "https://shop.example";
+/// Whom its identity tokens are for.
+pub const AUDIENCE: &str = "https://shop.example";
 const IDENTITY: &str = "identity=https://shop.example";
 
-pub(crate) const LIBRARIES: [Library; 7] = [
+/// All of them.
+pub const LIBRARIES: [Library; 7] = [
     Library {
         name: "google-auth for Python",
         word: "google-auth",
@@ -107,14 +111,15 @@ pub(crate) const LIBRARIES: [Library; 7] = [
 ];
 
 /// What a process in a pod's container finds when it looks for names.
-pub(crate) struct Names {
+#[derive(Debug)]
+pub struct Names {
     folder: PathBuf,
 }
 
 impl Names {
     /// Writes hosts files and the address of a name server into a folder. Nobody may answer at that address: a socket of the
     /// test is bound there, so that a question is neither answered nor refused.
-    pub(crate) fn new(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         let local = "127.0.0.1 localhost\n";
         // Node asks for the name with the root's dot.
         let named = format!("{local}169.254.169.254 metadata.google.internal metadata.google.internal.\n");
@@ -128,7 +133,7 @@ impl Names {
 
 /// Where a program runs.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
+pub enum Place<'p> {
     /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there.
     Network(&'p dyn Fn(&str) -> Command),
     /// Where nobody may make a network: the weaker form, in which variables name the agent.
@@ -145,19 +150,19 @@ exec timeout 150 env PATH=/nonexistent "$program" "$@""#;
 
 impl Library {
     /// The step that asks for an access token.
-    pub(crate) fn token(&self) -> String {
+    pub fn token(&self) -> String {
         format!("token={}", self.scope)
     }
 
     /// What a program asks that has never been answered: whether there is a metadata server, if the library leaves that to its
     /// user, and for a token.
-    pub(crate) fn first_steps(&self) -> Vec<String> {
+    pub fn first_steps(&self) -> Vec<String> {
         let asks = self.also.iter().filter(|step| **step == "on-gce");
         asks.map(|step| (*step).to_owned()).chain([self.token()]).collect()
     }
 
     /// Its program with these steps.
-    pub(crate) fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
+    pub fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
         let mut command = match place {
             Place::Network(enter) => self.enclosed(names, enter("unshare")),
             Place::Variables(_) => Command::new("env"),
@@ -190,7 +195,7 @@ impl Program {
     fn words(self) -> Vec<OsString> {
         match self {
             Self::Python => {
-                let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python/client.py");
+                let program = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/client.py");
                 vec![part("python/bin/python").into(), program.into()]
             }
             // The quickest start, for a program that lives for seconds.
@@ -210,12 +215,14 @@ impl Program {
 }
 
 /// A running program. Dropping it ends it.
-pub(crate) struct Run {
-    pub(crate) library: Library,
+#[derive(Debug)]
+pub struct Run {
+    /// Whose program it is.
+    pub library: Library,
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     /// Its lines so far.
-    pub(crate) said: Vec<Value>,
+    pub said: Vec<Value>,
 }
 
 impl Run {
@@ -226,7 +233,7 @@ impl Run {
     }
 
     /// Reads on to the line of this step, and returns it.
-    pub(crate) fn reach(&mut self, step: &str) -> Value {
+    pub fn reach(&mut self, step: &str) -> Value {
         loop {
             let name = self.library.name;
             let line = self.lines.next();
@@ -240,12 +247,12 @@ impl Run {
     }
 
     /// Lets it go on from a `wait`.
-    pub(crate) fn go_on(&mut self) {
+    pub fn go_on(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
     /// Reads to its end.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         let rest = self.lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         self.said.extend(rest.collect::<Vec<Value>>());
         let status = self.child.wait().unwrap();
@@ -253,18 +260,24 @@ impl Run {
     }
 
     /// What it said last about a step, be it asked until it is answered or once.
-    pub(crate) fn last(&self, step: &str) -> &Value {
+    pub fn last(&self, step: &str) -> &Value {
         let of_step = |line: &&Value| line["step"].as_str().unwrap().trim_start_matches("until:") == step;
         self.said.iter().rfind(of_step).unwrap_or_else(|| panic!("no {step}: {:#?}", self.said))
     }
 
     /// The value that a step had in the end, or what there is instead.
-    pub(crate) fn value(&self, step: &str) -> Result<&str, String> {
+    ///
+    /// # Errors
+    /// It had none.
+    pub fn value(&self, step: &str) -> Result<&str, String> {
         self.last(step)["value"].as_str().ok_or_else(|| self.complaint(step))
     }
 
     /// Whether the error of a step tells this; else what there is instead.
-    pub(crate) fn tells(&self, step: &str, sentence: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn tells(&self, step: &str, sentence: &str) -> Result<(), String> {
         let told = self.last(step)["error"].as_str().is_some_and(|error| error.contains(sentence));
         told.then_some(()).ok_or_else(|| self.complaint(step))
     }
@@ -274,7 +287,7 @@ impl Run {
     }
 
     /// One line for each try: what came of it, and when.
-    pub(crate) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let tries = self.said.iter().filter(|line| line["milliseconds"].is_u64());
         let outcome = |line: &Value| if line["error"].is_null() { "answered" } else { "refused" };
         let tries =
@@ -294,16 +307,12 @@ impl Drop for Run {
 }
 
 /// Starts all of them side by side, each with steps of its own.
-pub(crate) fn start_all(
-    names: &Names,
-    place: Place<'_>,
-    steps: impl Fn(&Library) -> Vec<String>,
-) -> Vec<Run> {
+pub fn start_all(names: &Names, place: Place<'_>, steps: impl Fn(&Library) -> Vec<String>) -> Vec<Run> {
     LIBRARIES.iter().map(|library| library.start(names, &steps(library), place)).collect()
 }
 
 /// Fails with all complaints at once: a table that ends at its first row hides the others.
-pub(crate) fn all_well(complaints: impl IntoIterator<Item = Result<(), String>>) {
+pub fn all_well(complaints: impl IntoIterator<Item = Result<(), String>>) {
     let complaints: Vec<_> = complaints.into_iter().filter_map(Result::err).collect();
     assert!(complaints.is_empty(), "{} of the libraries:\n{}", complaints.len(), complaints.join("\n\n"));
 }

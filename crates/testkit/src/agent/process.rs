@@ -1,5 +1,8 @@
 //! The agent as a process: started, read, signalled, and never left behind.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "a failed test shows what the agent said")]
+
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,49 +14,52 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::until;
+use crate::waiting::until;
 
 /// A running agent. Dropping it kills it, and fails the test if the agent ever panicked.
-pub(crate) struct Agent {
+#[derive(Debug)]
+pub struct Agent {
     child: Child,
     log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
-    pub(crate) listeners: Vec<SocketAddr>,
-    pub(crate) admin: SocketAddr,
+    /// Where pods ask.
+    pub listeners: Vec<SocketAddr>,
+    /// Where the operator asks.
+    pub admin: SocketAddr,
 }
 
 /// Before it has said where.
 const NOWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
 
 /// What the agent wrote so far, and whether that is enough.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
     is_enough: AtomicBool,
 }
 
-/// The agent's program with these arguments; SEAWALL_AGENT names another build of it, to measure.
-pub(crate) fn command(args: &[&str]) -> Command {
-    let program = std::env::var_os("SEAWALL_AGENT");
-    let mut command = Command::new(program.unwrap_or(env!("CARGO_BIN_EXE_seawall-agent").into()));
+/// The agent's program with these arguments, as cargo built it for the test; SEAWALL_AGENT names another build of it, to
+/// measure.
+pub fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("SEAWALL_AGENT").unwrap_or(program.into()));
     command.args(args).stdin(Stdio::null());
     command
 }
 
 /// Runs the program to its end.
-pub(crate) fn run(args: &[&str]) -> Output {
-    command(args).output().unwrap()
+pub fn run(program: &str, args: &[&str]) -> Output {
+    command(program, args).output().unwrap()
 }
 
 impl Agent {
     /// Starts it and returns when it serves.
-    pub(crate) fn start(config: &Path) -> Self {
-        let mut child = command(&["--config", config.to_str().unwrap()]);
+    pub fn start(program: &str, config: &Path) -> Self {
+        let mut child = command(program, &["--config", config.to_str().unwrap()]);
         Self::serving(child.stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// Takes over a process that is the agent, or becomes it.
-    pub(crate) fn serving(mut child: Child) -> Self {
+    pub fn serving(mut child: Child) -> Self {
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().unwrap();
         let reader = std::thread::spawn({
@@ -70,7 +76,7 @@ impl Agent {
     }
 
     /// Takes over a process that has said in `log` that it serves, and whose log is the test's to read or not.
-    pub(crate) fn silent(child: Child, log: &str) -> Self {
+    pub fn silent(child: Child, log: &str) -> Self {
         let log =
             Arc::new(Log { lines: Mutex::new(log.lines().map(str::to_owned).collect()), ..Log::default() });
         let mut agent = Self { child, log, reader: None, listeners: Vec::new(), admin: NOWHERE };
@@ -88,58 +94,59 @@ impl Agent {
     }
 
     /// The first listener.
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.listeners[0]
     }
 
     /// Everything it wrote so far.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         self.log.lines.lock().unwrap().join("\n")
     }
 
     /// The log lines with this message.
-    pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
+    pub fn lines(&self, message: &str) -> Vec<Value> {
         let log = self.log.lines.lock().unwrap();
         let lines = log.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["fields"]["message"] == message).collect()
     }
 
     /// Closes the reading end of its log after the next line, which `make_it_write` brings about.
-    pub(crate) fn stop_reading(&mut self, make_it_write: impl FnOnce()) {
+    pub fn stop_reading(&mut self, make_it_write: impl FnOnce()) {
         self.log.is_enough.store(true, Ordering::Relaxed);
         make_it_write();
         self.reader.take().unwrap().join().unwrap();
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for its end.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
+    pub fn ended(&mut self) -> ExitStatus {
         until("the agent to end", || self.child.try_wait().unwrap())
     }
 
     /// SIGTERM, and the exit that must follow.
-    pub(crate) fn stop(&mut self) -> ExitStatus {
+    pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.ended()
     }
 
     /// Resident memory, in KiB.
-    pub(crate) fn resident(&self) -> u64 {
+    pub fn resident(&self) -> u64 {
         self.status("VmRSS")
     }
 
     /// A figure of `/proc/PID/status`, in KiB.
-    pub(crate) fn status(&self, field: &str) -> u64 {
+    pub fn status(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(self.proc("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// The name and the `status` of each of its threads.
-    pub(crate) fn threads(&self) -> Vec<(String, String)> {
+    pub fn threads(&self) -> Vec<(String, String)> {
         let tasks = std::fs::read_dir(self.proc("task")).unwrap();
         // A thread may end between being listed and being read.
         let read = |task: PathBuf| Some((read(&task.join("comm"))?, read(&task.join("status"))?));
