@@ -24,7 +24,7 @@ const TOKEN: &str = r#"{"access_token":"ya29.token","expires_in":3599,"token_typ
 
 /// cloud.google.com/go/compute/metadata 0.10 and cloud.google.com/go/auth 0.24: the probe has no flavour header.
 #[test]
-fn go() {
+fn what_go_asks_is_answered_as_it_checks_it() {
     let headers = ["User-Agent: gcloud-golang/0.1", "Accept-Encoding: gzip", "Metadata-Flavor: Google"];
     for tree in [impersonating(), direct()] {
         let get =
@@ -55,7 +55,7 @@ fn go() {
 
 /// google-auth 2.x `_metadata.py`: ping, account by recursion, then the token under the e-mail it found.
 #[test]
-fn python() {
+fn what_python_asks_is_answered_as_it_checks_it() {
     let headers = [
         "User-Agent: python-requests/2.32",
         "Accept-Encoding: gzip, deflate",
@@ -84,7 +84,7 @@ fn python() {
 
 /// gcp-metadata 8: it probes a directory without its slash, follows the redirect, and wants the flavour at the end.
 #[test]
-fn node() {
+fn what_node_asks_is_answered_as_it_checks_it() {
     let headers =
         ["metadata-flavor: Google", "accept: */*", "accept-encoding: gzip,deflate", "connection: close"];
     for tree in [impersonating(), direct()] {
@@ -106,7 +106,7 @@ fn node() {
 
 /// gcloud `core/credentials/gce_read.py`: an account listing split at white space, the underscore in the universe.
 #[test]
-fn gcloud() {
+fn what_gcloud_asks_is_answered_as_it_checks_it() {
     let headers = ["Metadata-Flavor: Google", "User-Agent: Python-urllib/3.12", "Connection: close"];
     let tree = impersonating();
     let get = |path: &str| accepted(&tree, &request(&format!("GET /computeMetadata/v1/{path}"), &headers));
@@ -128,7 +128,7 @@ fn gcloud() {
 
 /// guest-agent `metadata/metadata.go`, and Go's Subscribe, which starts with the tag of its first answer.
 #[test]
-fn watchers() {
+fn who_watches_with_the_tag_of_its_first_answer_is_held() {
     let headers = ["Metadata-Flavor: Google"];
     let tree = impersonating();
     let query = "timeout_sec=60&alt=json&recursive=true&wait_for_change=true&last_etag=NONE";
@@ -144,7 +144,7 @@ fn watchers() {
 
 /// The same requests in conceal mode, but for the identity of the machine and recursion from the root.
 #[test]
-fn all_of_them_concealed() {
+fn what_clients_ask_passes_in_conceal_mode() {
     let flavored = ["Metadata-Flavor: Google"];
     for path in [
         "instance",

@@ -91,7 +91,7 @@ fn the_whole_tree_of_a_direct_workload() {
 }
 
 #[test]
-fn whole_responses() {
+fn responses_are_these_byte_for_byte() {
     let tree = impersonating();
     let token = "/computeMetadata/v1/instance/service-accounts/default/token";
     let keep = "Metadata-Flavor: Google\r\nConnection: keep-alive\r\n";
@@ -118,7 +118,7 @@ fn whole_responses() {
 }
 
 #[test]
-fn refusals_that_the_agent_adds() {
+fn refusals_of_others_are_written_as_our_own() {
     let closing = Frame::closing(DATE);
     let mut out = Vec::new();
     for refusal in [

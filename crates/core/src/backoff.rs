@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn never_overflows() {
+    fn no_count_of_failures_overflows() {
         let mut backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
         for _ in 0..10_000 {
             assert!(backoff.next(1.0) <= Duration::from_secs(66));

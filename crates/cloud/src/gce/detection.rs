@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_and_no_spelling_of_it() {
+    fn what_no_library_asks_to_find_a_server_is_not_answered() {
         for target in [
             "/computeMetadata/v1/?recursive=true",
             "/computeMetadata/v1/instance/?recursive=true",
