@@ -50,7 +50,7 @@ fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
     let old = "mode: conceal\nconceal: { upstream: \"http://127.0.0.1:1\" }\nfederate: { projectId: p }\n\
                identity: { strategy: source-ip, node: node-1, passthrough: [a/b] }\n";
     let files = files(old);
-    let complaint = complaint(&run(&["check", "--config", files.config().to_str().unwrap()]));
+    let complaint = complaint(&run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]));
     for sentence in [
         "mode: found \"conceal\", expected nothing: this key is now google.mode",
         "conceal: found",
