@@ -1,8 +1,7 @@
 #![no_main]
 
-#[path = "../../crates/cloud/tests/invariants/mod.rs"]
-mod invariants;
+use seawall_invariants::cloud;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    invariants::check(input);
+    cloud::check(input);
 });

@@ -1,6 +1,5 @@
 #![no_main]
 
-#[path = "../../crates/load/tests/mergeable/mod.rs"]
-mod mergeable;
+use seawall_invariants::load::logs;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| mergeable::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| logs::check(input));

@@ -1,8 +1,6 @@
 #![no_main]
 
-#[path = "../../crates/load/tests/invariants/mod.rs"]
-mod invariants;
-
+use seawall_invariants::load::results;
 use seawall_load::results::Format;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| invariants::check(Format::Json, input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| results::check(Format::Json, input));

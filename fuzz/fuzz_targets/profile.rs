@@ -1,6 +1,5 @@
 #![no_main]
 
-#[path = "../../crates/load/tests/plannable/mod.rs"]
-mod plannable;
+use seawall_invariants::load::profiles;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| plannable::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| profiles::check(input));

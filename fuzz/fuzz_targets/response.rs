@@ -1,7 +1,5 @@
 #![no_main]
 
-#[path = "../../crates/wire/tests/invariants/mod.rs"]
-#[allow(dead_code, reason = "each target checks one part of the file")]
-mod invariants;
+use seawall_invariants::wire::response;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| invariants::response::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| response::check(input));

@@ -1,6 +1,5 @@
 #![no_main]
 
-#[path = "../../crates/load/tests/sendable/mod.rs"]
-mod sendable;
+use seawall_invariants::load::targets;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| sendable::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::check(input));

@@ -1,7 +1,6 @@
 //! The invariants over the fuzzer's corpus, over scrambled requests, and over every spelling of concealed paths that
 //! an attacker's toolbox holds.
 
-mod invariants;
 mod support;
 
 use std::path::Path;
@@ -9,6 +8,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::select;
 use seawall_cloud::gce::conceal::CONCEALED;
+use seawall_invariants::cloud as invariants;
 use support::get;
 
 #[test]

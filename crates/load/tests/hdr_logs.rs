@@ -1,9 +1,8 @@
 //! HDR logs of other implementations are read. `golden/python.hlog` was written by the Python package `hdrhistogram`
 //! 0.10.8, which names the quantiles below itself.
 
-mod mergeable;
-
 use proptest::prelude::*;
+use seawall_invariants::load::logs;
 use seawall_load::results::hdr;
 
 #[test]
@@ -33,7 +32,7 @@ fn the_corpus_of_logs_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/hdr");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 3, "the corpus is missing");
-    files.iter().for_each(|file| mergeable::check(&std::fs::read(file).unwrap()));
+    files.iter().for_each(|file| logs::check(&std::fs::read(file).unwrap()));
 }
 
 proptest! {
@@ -46,6 +45,6 @@ proptest! {
     ) {
         let header = [&0x1c84_9313_u32.to_be_bytes()[..], &(counts.len() as u32).to_be_bytes(), &[0; 4], &digits.to_be_bytes()];
         let plain = [&header.concat()[..], &low.to_be_bytes(), &high.to_be_bytes(), &1.0_f64.to_be_bytes(), &counts].concat();
-        mergeable::check(&[&[1], &plain[..]].concat());
+        logs::check(&[&[1], &plain[..]].concat());
     }
 }

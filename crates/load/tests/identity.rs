@@ -2,10 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod invariants;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
+use seawall_invariants::load::results;
 use seawall_load::record::{Headers, Record, Timestamp, Zone};
 use seawall_load::results::{Decoder, Encoder, Format};
 
@@ -90,13 +89,13 @@ proptest! {
     fn a_flipped_byte_is_read_or_refused(at in 0..849_usize, byte: u8) {
         let mut bytes = include_bytes!("golden/results.gob").to_vec();
         bytes[at] = byte;
-        invariants::check(Format::Gob, &bytes);
+        results::check(Format::Gob, &bytes);
     }
 
     #[test]
     fn text_from_anywhere_is_read_or_refused(bytes in "[0-9,\"{}:a-z\n\r =]{0,80}") {
         for format in [Format::Gob, Format::Json, Format::Csv] {
-            invariants::check(format, bytes.as_bytes());
+            results::check(format, bytes.as_bytes());
         }
     }
 }
@@ -108,7 +107,7 @@ fn the_corpus_keeps_the_invariants() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/").to_owned() + target;
         let mut replayed = 0;
         for entry in std::fs::read_dir(corpus).unwrap() {
-            invariants::check(format, &std::fs::read(entry.unwrap().path()).unwrap());
+            results::check(format, &std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
         assert!(replayed > 5, "the corpus of {target} is missing");

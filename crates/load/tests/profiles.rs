@@ -1,15 +1,14 @@
 //! Any profile is read or refused, and what is read makes a schedule that keeps its word.
 
-mod plannable;
-
 use proptest::prelude::*;
+use seawall_invariants::load::profiles;
 
 #[test]
 fn the_corpus_of_profiles_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/profile");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 5, "the corpus is missing");
-    files.iter().for_each(|file| plannable::check(&std::fs::read(file).unwrap()));
+    files.iter().for_each(|file| profiles::check(&std::fs::read(file).unwrap()));
 }
 
 fn rate() -> impl Strategy<Value = String> {
@@ -47,6 +46,6 @@ proptest! {
         if let Some((from, to, by, length)) = steps {
             text = format!("step {from} to {to} by {by} every {length}, {text}");
         }
-        plannable::check(format!("{text}\n{}", offsets.join("\n")).as_bytes());
+        profiles::check(format!("{text}\n{}", offsets.join("\n")).as_bytes());
     }
 }

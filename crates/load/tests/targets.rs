@@ -1,15 +1,14 @@
 //! Any target file is read or refused, and what is read is sent as it was written.
 
-mod sendable;
-
 use proptest::prelude::*;
+use seawall_invariants::load::targets;
 
 #[test]
 fn the_corpus_of_target_files_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/target");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(!files.is_empty());
-    files.iter().for_each(|file| sendable::check(&std::fs::read(file).unwrap()));
+    files.iter().for_each(|file| targets::check(&std::fs::read(file).unwrap()));
 }
 
 proptest! {
@@ -30,6 +29,6 @@ proptest! {
                 headers.iter().filter_map(|line| line.split_once(':')).map(|(k, v)| (k, vec![v])).collect();
             serde_json::json!({"method": method, "url": url, "header": headers, "body": body}).to_string()
         };
-        sendable::check(&[&[choice], file.as_bytes()].concat());
+        targets::check(&[&[choice], file.as_bytes()].concat());
     }
 }

@@ -1,15 +1,13 @@
 //! The invariants over the fuzzers' corpus, over random bytes, over scrambled fragments of HTTP, and over heads
 //! that we wrote ourselves.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests stop like tests")]
-
-mod invariants;
+#![expect(clippy::expect_used, reason = "helpers of tests stop like tests")]
 
 use std::path::Path;
 
-use invariants::{Seen, body, request, response};
 use proptest::prelude::*;
 use proptest::sample::select;
+use seawall_invariants::wire::{Seen, body, request, response};
 use seawall_wire::{Framing, Limits, write};
 
 /// Runs a property over every file that the fuzzer of this name kept.

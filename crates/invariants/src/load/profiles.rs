@@ -15,7 +15,7 @@ use seawall_load::schedule::{Arrivals, Cursor, Hit, Next, Schedule, Spacing, Unt
 const LOOK: usize = 100;
 
 /// A first line with the profile, then the lines of every file that it replays.
-pub(crate) fn check(input: &[u8]) {
+pub fn check(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (sentence, file) = text.split_once('\n').unwrap_or((text, ""));
     // A sentence may make ten thousand steps, which is enough of them.

@@ -14,7 +14,7 @@ use seawall_load::timeline::Spread;
 
 /// The first byte says what the rest is: a log, or the uncompressed histogram of a log of three lines. Nobody finds the
 /// inside of a deflated histogram by chance.
-pub(crate) fn check(input: &[u8]) {
+pub fn check(input: &[u8]) {
     match input.split_first() {
         Some((0, log)) => adds_up(log),
         Some((_, histogram)) => adds_up(&log_of(histogram)),

@@ -12,7 +12,7 @@ use seawall_wire::{Framing, Limits, Parsed, parse_request};
 const LIMITS: Limits = Limits { head: 1 << 20, target: 1 << 20 };
 
 /// The first byte chooses the format, the rest is the file.
-pub(crate) fn check(input: &[u8]) {
+pub fn check(input: &[u8]) {
     let Some((&choice, file)) = input.split_first() else { return };
     let format = if choice & 1 == 0 { Format::Http } else { Format::Json };
     // A body file may be a device without an end, or a pipe without a writer.

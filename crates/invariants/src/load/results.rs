@@ -9,7 +9,7 @@ use seawall_load::record::{Record, Zone};
 use seawall_load::results::{Decoder, Encoder, Format};
 
 /// Checks all of it.
-pub(crate) fn check(format: Format, bytes: &[u8]) {
+pub fn check(format: Format, bytes: &[u8]) {
     let read = records(Decoder::new(format, bytes));
     assert_eq!(
         read,

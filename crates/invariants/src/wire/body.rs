@@ -4,15 +4,17 @@ use seawall_wire::{Body, BodyDecoder, BodyError, Framing};
 
 /// What one way of feeding the input gave.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Decoded {
-    pub(crate) payload: Vec<u8>,
+pub struct Decoded {
+    /// The body without its framing.
+    pub payload: Vec<u8>,
     /// How many bytes belong to the body, if it ended; the error, if it is broken.
-    pub(crate) end: Result<Option<usize>, BodyError>,
+    pub end: Result<Option<usize>, BodyError>,
     /// Whether the end of the connection would end the body here.
-    pub(crate) finished: bool,
+    pub finished: bool,
 }
 
-pub(crate) fn check(input: &[u8]) {
+/// Checks all of it.
+pub fn check(input: &[u8]) {
     let half = input.len() as u64 / 2;
     for framing in [Framing::None, Framing::Length(half), Framing::Chunked, Framing::UntilClose] {
         let whole = decode(framing, &[input]);
@@ -24,7 +26,8 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-pub(crate) fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
+/// Decodes a body that arrives in these pieces.
+pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
     let (mut decoder, mut payload, mut taken) = (BodyDecoder::new(framing), Vec::new(), 0);
     let mut end = decoder.decode(b"").map(|found| matches!(found, Body::End(0)).then_some(0));
     for piece in pieces {

@@ -1,17 +1,21 @@
-//! What must hold for any bytes at all. The fuzz targets include this file by its path, and `properties.rs` runs
-//! it over the committed corpus and over generated input, so that a crash found there is a test here.
+//! The heads and bodies of HTTP/1.1.
 //!
 //! The oracles are deliberately naive: they split at CRLF and compare, where the parser tokenises.
 
-pub(crate) mod body;
-pub(crate) mod request;
-pub(crate) mod response;
+#![expect(clippy::expect_used, clippy::panic, reason = "a broken invariant panics")]
+
+pub mod body;
+pub mod request;
+pub mod response;
 
 /// What a reader of a growing buffer sees.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Seen<T> {
+pub enum Seen<T> {
+    /// Too little to say.
     More,
+    /// A head, and how many bytes it took.
     Whole(T, usize),
+    /// No head.
     Refused,
 }
 

@@ -2,7 +2,6 @@
 //! corpus, and by the property tests.
 
 #![expect(clippy::expect_used, reason = "a broken invariant stops the test")]
-#![allow(unreachable_pub, dead_code, reason = "shared with the fuzz target, which reads no result")]
 
 use std::sync::LazyLock;
 

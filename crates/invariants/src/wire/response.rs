@@ -6,17 +6,25 @@ use seawall_wire::{Framing, Limits, Parsed, Version, parse_response};
 
 use super::{Seen, check_prefixes, owned, values};
 
+/// A head as the oracle compares it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Head {
-    pub(crate) status: u16,
-    pub(crate) reason: Vec<u8>,
-    pub(crate) version: Version,
-    pub(crate) headers: Vec<(String, Vec<u8>)>,
-    pub(crate) framing: Framing,
-    pub(crate) keep_alive: bool,
+pub struct Head {
+    /// As sent.
+    pub status: u16,
+    /// As sent.
+    pub reason: Vec<u8>,
+    /// As sent.
+    pub version: Version,
+    /// As sent, in order.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Whether the connection stays.
+    pub keep_alive: bool,
 }
 
-pub(crate) fn check(input: &[u8]) {
+/// Checks all of it.
+pub fn check(input: &[u8]) {
     for limits in [Limits::default(), Limits { head: 128, target: 16 }] {
         for method in ["GET", "HEAD", "CONNECT"] {
             check_prefixes(input, |prefix| see(prefix, method, &limits));
@@ -29,7 +37,8 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-pub(crate) fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
+/// What a reader of these bytes sees.
+pub fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
     let mut slots = slots();
     match parse_response(input, method, &mut slots, limits) {
         Err(_) => Seen::Refused,
