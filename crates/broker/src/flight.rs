@@ -11,10 +11,11 @@ use seawall_core::{Lease, Moment};
 use crate::account::Account;
 use crate::exchange::{Exchange, Issued};
 use crate::failure::{ExchangeError, Fault};
+use crate::landings::Landing;
 use crate::limiter::Ticket;
 use crate::principal::Principal;
 use crate::shared::Shared;
-use crate::slot::{Landing, Slot};
+use crate::slot::Slot;
 
 /// Makes sure that a flight lands even if its task is lost: waiters must never wait for nothing.
 pub(crate) struct Flight<X: Exchange> {

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Gcra, Lease, Moment, Pod};
-use tokio::sync::watch;
 
 use crate::exchange::{EntitlementOf, Exchange, WantOf};
+use crate::landings::Landings;
 use crate::lend::Asker;
 use crate::limiter::Party;
 use crate::principal::Principal;
 use crate::shared::Shared;
-use crate::slot::{Landed, Proof, Slot};
+use crate::slot::{Proof, Slot};
 use crate::unavailable::Unavailable;
 use crate::view::PrincipalView;
 
@@ -48,7 +48,7 @@ pub struct Changes(Option<Watched>);
 
 #[derive(Debug)]
 struct Watched {
-    landings: watch::Receiver<Landed>,
+    landings: Arc<Landings>,
     /// Leases that had come when last looked.
     seen: u64,
 }
@@ -58,9 +58,9 @@ impl Changes {
     /// changes nothing.
     pub async fn changed(&mut self) {
         if let Some(Watched { landings, seen }) = &mut self.0
-            && let Ok(landed) = landings.wait_for(|landed| landed.leases > *seen).await
+            && let Ok(leases) = landings.more_leases(*seen).await
         {
-            *seen = landed.leases;
+            *seen = leases;
             return;
         }
         std::future::pending::<()>().await;
@@ -127,8 +127,8 @@ impl<X: Exchange> Holder<X> {
     /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.
     pub fn changes(&self, want: WantOf<'_, X>) -> Changes {
         let watched = |slot: Arc<Slot<X>>| {
-            let landings = slot.watch();
-            let seen = landings.borrow().leases;
+            let landings = slot.landings();
+            let seen = landings.leases();
             Watched { landings, seen }
         };
         Changes(self.find(want).map(watched))

@@ -7,9 +7,10 @@ use seawall_core::{Lease, Moment};
 use crate::exchange::Exchange;
 use crate::failure::{ExchangeError, Fault};
 use crate::flight::Flight;
+use crate::landings::Landing;
 use crate::limiter::{Lane, Party, Refused, Ticket};
 use crate::shared::Shared;
-use crate::slot::{Boarding, Landing, Slot};
+use crate::slot::{Boarding, Slot};
 use crate::unavailable::Unavailable;
 
 /// Which pod asks.

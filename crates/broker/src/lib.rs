@@ -9,7 +9,7 @@
 //! which reads no field of either. Another cloud is another folder and its line here.
 //!
 //! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
-//! `limiter`, `schedule`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
+//! `limiter`, `schedule`, `landings`; `slot`; `view`, `shared`; `flight`; `lend` and `renew`; `holder`; `broker`. A cloud's room knows the
 //! first six and `https`, the way to a cloud's services; nothing here knows a room.
 
 mod account;
@@ -21,6 +21,7 @@ mod flight;
 pub mod google;
 mod holder;
 mod https;
+mod landings;
 mod lend;
 mod limiter;
 mod log;

@@ -13,10 +13,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Backoff, Lease, Moment, Pod};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::exchange::Exchange;
 use crate::failure::{ExchangeError, Fault};
+use crate::landings::{Landing, Landings};
 use crate::limiter::{HolderId, Ticket};
 use crate::principal::Principal;
 use crate::schedule::Notice;
@@ -49,19 +50,10 @@ pub(crate) struct Slot<X: Exchange> {
     /// Until when the lease is answered with from memory, while it is valid.
     fresh_until: AtomicU64,
     used: AtomicU64,
-    landed: watch::Sender<Landed>,
+    landings: Arc<Landings>,
     flight: Mutex<Flight>,
     /// Weak: a slot must not keep a pod's proof alive after the pod.
     proofs: Mutex<Vec<Weak<Proof>>>,
-}
-
-/// What the last flight came to; `number` tells flights apart.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Landed {
-    number: u64,
-    /// How many of them brought a lease.
-    pub(crate) leases: u64,
-    error: Option<ExchangeError>,
 }
 
 #[derive(Debug)]
@@ -100,29 +92,6 @@ pub(crate) enum Boarding {
     Refused(Unavailable),
 }
 
-/// Waits for a flight.
-#[derive(Debug)]
-pub(crate) struct Landing {
-    receiver: watch::Receiver<Landed>,
-    after: u64,
-}
-
-impl Landing {
-    /// Returns when the slot is gone.
-    pub(crate) async fn slot_is_gone(mut self) {
-        while self.receiver.changed().await.is_ok() {}
-    }
-
-    /// Returns when the flight has landed, or when the slot is gone; its error, if it failed.
-    pub(crate) async fn wait(mut self) -> Result<(), ExchangeError> {
-        match self.receiver.wait_for(|landed| landed.number > self.after).await {
-            Ok(landed) => landed.error.clone().map_or(Ok(()), Err),
-            // The slot is gone with its last holder: there is nothing to wait for.
-            Err(_) => Ok(()),
-        }
-    }
-}
-
 impl<X: Exchange> Slot<X> {
     pub(crate) fn new(
         principal: X::Principal,
@@ -139,7 +108,7 @@ impl<X: Exchange> Slot<X> {
             lease: ArcSwapOption::empty(),
             fresh_until: AtomicU64::new(u64::MAX),
             used: AtomicU64::new(now.as_nanos()),
-            landed: watch::Sender::default(),
+            landings: Arc::default(),
             flight: Mutex::new(Flight {
                 in_air: false,
                 waits: Vec::new(),
@@ -211,9 +180,7 @@ impl<X: Exchange> Slot<X> {
 
     /// Waits for the next landing.
     pub(crate) fn landing(&self) -> Landing {
-        let receiver = self.landed.subscribe();
-        let after = receiver.borrow().number;
-        Landing { receiver, after }
+        Landing::next(&self.landings)
     }
 
     /// Ends the flight with a lease, to be answered with from memory until `fresh_until`.
@@ -267,11 +234,7 @@ impl<X: Exchange> Slot<X> {
         flight.in_air = false;
         flight.waits = Vec::new();
         flight.ticket = None;
-        self.landed.send_modify(|landed| {
-            landed.number += 1;
-            landed.leases += u64::from(is_lease);
-            landed.error = error;
-        });
+        self.landings.land(is_lease, error);
     }
 
     /// Drops the lease, so that its text does not outlive its use.
@@ -280,8 +243,8 @@ impl<X: Exchange> Slot<X> {
     }
 
     /// Tells of every flight that lands.
-    pub(crate) fn watch(&self) -> watch::Receiver<Landed> {
-        self.landed.subscribe()
+    pub(crate) fn landings(&self) -> Arc<Landings> {
+        self.landings.clone()
     }
 
     /// Lets calls for this principal be made with a pod's proof while that pod lives.
@@ -344,6 +307,7 @@ impl<X: Exchange> Slot<X> {
 
 impl<X: Exchange> Drop for Slot<X> {
     fn drop(&mut self) {
+        self.landings.close();
         // Without a receiver the broker is gone, too.
         let _ = self.notices.send(Notice::Gone(self.number, self.principal.clone()));
     }

@@ -1,0 +1,137 @@
+//! What flights for one slot came to, and who waits for them.
+//!
+//! A count and a list of those who wait, under one small lock that no await crosses. Not tokio's watch channel: that one spreads
+//! its waiters over eight lists, which are larger than all else that a slot is, and a slot is what each pod costs.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::failure::ExchangeError;
+
+/// The landings of one slot.
+#[derive(Debug, Default)]
+pub(crate) struct Landings {
+    last: Mutex<Landed>,
+    changed: Notify,
+}
+
+/// What the last flight came to; `number` tells flights apart.
+#[derive(Debug, Default)]
+struct Landed {
+    number: u64,
+    /// How many of them brought a lease.
+    leases: u64,
+    error: Option<ExchangeError>,
+    /// The slot is gone: nothing lands any more.
+    is_closed: bool,
+}
+
+/// The slot is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+impl Landings {
+    /// How many flights brought a lease so far.
+    pub(crate) fn leases(&self) -> u64 {
+        self.last().leases
+    }
+
+    /// Returns, with how many there are then, when more than `seen` flights have brought a lease.
+    ///
+    /// # Errors
+    /// The slot is gone.
+    pub(crate) async fn more_leases(&self, seen: u64) -> Result<u64, Gone> {
+        self.wait_for(|landed| (landed.leases > seen).then_some(landed.leases)).await
+    }
+
+    /// A flight has landed.
+    pub(crate) fn land(&self, is_lease: bool, error: Option<ExchangeError>) {
+        let mut last = self.last();
+        last.number += 1;
+        last.leases += u64::from(is_lease);
+        last.error = error;
+        drop(last);
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing lands any more.
+    pub(crate) fn close(&self) {
+        self.last().is_closed = true;
+        self.changed.notify_waiters();
+    }
+
+    async fn wait_for<T>(&self, found: impl Fn(&Landed) -> Option<T>) -> Result<T, Gone> {
+        loop {
+            // Made before the look: what lands between the two is told to it (`Notify::notified`).
+            let change = self.changed.notified();
+            {
+                let last = self.last();
+                if let Some(found) = found(&last) {
+                    return Ok(found);
+                }
+                if last.is_closed {
+                    return Err(Gone);
+                }
+            }
+            change.await;
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Landed> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits for a flight.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    landings: Arc<Landings>,
+    after: u64,
+}
+
+impl Landing {
+    /// Of the next that lands.
+    pub(crate) fn next(landings: &Arc<Landings>) -> Self {
+        let after = landings.last().number;
+        Self { landings: landings.clone(), after }
+    }
+
+    /// Returns when the slot is gone.
+    pub(crate) async fn slot_is_gone(self) {
+        // Nothing is ever found, so the wait ends with the slot.
+        let _ = self.landings.wait_for(|_| None::<()>).await;
+    }
+
+    /// Returns when the flight has landed, or when the slot is gone; its error, if it failed.
+    pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
+        let after = self.after;
+        let landed = |landed: &Landed| (landed.number > after).then(|| landed.error.clone());
+        // Gone with its last holder: there is nothing to wait for.
+        self.landings.wait_for(landed).await.ok().flatten().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_waits_is_told_of_what_lands_and_of_the_end() {
+        let landings = Arc::<Landings>::default();
+        let (one, two) = (Landing::next(&landings), Landing::next(&landings));
+        let mut waiting = pin!(one.wait());
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        landings.land(true, None);
+        assert!(waiting.await.is_ok() && two.wait().await.is_ok());
+        assert_eq!(landings.more_leases(0).await, Ok(1));
+        let third = Landing::next(&landings);
+        landings.close();
+        assert!(third.wait().await.is_ok(), "there is nothing to wait for");
+        assert_eq!(landings.more_leases(1).await, Err(Gone));
+        Landing::next(&landings).slot_is_gone().await;
+    }
+}
