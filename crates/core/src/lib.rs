@@ -1,6 +1,6 @@
 //! Words without I/O: what a pod, a lease, a secret and an instant are.
 //!
-//! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`file`] ask the system anything
+//! Every other crate speaks these words. Nothing here opens a socket; only [`clock`] and [`mod@file`] ask the system anything
 //! (the time; a named file, which three crates must read with the same care). DESIGN's vocabulary and this crate's names are the same on purpose.
 
 pub mod backoff;
