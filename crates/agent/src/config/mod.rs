@@ -26,10 +26,6 @@ pub(crate) use limits::Limits;
 /// The documented default, as `config-default` prints it.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 
-/// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
-/// take a quarter of it.
-const LARGEST: usize = 1024 * 1024;
-
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -75,7 +71,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = file::read(path, LARGEST)
+        let text = file::read(path, values::LARGEST)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
         // The downward API gives a pod its node's name this way and no other.
@@ -174,16 +170,6 @@ fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[CloudNa
 
 fn log_level(text: &str) -> Option<tracing::Level> {
     ["error", "warn", "info", "debug"].contains(&text).then(|| text.parse().ok())?
-}
-
-/// The text of a file that the configuration names.
-///
-/// # Errors
-/// Which file cannot be read, and why.
-pub(crate) fn named_file(path: &Path) -> anyhow::Result<String> {
-    let text = file::read(path, LARGEST)
-        .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
-    Ok(text.expose().clone())
 }
 
 impl Threads {

@@ -1,11 +1,15 @@
-//! What values of the configuration may be: text to checked values, or nothing. Knows no keys; what was expected is said where a
-//! key is read.
+//! What values of the configuration may be: text to checked values, or nothing; and the files that it names. Knows no keys; what
+//! was expected is said where a key is read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seawall_core::ServiceAccount;
+use seawall_core::{ServiceAccount, file};
+
+/// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
+/// take a quarter of it.
+pub(crate) const LARGEST: usize = 1024 * 1024;
 
 /// Longest name or URL part that is accepted; clouds' own names are far shorter.
 const NAME_LENGTH: usize = 253;
@@ -89,6 +93,16 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
     (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
+}
+
+/// The text of a file that the configuration names.
+///
+/// # Errors
+/// Which file cannot be read, and why.
+pub(crate) fn named_file(path: &Path) -> anyhow::Result<String> {
+    let text = file::read(path, LARGEST)
+        .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
+    Ok(text.expose().clone())
 }
 
 #[cfg(test)]

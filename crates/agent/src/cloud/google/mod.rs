@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use super::brokered::BrokerCollector;
 use super::{Applicant, Tools};
 use crate::complain::Complainer;
-use crate::config::named_file;
+use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::forward::Forwarder;
 use crate::ready::Probe;
