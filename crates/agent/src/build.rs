@@ -32,7 +32,7 @@ use crate::metrics::{Traffic, TrafficCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
-use crate::serve::{Limits, Shared, Thread};
+use crate::serve::{Bounds, Shared, Thread};
 use crate::{debug, sandbox};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
@@ -246,7 +246,7 @@ impl Parts {
             callers: self.who.callers.clone(),
             open: self.open.clone(),
             strangers: self.strangers.clone(),
-            limits: limits(config, &self.room),
+            bounds: bounds(config, &self.room),
         };
         let speaks = self.speaks(config, &stop);
         let runtime =
@@ -293,9 +293,9 @@ fn probes(config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Pro
 }
 
 /// What one traffic thread lets clients hold.
-fn limits(config: &Config, room: &Room) -> Limits {
+fn bounds(config: &Config, room: &Room) -> Bounds {
     let limits = &config.limits;
-    Limits {
+    Bounds {
         connections: room.connections,
         connections_per_caller: room.connections_per_caller,
         held: room.held / config.threads.count(),

@@ -135,9 +135,9 @@ pub(crate) struct Permits {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Row {
     abort: Option<AbortHandle>,
-    /// Gone once the connection was ended: the slot then only waits for its task to be dropped.
+    /// Gone once the connection was ended: the row then only waits for its task to be dropped.
     permits: Option<Permits>,
     state: State,
     since: Moment,
@@ -155,7 +155,7 @@ struct Parked {
 /// One thread's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    slots: Slab<Slot>,
+    rows: Slab<Row>,
     /// Where the next look for a connection that is needed little begins.
     looked: Key,
 }
@@ -163,7 +163,7 @@ pub(crate) struct Connections {
 impl Connections {
     /// Enters a connection that was just accepted.
     pub(crate) fn enter(&mut self, permits: Permits, now: Moment) -> Key {
-        self.slots.insert(Slot {
+        self.rows.insert(Row {
             abort: None,
             permits: Some(permits),
             state: State::Silent,
@@ -174,47 +174,47 @@ impl Connections {
 
     /// Names the task that can be ended.
     pub(crate) fn started(&mut self, key: Key, abort: AbortHandle) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.abort = Some(abort);
+        if let Some(row) = self.rows.get_mut(key) {
+            row.abort = Some(abort);
         }
     }
 
     /// Notes what the connection waits for from now on.
     pub(crate) fn note(&mut self, key: Key, state: State, now: Moment) {
-        if let Some(slot) = self.slots.get_mut(key) {
+        if let Some(row) = self.rows.get_mut(key) {
             // A partial head keeps the instant of its first byte, or a byte a second would never time out.
-            if !matches!((slot.state, state), (State::Head | State::Silent, State::Head)) {
-                slot.since = now;
+            if !matches!((row.state, state), (State::Head | State::Silent, State::Head)) {
+                row.since = now;
             }
-            slot.state = state;
+            row.state = state;
         }
     }
 
     /// Counts a connection against the caller that it turned out to be.
     pub(crate) fn settle(&mut self, key: Key, caller: Permit) {
-        if let Some(permits) = self.slots.get_mut(key).and_then(|slot| slot.permits.as_mut()) {
+        if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
             permits.caller = caller;
         }
     }
 
     /// Takes a connection out; its permits are given back.
     pub(crate) fn leave(&mut self, key: Key) {
-        if self.slots.contains(key) {
-            self.slots.remove(key);
+        if self.rows.contains(key) {
+            self.rows.remove(key);
         }
     }
 
     /// Lets a connection wait for its next turn.
     pub(crate) fn park(&mut self, key: Key, of: &Rc<turns::Share>, waker: Waker) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.parked = Some(Parked { of: of.clone(), waker });
+        if let Some(row) = self.rows.get_mut(key) {
+            row.parked = Some(Parked { of: of.clone(), waker });
         }
     }
 
     /// Wakes a connection that waits for its next turn in this queue. False if it is gone: its key may be another's by now.
     pub(crate) fn unpark(&mut self, key: Key, of: &Rc<turns::Share>) -> bool {
-        let slot = self.slots.get_mut(key);
-        let parked = slot.and_then(|slot| slot.parked.take_if(|parked| Rc::ptr_eq(&parked.of, of)));
+        let row = self.rows.get_mut(key);
+        let parked = row.and_then(|row| row.parked.take_if(|parked| Rc::ptr_eq(&parked.of, of)));
         parked.map(|parked| parked.waker.wake()).is_some()
     }
 
@@ -222,7 +222,7 @@ impl Connections {
     /// oldest. False if it has none such.
     pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
         let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller)).take(LOOKED_AT);
-        let least = own.min_by_key(|(_, slot, _)| (slot.state != State::Silent, slot.since));
+        let least = own.min_by_key(|(_, row, _)| (row.state != State::Silent, row.since));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
@@ -230,8 +230,8 @@ impl Connections {
     /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
     pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
         let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own).take(LOOKED_AT);
-        let least = others.min_by_key(|(_, slot, permits)| {
-            (Reverse(permits.caller.0.open()), slot.state != State::Silent, slot.since)
+        let least = others.min_by_key(|(_, row, permits)| {
+            (Reverse(permits.caller.0.open()), row.state != State::Silent, row.since)
         });
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
@@ -239,43 +239,43 @@ impl Connections {
 
     /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
     /// look at all of them each time would cost more than accepting them.
-    fn spare(&mut self) -> impl Iterator<Item = (Key, &Slot, &Permits)> {
-        let slots = &self.slots;
-        let (begin, places) = (self.looked, slots.capacity().max(1));
+    fn spare(&mut self) -> impl Iterator<Item = (Key, &Row, &Permits)> {
+        let rows = &self.rows;
+        let (begin, places) = (self.looked, rows.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
         let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
         let is_spare =
-            |slot: &Slot| matches!(slot.state, State::Silent | State::Idle) && slot.abort.is_some();
+            |row: &Row| matches!(row.state, State::Silent | State::Idle) && row.abort.is_some();
         keys.filter_map(move |key| {
-            let slot = slots.get(key).filter(|slot| is_spare(slot))?;
-            Some((key, slot, slot.permits.as_ref()?))
+            let row = rows.get(key).filter(|row| is_spare(row))?;
+            Some((key, row, row.permits.as_ref()?))
         })
     }
 
     /// Ends connections that waited longer than their state allows, so many at most; how many.
     pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
-        let overdue = |slot: &Slot| {
-            slot.abort.is_some()
-                && timeouts.allowed(slot.state).is_some_and(|most| now.since(slot.since) > most)
+        let overdue = |row: &Row| {
+            row.abort.is_some()
+                && timeouts.allowed(row.state).is_some_and(|most| now.since(row.since) > most)
         };
         let keys: Vec<Key> =
-            self.slots.iter().filter(|(_, slot)| overdue(slot)).map(|(key, _)| key).take(most).collect();
+            self.rows.iter().filter(|(_, row)| overdue(row)).map(|(key, _)| key).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
     /// Ends every connection whose caller is gone, whatever it waits for; how many.
     pub(crate) fn end_closed(&mut self) -> usize {
         let is_closed =
-            |slot: &Slot| slot.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
+            |row: &Row| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
         let keys: Vec<Key> =
-            self.slots.iter().filter(|(_, slot)| is_closed(slot)).map(|(key, _)| key).collect();
+            self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
     /// Ends every connection between two requests, for a drain.
     pub(crate) fn end_idle(&mut self) {
         let keys: Vec<Key> =
-            self.slots.iter().filter(|(_, slot)| slot.state == State::Idle).map(|(key, _)| key).collect();
+            self.rows.iter().filter(|(_, row)| row.state == State::Idle).map(|(key, _)| key).collect();
         for key in keys {
             self.end(key);
         }
@@ -283,16 +283,16 @@ impl Connections {
 
     /// How many are open on this thread.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.rows.len()
     }
 
-    /// Aborts a task and frees its permits at once; the slot goes when the task is dropped, and not before, so that
+    /// Aborts a task and frees its permits at once; the row goes when the task is dropped, and not before, so that
     /// its key cannot meanwhile become another connection's.
     fn end(&mut self, key: Key) -> bool {
-        let Some(slot) = self.slots.get_mut(key) else { return false };
-        let Some(abort) = slot.abort.take() else { return false };
+        let Some(row) = self.rows.get_mut(key) else { return false };
+        let Some(abort) = row.abort.take() else { return false };
         abort.abort();
-        slot.permits = None;
+        row.permits = None;
         true
     }
 }

@@ -128,26 +128,26 @@ impl Thread {
     /// that has most makes it. Of those that this thread accepted: the other's table is not this one's to touch, and all
     /// connections of an address are one thread's (`listen`).
     fn permits(&self, tenant: &Tenant) -> Option<Permits> {
-        let (limits, open, own) = (&self.shared.limits, &self.shared.open, &tenant.connections);
+        let (bounds, open, own) = (&self.shared.bounds, &self.shared.open, &tenant.connections);
         let had = own.open();
         let caller = self.permit(own)?;
-        let process = open.take(limits.connections).or_else(|| {
+        let process = open.take(bounds.connections).or_else(|| {
             let mut connections = self.connections.borrow_mut();
             self.count_evicted(connections.end_least_of_the_largest(had) || connections.end_least_of(own));
-            open.take(limits.connections)
+            open.take(bounds.connections)
         })?;
         Some(Permits { process, caller })
     }
 
     /// Room in a caller's own cap.
     pub(super) fn permit(&self, own: &Arc<Cap>) -> Option<Permit> {
-        let (limits, open) = (&self.shared.limits, &self.shared.open);
-        let take = || own.may_take(open, limits.connections).then(|| own.take(limits.connections_per_caller));
+        let (bounds, open) = (&self.shared.bounds, &self.shared.open);
+        let take = || own.may_take(open, bounds.connections).then(|| own.take(bounds.connections_per_caller));
         take().flatten().or_else(|| {
             let made_room = self.connections.borrow_mut().end_least_of(own);
             self.count_evicted(made_room);
             // Its own place that it just gave up is its own to take, whatever others have by now.
-            if made_room { own.take(limits.connections_per_caller) } else { None }
+            if made_room { own.take(bounds.connections_per_caller) } else { None }
         })
     }
 

@@ -43,12 +43,12 @@ pub(crate) struct Shared {
     pub(crate) open: Arc<Cap>,
     /// Connections of those whom nothing is given to.
     pub(crate) strangers: Arc<Cap>,
-    pub(crate) limits: Limits,
+    pub(crate) bounds: Bounds,
 }
 
 /// What clients may hold open.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct Bounds {
     pub(crate) connections: u32,
     pub(crate) connections_per_caller: u32,
     /// Bytes that this thread's connections may hold together.
@@ -113,8 +113,8 @@ impl Thread {
     ) -> Self {
         // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
         // of which the parser still wants more, or reading into no room would look like the client's end.
-        let read = vec![0; shared.limits.wire.head + 2];
-        let tenants = RefCell::new(Tenants::new(shared.limits.held, shared.strangers.clone()));
+        let read = vec![0; shared.bounds.wire.head + 2];
+        let tenants = RefCell::new(Tenants::new(shared.bounds.held, shared.strangers.clone()));
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Self {
             shared,
@@ -155,7 +155,7 @@ impl Thread {
     /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
     /// the CPU quota allows while others are there.
     async fn keep_rounds(self: Rc<Self>) {
-        let mut pace = self.shared.limits.cores.map(Pace::new);
+        let mut pace = self.shared.bounds.cores.map(Pace::new);
         loop {
             self.turns.wanted().await;
             tokio::task::yield_now().await;
@@ -202,7 +202,7 @@ impl Thread {
     fn end_overdue(&self) -> usize {
         let now = self.shared.clock.now();
         let ended =
-            self.connections.borrow_mut().end_overdue(&self.shared.limits.timeouts, now, ENDED_AT_ONCE);
+            self.connections.borrow_mut().end_overdue(&self.shared.bounds.timeouts, now, ENDED_AT_ONCE);
         self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
         ended
     }

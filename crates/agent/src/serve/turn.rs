@@ -104,7 +104,7 @@ impl Thread {
                 return Batch { taken, after: After::Look };
             }
             let mut slots = slots();
-            match parse_request(&bytes[taken..], &mut slots, &self.shared.limits.wire) {
+            match parse_request(&bytes[taken..], &mut slots, &self.shared.bounds.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
                 Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
                     return Batch { taken, after: After::Settle(patience_of(&head)) };
