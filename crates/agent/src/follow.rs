@@ -73,15 +73,15 @@ impl Follower {
             let caller = PodCaller::new(record.pod.clone(), addresses, self.entitle(record)).into();
             return Entry { record: record.clone(), caller };
         };
-        let is_same_account = was.account == record.account;
+        let tells_the_same = was.facts == record.facts;
         let caller = if caller.addresses == addresses {
-            if !is_same_account {
+            if !tells_the_same {
                 caller.replace(self.entitle(record));
             }
             caller.clone()
         } else {
             let entitlements =
-                if is_same_account { (**caller.entitlements()).clone() } else { self.entitle(record) };
+                if tells_the_same { (**caller.entitlements()).clone() } else { self.entitle(record) };
             Arc::new(PodCaller::new(record.pod.clone(), addresses, entitlements))
         };
         Entry { record: record.clone(), caller }
@@ -91,7 +91,7 @@ impl Follower {
     fn entitle(&self, record: &Arc<PodRecord>) -> Entitlements {
         self.clouds.entitle(&Applicant {
             pod: &record.pod,
-            account: &record.account,
+            facts: &record.facts,
             subject: &|| self.cluster.tokens_for(record),
             complainer: Complainer::new(self.cluster.reporter(), record.clone()),
             ahead: true,

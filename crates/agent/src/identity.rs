@@ -11,12 +11,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use seawall_attest::{Attested, StaticIdentity};
-use seawall_cluster::{Access, Account, Cluster, Hearing};
+use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::{Clock, Floor};
 use tokio::runtime::Runtime;
 
 use crate::callers::{Callers, Roster};
-use crate::cloud::{Applicant, Clouds, Entitlements};
+use crate::cloud::{Applicant, Clouds, Entitlements, Sections};
 use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp};
 use crate::follow::Follower;
@@ -28,7 +28,7 @@ use crate::ready::ProbeAddress;
 #[derive(Debug)]
 pub(crate) enum Strategy {
     File(StaticIdentity),
-    Cluster(SourceIp),
+    Cluster(seawall_cluster::Config),
     Anyone,
 }
 
@@ -37,8 +37,8 @@ impl Strategy {
     /// Every mistake in the identity file.
     pub(crate) fn load(config: &Config) -> anyhow::Result<Self> {
         Ok(match &config.identity {
-            Identity::Static { file } => Self::File(StaticIdentity::load(file)?),
-            Identity::SourceIp(source) => Self::Cluster((**source).clone()),
+            Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
+            Identity::SourceIp(source) => Self::Cluster(cluster(source, &config.clouds)),
             Identity::Anyone => Self::Anyone,
         })
     }
@@ -48,8 +48,8 @@ impl Strategy {
     /// # Errors
     /// What cannot be read.
     pub(crate) fn check(&self, control: &Runtime) -> anyhow::Result<()> {
-        if let Self::Cluster(source) = self {
-            control.block_on(Cluster::start(cluster(source), Clock::system()))?;
+        if let Self::Cluster(cluster) = self {
+            control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
         }
         Ok(())
     }
@@ -81,8 +81,8 @@ impl Strategy {
                 let entitle = |attested: &Attested| entitle(clouds, attested);
                 Ok((Who::fixed(Callers::of_file(&identity, probe, entitle), clouds.clone()), None))
             }
-            Self::Cluster(source) => {
-                let (who, hearing, follower) = Who::of_cluster(&source, clouds, probe, clock, control)?;
+            Self::Cluster(cluster) => {
+                let (who, hearing, follower) = Who::of_cluster(cluster, clouds, probe, clock, control)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
             }
         }
@@ -90,23 +90,23 @@ impl Strategy {
 }
 
 fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
-    let account = attested.google_account.clone().map_or(Account::Itself, Account::Google);
     clouds.entitle(&Applicant {
         pod: &attested.pod,
-        account: &account,
+        facts: &attested.facts,
         subject: &|| attested.subject.clone(),
         complainer: Complainer::default(),
         ahead: false,
     })
 }
 
-fn cluster(source: &SourceIp) -> seawall_cluster::Config {
+fn cluster(source: &SourceIp, clouds: &Sections) -> seawall_cluster::Config {
     let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
     let defaults = seawall_cluster::Config::for_node(source.node.clone());
     seawall_cluster::Config {
         access,
         taint: source.taint.clone(),
         token_lifetime: source.token_lifetime,
+        selections: clouds.selections(),
         ..defaults
     }
 }
@@ -170,18 +170,18 @@ impl Who {
     }
 
     fn of_cluster(
-        source: &SourceIp,
+        config: seawall_cluster::Config,
         clouds: &Arc<Clouds>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
     ) -> anyhow::Result<(Self, Hearing, Follower)> {
-        let (cluster, hearing) = control.block_on(Cluster::start(cluster(source), clock.clone()))?;
+        let token_lifetime = Some(config.token_lifetime);
+        let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
         let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone());
         let callers = Arc::new(Callers::of_cluster(cluster.pods(), roster, probe));
-        let token_lifetime = Some(source.token_lifetime);
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))

@@ -8,10 +8,10 @@ mod token_file;
 
 use std::sync::Arc;
 
-use seawall_core::Pod;
 use seawall_core::pod::SubjectTokens;
+use seawall_core::{Facts, Pod};
 
-pub use static_identity::{IdentityError, StaticIdentity};
+pub use static_identity::{FileKey, IdentityError, StaticIdentity};
 pub use token_file::TokenFile;
 
 /// A pod whose identity is established, and what it may prove it with.
@@ -19,8 +19,8 @@ pub use token_file::TokenFile;
 pub struct Attested {
     /// The pod.
     pub pod: Pod,
-    /// The Google service account it is to act as; `None`: its own federated identity.
-    pub google_account: Option<Arc<str>>,
+    /// What is told of it, as if its objects were in a cluster.
+    pub facts: Facts,
     /// Gives this pod's Kubernetes token and no other's.
     pub subject: Arc<dyn SubjectTokens>,
 }

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seawall_core::{Pod, PodUid, ServiceAccount, file};
+use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
 use seawall_document::{Document, Mistakes, Node, Table};
 
 use crate::{Attested, TokenFile};
@@ -22,6 +23,26 @@ const LARGEST: usize = 4 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<Attested>>,
+}
+
+/// What an entry may say beside who the pod is: a key in the file that stands for an annotation of the pod's ServiceAccount,
+/// which there is none of here. Each cloud names its own.
+#[derive(Clone, Copy, Debug)]
+pub struct FileKey {
+    /// As it is written in the file.
+    pub name: &'static str,
+    /// The annotation that it stands for.
+    pub annotation: &'static str,
+    /// What is to stand there, for whoever wrote something else.
+    pub expected: &'static str,
+    /// Whether a text is that.
+    pub is_good: fn(&str) -> bool,
+}
+
+impl FileKey {
+    fn read(&self, table: &Table<'_>) -> Option<Text> {
+        table.key(self.name).text(self.expected, |text| (self.is_good)(text).then(|| text.into()))
+    }
 }
 
 /// Why an identity file cannot be used.
@@ -46,22 +67,22 @@ pub enum IdentityError {
 }
 
 impl StaticIdentity {
-    /// Reads a file; relative token files in it are relative to its folder.
+    /// Reads a file; relative token files in it are relative to its folder. `keys` are those that clouds give meaning to.
     ///
     /// # Errors
     /// The file cannot be read or is implausibly large, or every mistake in it.
-    pub fn load(path: &Path) -> Result<Self, IdentityError> {
+    pub fn load(path: &Path, keys: &[FileKey]) -> Result<Self, IdentityError> {
         let unreadable = |reason: String| IdentityError::Unreadable { path: path.into(), reason };
         let text = file::read(path, LARGEST).map_err(unreadable)?;
-        Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")))
+        Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")), keys)
             .map_err(|mistakes| IdentityError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Checks a text; `base` is where its relative token files start.
+    /// Checks a text; `base` is where its relative token files start. `keys` as for [`Self::load`].
     ///
     /// # Errors
     /// Every mistake.
-    pub fn parse(text: &str, base: &Path) -> Result<Self, Mistakes> {
+    pub fn parse(text: &str, base: &Path, keys: &[FileKey]) -> Result<Self, Mistakes> {
         let document = Document::parse(text)?;
         let mut identity = Self::default();
         {
@@ -70,7 +91,7 @@ impl StaticIdentity {
             for node in root.required("pods", "a list of pods").list() {
                 let table = node.table();
                 let address = address(&table.required("address", ADDRESS), &mut taken);
-                let attested = attested(&table, base, address);
+                let attested = attested(&table, base, address, keys);
                 identity.pods.extend(address.zip(attested.map(Arc::new)));
             }
         }
@@ -102,7 +123,7 @@ fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
 }
 
 /// The rest of an entry, read to its end so that all of its mistakes are noted.
-fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>) -> Option<Attested> {
+fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[FileKey]) -> Option<Attested> {
     let read =
         |key, what: &str, check: fn(&str) -> Option<Arc<str>>| table.required(key, what).text(what, check);
     let namespace = read("namespace", "a namespace: a DNS label such as shop", dns_label);
@@ -111,17 +132,18 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>) -> Option<A
         read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", dns_subdomain);
     let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
-    let google_account = table.key("googleServiceAccount").text(EMAIL, google_service_account);
+    let annotations: Annotations =
+        keys.iter().filter_map(|key| Some((key.annotation, key.read(table)?))).collect();
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
     // No API server gives a UID here; with its address a pod is unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
-    Some(Attested { pod, google_account, subject: Arc::new(TokenFile::new(token?)) })
+    let facts = Facts { pod: Annotations::default(), service_account: Beside::Read(annotations) };
+    Some(Attested { pod, facts, subject: Arc::new(TokenFile::new(token?)) })
 }
 
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
-const EMAIL: &str = "a Google service account's e-mail such as cart@my-project.iam.gserviceaccount.com";
 
 /// RFC 1123 label, as Kubernetes demands of namespaces (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
 fn dns_label(text: &str) -> Option<Arc<str>> {
@@ -146,16 +168,6 @@ fn is_part(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// An e-mail that may stand in a URL path and in a metadata listing: one `@`, no character with a meaning there.
-fn google_service_account(text: &str) -> Option<Arc<str>> {
-    let (user, domain) = text.split_once('@')?;
-    let user_fits = !user.is_empty()
-        && user.len() <= 64
-        && user.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    let domain_fits = domain.len() <= 253 && domain.contains('.') && domain.split('.').all(is_label);
-    (user_fits && domain_fits && !user.starts_with('.')).then(|| text.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,8 +181,16 @@ mod tests {
   googleServiceAccount: cart@my-project.iam.gserviceaccount.com
 ";
 
+    /// As a cloud would have it.
+    const KEYS: &[FileKey] = &[FileKey {
+        name: "googleServiceAccount",
+        annotation: "cloud/account",
+        expected: "an e-mail",
+        is_good: |text| text.contains('@'),
+    }];
+
     fn parse(pods: &str) -> Result<StaticIdentity, Mistakes> {
-        StaticIdentity::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"))
+        StaticIdentity::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"), KEYS)
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -182,7 +202,9 @@ mod tests {
         let identity = parse(CART).unwrap();
         let cart = identity.pod_at(ip("10.4.0.7")).unwrap();
         assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
-        assert_eq!(cart.google_account.as_deref(), Some("cart@my-project.iam.gserviceaccount.com"));
+        let said =
+            [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
+        assert_eq!(cart.facts, Facts { pod: Annotations::default(), service_account: Beside::Read(said) });
         assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
         assert!(identity.pod_at(ip("::ffff:10.4.0.7")).is_some());
         for stranger in ["10.4.0.8", "127.0.0.1", "::1", "0.0.0.0"] {
@@ -197,6 +219,13 @@ mod tests {
             let text = parse(&twice).unwrap_err().to_string();
             assert!(text.contains("pods[1].address") && text.contains("of its own"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_key_that_no_cloud_names_is_a_mistake() {
+        let text =
+            StaticIdentity::parse(&format!("pods:{CART}"), Path::new(""), &[]).unwrap_err().to_string();
+        assert!(text.contains("googleServiceAccount"), "{text}");
     }
 
     #[test]
@@ -229,7 +258,7 @@ mod tests {
             assert!(text.contains(place), "{place} in {text}");
         }
         assert_eq!(mistakes.0.len(), 8, "{text}");
-        assert!(StaticIdentity::parse("{}", Path::new("")).is_err());
+        assert!(StaticIdentity::parse("{}", Path::new(""), KEYS).is_err());
     }
 
     #[test]
@@ -256,23 +285,16 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("seawall-identity-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("pods.yaml");
-        let failed = |path: &Path| StaticIdentity::load(path).unwrap_err().to_string();
+        let failed = |path: &Path| StaticIdentity::load(path, KEYS).unwrap_err().to_string();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("No such file"));
         assert!(failed(&folder).contains("is a directory, expected a regular file"));
         std::fs::write(&path, "pods: 7\n").unwrap();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("a list"));
         std::fs::write(&path, format!("pods:{CART}")).unwrap();
-        let identity = StaticIdentity::load(&path).unwrap();
+        let identity = StaticIdentity::load(&path, KEYS).unwrap();
         let (_, cart) = identity.pods().next().unwrap();
         let token = folder.join("tokens/cart-0");
         assert!(format!("{:?}", cart.subject).contains(token.to_str().unwrap()), "{:?}", cart.subject);
         std::fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn odd_emails_are_refused() {
-        for odd in ["a@b", "@b.c", "a@b.c/../x", "a b@c.d", "a@b@c.d", "a@.d", "a\n@b.c", "a:b@c.d"] {
-            assert!(google_service_account(odd).is_none(), "{odd}");
-        }
     }
 }

@@ -86,9 +86,14 @@ impl Client {
         request: Built,
         limit: Duration,
     ) -> Result<T, Failure> {
+        Ok(serde_json::from_slice(&self.ask(request, limit).await?)?)
+    }
+
+    /// Sends a request and gives the answer as it is.
+    pub(crate) async fn ask(&self, request: Built, limit: Duration) -> Result<Bytes, Failure> {
         let request = request?;
         let answer = async { whole(self.open(request).await?, LARGEST).await };
-        Ok(serde_json::from_slice(&self.within(limit, answer).await??)?)
+        self.within(limit, answer).await?
     }
 
     /// Opens a watch; the limit is for the head of the answer.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use seawall_core::facts::Selection;
+
 /// What the cluster view needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -15,6 +17,8 @@ pub struct Config {
     pub taint: Option<String>,
     /// How long a pod's token is asked to live. The API server accepts 600 s and more, and may shorten it.
     pub token_lifetime: Duration,
+    /// Which annotations are told of, each cloud's; of the others, nothing is kept.
+    pub selections: Vec<Selection>,
     /// How long to wait for what.
     pub patience: Patience,
 }
@@ -85,13 +89,14 @@ impl Default for Patience {
 }
 
 impl Config {
-    /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for.
+    /// The defaults for a node: in-cluster access, no taint, tokens of an hour as the kubelet asks for, no annotations.
     pub fn for_node(node: NodeName) -> Self {
         Self {
             node,
             access: Access::InCluster,
             taint: None,
             token_lifetime: Duration::from_secs(3600),
+            selections: Vec::new(),
             patience: Patience::default(),
         }
     }

@@ -201,6 +201,7 @@ mod tests {
     use super::*;
     use crate::fake::{Asked, Feed, link};
     use crate::hearing::watch_pods;
+    use crate::object::Keys;
     use crate::writer::Writer;
     use crate::{NodeName, Pods, Shared};
 
@@ -217,10 +218,10 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link.clone(), shared.clone());
+        let (writer, updates) = Writer::new(link.clone(), Keys::default(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
-        tokio::spawn(watch_pods(&node, &link, &shared, updates).run());
+        tokio::spawn(watch_pods(&node, Keys::default(), &link, &shared, updates).run());
         tokio::spawn(prove(shared.pods.clone(), clock.clone()));
         World { pods: Pods { shared, clock }, asked, hand }
     }

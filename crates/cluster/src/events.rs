@@ -196,7 +196,8 @@ mod tests {
     use super::*;
     use crate::fake::link;
     use crate::index::PodRecord;
-    use seawall_core::{Clock, PodUid, ServiceAccount};
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_core::{Clock, Facts, PodUid, ServiceAccount};
 
     fn record(uid: usize) -> PodRecord {
         let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
@@ -205,7 +206,7 @@ mod tests {
             addresses: Box::default(),
             host_network: false,
             terminating: false,
-            account: crate::Account::Itself,
+            facts: Facts { pod: Annotations::default(), service_account: Beside::NotRead },
             tokens: Arc::default(),
         }
     }

@@ -14,12 +14,14 @@
 use std::sync::Arc;
 
 use seawall_core::Clock;
+use seawall_core::facts::Selection;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::client::{Client, Connector, Link};
-use crate::config::{NodeName, Patience};
+use crate::config::{Config, NodeName, Patience};
+use crate::object::Keys;
 use crate::request::Form;
 use crate::watch::{Source, Start, Watch};
 use crate::writer::{Update, Writer};
@@ -30,6 +32,8 @@ pub struct Hearing {
     /// Makes the client, where it is called.
     connect: Box<dyn FnOnce() -> Result<Client, StartError> + Send>,
     node: NodeName,
+    /// The annotations to keep of a pod, and of a ServiceAccount.
+    annotations: (Keys, Keys),
     patience: Patience,
     shared: Arc<Shared>,
     clock: Clock,
@@ -56,16 +60,20 @@ pub enum Unheard {
 }
 
 impl Hearing {
-    pub(crate) fn new(
-        connector: Connector,
-        node: NodeName,
-        patience: Patience,
-        shared: &Arc<Shared>,
-        clock: &Clock,
-    ) -> Self {
-        let clock_of_client = clock.clone();
+    pub(crate) fn new(connector: Connector, config: &Config, shared: &Arc<Shared>, clock: &Clock) -> Self {
+        let (patience, clock_of_client) = (config.patience, clock.clone());
         let connect = Box::new(move || connector.client(&patience, clock_of_client));
-        Self { connect, node, patience, shared: shared.clone(), clock: clock.clone() }
+        let keys = |of: fn(&Selection) -> &'static [&'static str]| {
+            config.selections.iter().flat_map(of).copied().collect::<Keys>()
+        };
+        Self {
+            connect,
+            node: config.node.clone(),
+            annotations: (keys(|selection| selection.pod), keys(|selection| selection.service_account)),
+            patience,
+            shared: shared.clone(),
+            clock: clock.clone(),
+        }
     }
 
     /// Hears, on the calling thread and nowhere else, until `end`. `beside` runs on the same thread: what must be in step with
@@ -92,14 +100,14 @@ impl Hearing {
 
     /// All of it at work, on this very runtime.
     fn parts(self) -> Result<JoinSet<()>, StartError> {
-        let Self { connect, node, patience, shared, clock } = self;
+        let Self { connect, node, annotations: (of_pods, of_accounts), patience, shared, clock } = self;
         let link = Link { client: connect()?, clock: clock.clone(), patience };
-        let (writer, updates) = Writer::new(link.clone(), shared.clone());
+        let (writer, updates) = Writer::new(link.clone(), of_accounts.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
         parts.spawn(current::prove(shared.pods.clone(), clock));
-        parts.spawn(watch_pods(&node, &link, &shared, updates.clone()).run());
-        parts.spawn(watch_accounts(&link, &shared, updates).run());
+        parts.spawn(watch_pods(&node, of_pods, &link, &shared, updates.clone()).run());
+        parts.spawn(watch_accounts(of_accounts, &link, &shared, updates).run());
         Ok(parts)
     }
 }
@@ -107,6 +115,7 @@ impl Hearing {
 /// Pods that have ended are filtered by the server: a node may keep hundreds of finished jobs.
 pub(crate) fn watch_pods(
     node: &NodeName,
+    annotations: Keys,
     link: &Link,
     shared: &Shared,
     updates: mpsc::Sender<Update>,
@@ -115,12 +124,14 @@ pub(crate) fn watch_pods(
         path: "/api/v1/pods",
         fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
         form: Form::Whole,
+        annotations,
         start: Start::List,
     };
     Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
 }
 
 fn watch_accounts(
+    annotations: Keys,
     link: &Link,
     shared: &Shared,
     updates: mpsc::Sender<Update>,
@@ -129,6 +140,7 @@ fn watch_accounts(
         path: "/api/v1/serviceaccounts",
         fields: None,
         form: Form::Metadata,
+        annotations,
         start: Start::Position,
     };
     Watch::new(source, link.clone(), shared.accounts.clone(), updates, Update::Accounts)
@@ -161,6 +173,7 @@ mod tests {
         let hearing = Hearing {
             connect: Box::new(move || Ok(connect())),
             node: NodeName::parse("node1").unwrap(),
+            annotations: Default::default(),
             patience: Patience::default(),
             shared: shared.clone(),
             clock: clock.clone(),

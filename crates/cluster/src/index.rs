@@ -42,9 +42,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use seawall_core::{Pod, PodUid, ServiceAccount};
+use seawall_core::facts::{Annotations, Beside};
+use seawall_core::{Facts, Pod, PodUid, ServiceAccount};
 
-use crate::account::Account;
 use crate::object::{AccountObject, Metadata, PodObject, Sandbox};
 use crate::token_request::TokenCache;
 
@@ -73,8 +73,8 @@ pub struct PodRecord {
     pub host_network: bool,
     /// Whether its deletion has been asked for.
     pub terminating: bool,
-    /// What its ServiceAccount says.
-    pub account: Account,
+    /// What is told of it: its selected annotations, and its ServiceAccount's.
+    pub facts: Facts,
     /// Dies with the pod, survives the record.
     pub(crate) tokens: Arc<TokenCache>,
 }
@@ -90,7 +90,7 @@ impl PodRecord {
             && self.addresses == other.addresses
             && self.host_network == other.host_network
             && self.terminating == other.terminating
-            && self.account == other.account
+            && self.facts == other.facts
     }
 }
 
@@ -224,7 +224,7 @@ enum Occupant {
 /// What is known of a ServiceAccount that some pod uses.
 #[derive(Debug)]
 struct Reading {
-    account: Account,
+    told: Beside,
     state: Fetching,
 }
 
@@ -289,7 +289,7 @@ impl Index {
     /// The old record where it still tells the same, else a new one that shares what it can.
     fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
         let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
-        let (service_account, account) = self.reading(&pod.metadata, &pod.spec.service_account_name);
+        let (service_account, beside) = self.reading(&pod.metadata, &pod.spec.service_account_name);
         let fresh = PodRecord {
             pod: Pod {
                 uid: old
@@ -303,7 +303,7 @@ impl Index {
             addresses,
             host_network: pod.spec.host_network,
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            account,
+            facts: Facts { pod: pod_annotations(pod, old.as_deref()), service_account: beside },
             tokens: old.as_ref().map_or_else(Arc::default, |old| old.tokens.clone()),
         };
         match old {
@@ -313,39 +313,39 @@ impl Index {
     }
 
     /// What is known of a pod's ServiceAccount; asks for it when nothing is. The key's strings are shared by its pods.
-    fn reading(&mut self, pod: &Metadata, name: &str) -> (ServiceAccount, Account) {
+    fn reading(&mut self, pod: &Metadata, name: &str) -> (ServiceAccount, Beside) {
         let wanted = ServiceAccount { namespace: pod.namespace.as_str().into(), name: name.into() };
         if let Some((key, reading)) = self.accounts.get_key_value(&wanted) {
-            return (key.clone(), reading.account.clone());
+            return (key.clone(), reading.told.clone());
         }
-        self.accounts.insert(wanted.clone(), Reading { account: Account::Pending, state: Fetching::Wanted });
-        (wanted, Account::Pending)
+        self.accounts.insert(wanted.clone(), Reading { told: Beside::NotRead, state: Fetching::Wanted });
+        (wanted, Beside::NotRead)
     }
 
     /// The watch tells of a ServiceAccount somewhere in the cluster. Most are used by no pod here and are let pass.
-    pub(crate) fn account_told(&mut self, object: &AccountObject, account: &Account) {
+    pub(crate) fn account_told(&mut self, object: &AccountObject, told: &Beside) {
         let Metadata { namespace, name, .. } = &object.metadata;
         let key = ServiceAccount { namespace: namespace.as_str().into(), name: name.as_str().into() };
         if let Some(reading) = self.accounts.get_mut(&key) {
             reading.state = Fetching::Done;
-            self.know(&key, account);
+            self.know(&key, told);
         }
     }
 
     /// A fetch has brought an answer. Ignored if its ticket was voided.
-    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, account: &Account) {
+    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, told: &Beside) {
         let Some(reading) = self.accounts.get_mut(&fetch.account) else { return };
         match &reading.state {
             Fetching::InTheAir(held) if std::ptr::eq(Arc::as_ptr(held), fetch.ticket.as_ptr()) => {}
             _ => return,
         }
         reading.state = Fetching::Done;
-        self.know(&fetch.account, account);
+        self.know(&fetch.account, told);
     }
 
-    fn know(&mut self, key: &ServiceAccount, account: &Account) {
+    fn know(&mut self, key: &ServiceAccount, told: &Beside) {
         match self.accounts.get_mut(key) {
-            Some(reading) if reading.account != *account => reading.account = account.clone(),
+            Some(reading) if reading.told != *told => reading.told = told.clone(),
             _ => return,
         }
         let users = self.pods.values_mut().filter_map(|entry| match &mut entry.occupant {
@@ -353,7 +353,8 @@ impl Index {
             _ => None,
         });
         for record in users {
-            *record = Arc::new(PodRecord { account: account.clone(), ..(**record).clone() });
+            let facts = Facts { service_account: told.clone(), ..record.facts.clone() };
+            *record = Arc::new(PodRecord { facts, ..(**record).clone() });
         }
     }
 
@@ -472,6 +473,12 @@ impl Entry {
             Some(record) => Claim::One(record.clone()),
         }
     }
+}
+
+/// A pod's own annotations: those of its last record where they are the same, so that a change of state copies none.
+fn pod_annotations(pod: &PodObject, old: Option<&PodRecord>) -> Annotations {
+    let new = &pod.metadata.annotations;
+    old.map(|old| &old.facts.pod).filter(|old| *old == new).unwrap_or(new).clone()
 }
 
 /// Kubernetes API reference, PodPhase: no container of the pod will run again.

@@ -13,9 +13,10 @@
 //! from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their transfer.
 //! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
 //! hold no secrets. Namespaces are not watched, because nothing decides by them; they need no permission either.
+//!
+//! **Which annotations.** Those whose keys it is told ([`Config::selections`]). What they mean is the clouds' to say.
 
 mod access;
-mod account;
 mod client;
 mod config;
 mod current;
@@ -44,7 +45,6 @@ use seawall_core::pod::SubjectTokens;
 use tokio::sync::watch as version;
 use tokio::task::JoinSet;
 
-pub use account::Account;
 pub use config::{Access, Config, NodeName, Patience};
 pub use events::{Complaint, Reporter};
 pub use hearing::{Hearing, Unheard};
@@ -96,14 +96,14 @@ impl Cluster {
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
     pub async fn start(config: Config, clock: Clock) -> Result<(Self, Hearing), StartError> {
-        let connector = Connector::read(config.access)?;
+        let connector = Connector::read(config.access.clone())?;
         let client = connector.client(&config.patience, clock.clone())?;
         let link = Link { client, clock: clock.clone(), patience: config.patience };
         let shared = Arc::new(Shared::new());
         let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
-        let hearing = Hearing::new(connector, config.node.clone(), config.patience, &shared, &clock);
+        let hearing = Hearing::new(connector, &config, &shared, &clock);
         let cluster = Self {
             pods: Pods { shared, clock },
             reporter,

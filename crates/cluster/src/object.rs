@@ -5,10 +5,15 @@
 //! ListMeta. All of it defaults: a server that leaves a field out is not an error, an object without a UID is ignored.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use seawall_core::facts::{Annotations, Text};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// An object that tells at which version of the collection it was written.
 pub(crate) trait Versioned {
@@ -76,17 +81,103 @@ pub(crate) struct Metadata {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) deletion_timestamp: Option<Timestamp>,
+    #[serde(deserialize_with = "selected")]
     pub(crate) annotations: Annotations,
 }
 
-/// The annotations that mean something here. The rest, up to 256 KiB on each object, is skipped and never stored.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Annotations {
-    /// On a ServiceAccount: the Google account it stands for. Source: Google Cloud documentation, "Authenticate to
-    /// Google Cloud APIs from GKE workloads".
-    #[serde(rename = "iam.gke.io/gcp-service-account")]
-    pub(crate) google: Option<String>,
+/// The annotations to keep of one kind of object.
+pub(crate) type Keys = Arc<[&'static str]>;
+
+thread_local! {
+    /// What [`read`] was called with, while it runs: derived readers of objects take no parameters, and a field that was read
+    /// whole first, to be chosen from later, would hold 256 KiB of each object of a list.
+    static SELECTED: RefCell<Keys> = RefCell::default();
+}
+
+/// Reads an object, a page or an event, and of the annotations in it only these. The rest is skipped and never stored.
+pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &Keys) -> serde_json::Result<T> {
+    let before = SELECTED.replace(keys.clone());
+    let read = serde_json::from_slice(text);
+    SELECTED.set(before);
+    read
+}
+
+fn selected<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Annotations, D::Error> {
+    Ok(Option::<Selected>::deserialize(deserializer)?.map(|selected| selected.0).unwrap_or_default())
+}
+
+struct Selected(Annotations);
+
+impl<'de> Deserialize<'de> for Selected {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = SELECTED.with_borrow(Keys::clone);
+        deserializer.deserialize_map(Choosing(&keys)).map(Self)
+    }
+}
+
+/// Takes of a map of texts what stands under one of these keys.
+struct Choosing<'k>(&'k [&'static str]);
+
+impl<'de> Visitor<'de> for Choosing<'_> {
+    type Value = Annotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+        let mut kept = Vec::new();
+        while let Some(key) = map.next_key_seed(KeyAmong(self.0))? {
+            match key {
+                Some(key) => kept.extend(map.next_value::<Option<Bounded>>()?.map(|text| (key, text.0))),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(kept.into_iter().collect())
+    }
+}
+
+/// One of the keys, or nothing: a key that nobody asked for is compared where it stands.
+struct KeyAmong<'k>(&'k [&'static str]);
+
+impl<'de> DeserializeSeed<'de> for KeyAmong<'_> {
+    type Value = Option<&'static str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KeyAmong<'_> {
+    type Value = Option<&'static str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().copied().find(|wanted| *wanted == key))
+    }
+}
+
+struct Bounded(Text);
+
+impl<'de> Deserialize<'de> for Bounded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bounding;
+        impl Visitor<'_> for Bounding {
+            type Value = Bounded;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Bounded, E> {
+                Ok(Bounded(text.into()))
+            }
+        }
+        deserializer.deserialize_str(Bounding)
+    }
 }
 
 /// A point in time as Kubernetes writes it (RFC 3339).
@@ -94,7 +185,7 @@ pub(crate) struct Annotations {
 pub(crate) struct Timestamp(pub(crate) SystemTime);
 
 impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let parsed: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
         Ok(Self(parsed.into()))
@@ -182,7 +273,7 @@ struct Condition {
     last_transition_time: Option<Timestamp>,
 }
 
-fn sandbox<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
+fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
     let conditions = Option::<Vec<Condition>>::deserialize(deserializer)?.unwrap_or_default();
     let condition = conditions.iter().find(|condition| condition.kind == "PodReadyToStartContainers");
     Ok(match condition {
@@ -325,6 +416,28 @@ mod tests {
         let nine = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
         assert_eq!(told.written_after(), Some(nine));
         assert_eq!(status("{}").written_after(), None);
+    }
+
+    #[test]
+    fn of_annotations_the_selected_are_kept_and_no_others() {
+        let text = format!(
+            r#"{{"metadata":{{"annotations":{{"a/x":"1","skipped":"2","k\u0065y":"3","huge":"{}","none":null}}}}}}"#,
+            "x".repeat(100_000)
+        );
+        let kept = |keys: &[&'static str]| {
+            read::<PodObject>(text.as_bytes(), &keys.into()).unwrap().metadata.annotations
+        };
+        assert_eq!(kept(&[]), Annotations::default());
+        let some = kept(&["key", "a/x", "huge", "none", "absent"]);
+        assert_eq!((some.find("a/x"), some.find("key")), (Some(&"1".into()), Some(&"3".into())));
+        assert_eq!(some.find("huge"), Some(&Text::TooLong));
+        assert_eq!((some.find("skipped"), some.find("none"), some.find("absent")), (None, None, None));
+        let outside: PodObject = serde_json::from_str(&text).unwrap();
+        assert_eq!(outside.metadata.annotations, Annotations::default(), "no selection outlives its reading");
+        for nothing in [r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":{}}}"#] {
+            let pod = read::<PodObject>(nothing.as_bytes(), &["a"].as_slice().into()).unwrap();
+            assert_eq!(pod.metadata.annotations, Annotations::default());
+        }
     }
 
     #[test]

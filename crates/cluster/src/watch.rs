@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::lines::Lines;
-use crate::object::{Event, Page, Versioned};
+use crate::object::{self, Event, Keys, Page, Versioned};
 use crate::pulse::Pulse;
 use crate::request::{self, Built, Form};
 
@@ -49,6 +49,8 @@ pub(crate) struct Source {
     pub(crate) fields: Option<String>,
     /// How much of each object.
     pub(crate) form: Form,
+    /// The annotations to keep of each.
+    pub(crate) annotations: Keys,
     pub(crate) start: Start,
 }
 
@@ -159,7 +161,8 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
 
     async fn page(&self, limit: u32, next: &Option<String>) -> Result<Page<T>, Failure> {
         let request = self.source.list(limit, next.as_deref());
-        self.link.client.call(request, self.link.patience.page).await
+        let page = self.link.client.ask(request, self.link.patience.page).await?;
+        Ok(object::read(&page, &self.source.annotations)?)
     }
 
     /// Watches from `version` until the stream ends, as it does every few minutes.
@@ -177,7 +180,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
         let Link { client, patience, .. } = self.link.clone();
         let mut told = false;
         while let Some(line) = client.within(patience.silence, lines.next()).await?? {
-            match serde_json::from_slice(&line) {
+            match object::read(&line, &self.source.annotations) {
                 Ok(event) => self.take(event).await?,
                 // The end came within an event, which comes again.
                 Err(error) if error.is_eof() => break,
@@ -268,7 +271,13 @@ mod tests {
         let (link, asked) = link(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(Pulse::new("pods"));
-        let source = Source { path: "/api/v1/pods", fields: None, form: Form::Whole, start: Start::List };
+        let source = Source {
+            path: "/api/v1/pods",
+            fields: None,
+            form: Form::Whole,
+            annotations: Keys::default(),
+            start: Start::List,
+        };
         let watch: Watch<PodObject, _> = Watch::new(source, link, pulse.clone(), updates, |change| change);
         tokio::spawn(watch.run());
         World { asked, told, pulse, clock, hand }

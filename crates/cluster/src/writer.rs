@@ -6,17 +6,17 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use seawall_core::facts::Beside;
 use seawall_core::{Clock, Moment};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::Shared;
-use crate::account::Account;
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
-use crate::object::{AccountObject, PodObject};
+use crate::object::{self, AccountObject, Keys, PodObject};
 use crate::request::{self, Form};
 use crate::watch::Change;
 
@@ -29,7 +29,7 @@ use crate::watch::Change;
 pub(crate) enum Update {
     Pods(Change<PodObject>),
     Accounts(Change<AccountObject>),
-    Fetched(Fetch, Account),
+    Fetched(Fetch, Beside),
 }
 
 /// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
@@ -48,6 +48,8 @@ const FAR: Duration = Duration::from_secs(3600);
 pub(crate) struct Writer {
     index: Index,
     link: Link,
+    /// The annotations to keep of a ServiceAccount.
+    annotations: Keys,
     shared: Arc<Shared>,
     updates: mpsc::Receiver<Update>,
     answers: mpsc::Sender<Update>,
@@ -58,11 +60,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(link: Link, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
+    pub(crate) fn new(link: Link, annotations: Keys, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
         let (sender, updates) = mpsc::channel(QUEUE);
         let writer = Self {
             index: Index::default(),
             link,
+            annotations,
             shared,
             updates,
             answers: sender.clone(),
@@ -106,10 +109,11 @@ impl Writer {
             Update::Pods(Change::Deleted(pod)) => self.index.deleted(&pod),
             Update::Accounts(Change::Started(_)) => self.index.accounts_positioned(),
             Update::Accounts(Change::Applied(object)) => {
-                self.index.account_told(&object, &Account::of(&object.metadata.annotations));
+                let told = Beside::Read(object.metadata.annotations.clone());
+                self.index.account_told(&object, &told);
             }
-            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Account::Missing),
-            Update::Fetched(fetch, account) => self.index.account_fetched(&fetch, &account),
+            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Beside::Missing),
+            Update::Fetched(fetch, told) => self.index.account_fetched(&fetch, &told),
         }
     }
 
@@ -125,10 +129,11 @@ impl Writer {
     fn read_accounts(&mut self) {
         while self.readers.try_join_next().is_some() {}
         for fetch in self.index.fetches() {
-            let (link, permits, answers) = (self.link.clone(), self.permits.clone(), self.answers.clone());
+            let reader = Reader { link: self.link.clone(), annotations: self.annotations.clone(), fetch };
+            let (permits, answers) = (self.permits.clone(), self.answers.clone());
             self.readers.spawn(async move {
-                if let Some(account) = read_until_known(&link, &permits, &fetch).await {
-                    let _ = answers.send(Update::Fetched(fetch, account)).await;
+                if let Some(told) = reader.read_until_known(&permits).await {
+                    let _ = answers.send(Update::Fetched(reader.fetch, told)).await;
                 }
             });
         }
@@ -156,33 +161,45 @@ fn uptime(clock: &Clock) -> Duration {
     clock.now().since(Moment::from_nanos(0))
 }
 
-/// What the ServiceAccount says, or that there is none; `None` when nobody wants to know any more.
-async fn read_until_known(link: &Link, permits: &Semaphore, fetch: &Fetch) -> Option<Account> {
-    let mut pauses = Pauses::new(&link.patience);
-    loop {
-        let permit = permits.acquire().await.ok()?;
-        fetch.ticket.upgrade()?;
-        let failure = match read(link, fetch).await {
-            Ok(object) => return Some(Account::of(&object.metadata.annotations)),
-            Err(Failure::NotFound { .. }) => return Some(Account::Missing),
-            Err(failure) => failure,
-        };
-        drop(permit);
-        info!(account = %fetch.account, reason = %failure, "cannot read a ServiceAccount");
-        link.clock.sleep(pauses.after(&failure)).await;
-    }
+/// Reads one ServiceAccount.
+struct Reader {
+    link: Link,
+    annotations: Keys,
+    fetch: Fetch,
 }
 
-async fn read(link: &Link, fetch: &Fetch) -> Result<AccountObject, Failure> {
-    debug!(account = %fetch.account, "reading a ServiceAccount");
-    let path =
-        format!("/api/v1/namespaces/{}/serviceaccounts/{}", fetch.account.namespace, fetch.account.name);
-    link.client.call(request::get(&path, Form::Metadata), link.patience.answer).await
+impl Reader {
+    /// What the ServiceAccount says, or that there is none; `None` when nobody wants to know any more.
+    async fn read_until_known(&self, permits: &Semaphore) -> Option<Beside> {
+        let Self { link, fetch, .. } = self;
+        let mut pauses = Pauses::new(&link.patience);
+        loop {
+            let permit = permits.acquire().await.ok()?;
+            fetch.ticket.upgrade()?;
+            let failure = match self.read().await {
+                Ok(object) => return Some(Beside::Read(object.metadata.annotations)),
+                Err(Failure::NotFound { .. }) => return Some(Beside::Missing),
+                Err(failure) => failure,
+            };
+            drop(permit);
+            info!(account = %fetch.account, reason = %failure, "cannot read a ServiceAccount");
+            link.clock.sleep(pauses.after(&failure)).await;
+        }
+    }
+
+    async fn read(&self) -> Result<AccountObject, Failure> {
+        let Self { link, fetch: Fetch { account, .. }, annotations } = self;
+        debug!(%account, "reading a ServiceAccount");
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}", account.namespace, account.name);
+        let answer = link.client.ask(request::get(&path, Form::Metadata), link.patience.answer).await?;
+        Ok(object::read(&answer, annotations)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use seawall_core::ManualClock;
+    use seawall_core::facts::Annotations;
     use serde_json::json;
 
     use super::*;
@@ -194,7 +211,7 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
         let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link, shared.clone());
+        let (writer, updates) = Writer::new(link, Keys::default(), shared.clone());
         tokio::spawn(writer.run());
         (Pods { shared, clock }, updates, asked, hand)
     }
@@ -288,7 +305,9 @@ mod tests {
         };
         second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
         let mut snapshot = pods.snapshot();
-        while !snapshot.pods().all(|record| record.account == Account::Itself) || snapshot.pods().len() < 3 {
+        let read = Beside::Read(Annotations::default());
+        while !snapshot.pods().all(|record| record.facts.service_account == read) || snapshot.pods().len() < 3
+        {
             snapshot = pods.newer_than(snapshot.version()).await;
         }
         assert!(asked.try_recv().is_err());

@@ -13,7 +13,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{Access, Account, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_cluster::{Access, Complaint, Config, NoPod, NodeName, Pods, Snapshot};
+use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
@@ -46,6 +47,16 @@ async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
     until(pods, name, |snapshot| snapshot.pod_at(ip(address)).is_ok()).await;
 }
 
+/// A ServiceAccount that was read and has this annotation.
+fn says(email: &str) -> Beside {
+    Beside::Read([(ACCOUNT, Text::from(email))].into_iter().collect())
+}
+
+/// One that was read and has none.
+fn says_nothing() -> Beside {
+    Beside::Read(Annotations::default())
+}
+
 /// News come within five seconds of the API server's return.
 fn check_soon_after(back: Moment) {
     let took = Clock::system().now().since(back);
@@ -67,9 +78,11 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     assert!(appeared.addresses.is_empty());
 
     admin.report("web-0", "Running", &["10.244.1.7", "fd00::7"]).await;
-    let email = Account::Google("coral@shop.iam.gserviceaccount.com".into());
+    let email = says("coral@shop.iam.gserviceaccount.com");
     let is_ready = |snapshot: &Snapshot| {
-        snapshot.by_uid(&uid).is_some_and(|now| !now.addresses.is_empty() && now.account == email)
+        snapshot
+            .by_uid(&uid)
+            .is_some_and(|now| !now.addresses.is_empty() && now.facts.service_account == email)
     };
     until(&pods, "address and account are known", is_ready).await;
     for address in ["10.244.1.7", "fd00::7", "::ffff:10.244.1.7"] {
@@ -204,25 +217,30 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
     let path = format!("{}/coral", accounts());
-    until(&pods, "the account is read", |s| s.pods().any(|p| matches!(p.account, Account::Google(_)))).await;
+    until(&pods, "the account is read", |s| {
+        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+    })
+    .await;
 
     for (value, wanted) in [
-        (
-            json!("other@shop.iam.gserviceaccount.com"),
-            Account::Google("other@shop.iam.gserviceaccount.com".into()),
-        ),
-        (json!("nonsense"), Account::Malformed { found: "nonsense".into() }),
-        (Value::Null, Account::Itself),
+        (json!("other@shop.iam.gserviceaccount.com"), says("other@shop.iam.gserviceaccount.com")),
+        (json!("nonsense"), says("nonsense")),
+        (Value::Null, says_nothing()),
     ] {
-        let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": value}}});
+        let patch = json!({"metadata": {"annotations": {ACCOUNT: value}}});
         admin.must("PATCH", &path, Some(&patch)).await;
-        let changed = |snapshot: &Snapshot| snapshot.by_uid(&uid).is_some_and(|now| now.account == wanted);
+        let changed = |snapshot: &Snapshot| {
+            snapshot.by_uid(&uid).is_some_and(|now| now.facts.service_account == wanted)
+        };
         until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
-    until(&pods, "it is missing", |s| s.pods().any(|p| p.account == Account::Missing)).await;
+    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::Missing)).await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
-    until(&pods, "it is back", |s| s.pods().any(|p| matches!(p.account, Account::Google(_)))).await;
+    until(&pods, "it is back", |s| {
+        s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
+    })
+    .await;
 }
 
 async fn review(admin: &Api, token: &str, audience: &str) -> Value {
@@ -522,12 +540,15 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     let pods = cluster.pods();
     admin.make_pod("left", "coral").await;
     let stays = admin.make_pod("stays", "coral").await;
-    until(&pods, "both", |s| names(s).len() == 2 && !s.pods().any(|p| p.account == Account::Pending)).await;
+    until(&pods, "both", |s| {
+        names(s).len() == 2 && !s.pods().any(|p| p.facts.service_account == Beside::NotRead)
+    })
+    .await;
 
     proxy.cut();
     admin.delete_pod("left", 0).await;
     admin.make_pod("came", "coral").await;
-    let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": null}}});
+    let patch = json!({"metadata": {"annotations": {ACCOUNT: null}}});
     admin.must("PATCH", &format!("{}/coral", accounts()), Some(&patch)).await;
     // A restarted API server's watch cache begins at the present; older positions are 410.
     plane.kill_api_server();
@@ -535,7 +556,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     proxy.mend();
 
     until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
-    let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().account == Account::Itself;
+    let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().facts.service_account == says_nothing();
     until(&pods, "the account's change in between", knows).await;
     let [pods_health, accounts_health] = cluster.health();
     assert_eq!((pods_health.lists, accounts_health.lists), (2, 2));
@@ -600,7 +621,10 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
     run(&admin, &pods, "web-0", "10.244.1.7").await;
-    assert!(pods.snapshot().pods().all(|record| record.account == Account::Pending), "unknown is not none");
+    assert!(
+        pods.snapshot().pods().all(|record| record.facts.service_account == Beside::NotRead),
+        "unknown is not none"
+    );
     let [pods_health, accounts_health] = cluster.health();
     assert!(pods_health.trouble.is_none(), "{pods_health:?}");
     assert!(accounts_health.trouble.unwrap().contains("refuses the agent"));
@@ -748,6 +772,7 @@ impl Drop for Watcher {
 async fn watch_in_a_process_of_its_own() {
     let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
     let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    config.selections = vec![SELECTION];
     if !kubeconfig.is_empty() {
         config.access = Access::Kubeconfig(kubeconfig.into());
     }
@@ -758,7 +783,7 @@ async fn watch_in_a_process_of_its_own() {
         let ready = |s: &Snapshot| {
             s.is_complete()
                 && names(s).len() == wanted
-                && s.pods().all(|pod| pod.account != Account::Pending)
+                && s.pods().all(|pod| pod.facts.service_account != Beside::NotRead)
                 && s.pods().filter(|pod| !pod.addresses.is_empty()).count() >= wanted.saturating_sub(1)
         };
         until(&cluster.pods(), "the wanted number of pods", ready).await;

@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod duration;
+pub mod facts;
 pub mod file;
 pub mod lease;
 pub mod limiter;
@@ -15,6 +16,7 @@ pub mod share;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
+pub use facts::Facts;
 pub use lease::{Floor, Lease};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};

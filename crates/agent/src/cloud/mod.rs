@@ -17,8 +17,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
+use seawall_attest::FileKey;
+use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Floor, Moment, Pod};
+use seawall_core::{Clock, Facts, Floor, Moment, Pod};
 use seawall_document::Table;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -88,6 +90,16 @@ impl Sections {
         CloudName::ALL.iter().copied().filter(is_on).collect()
     }
 
+    /// The annotations that they want to know.
+    pub(crate) fn selections(&self) -> Vec<Selection> {
+        self.google.iter().map(|_| google::SELECTION).collect()
+    }
+
+    /// What an entry in a file of pods may say, whichever are on: a file is checked as a whole.
+    pub(crate) fn file_keys() -> Vec<FileKey> {
+        google::FILE_KEYS.to_vec()
+    }
+
     /// Whether some cloud gives pods credentials of their own.
     pub(crate) fn must_know_pods(&self) -> bool {
         let google = self.google.as_ref().is_some_and(google::Section::must_know_pods);
@@ -108,8 +120,8 @@ pub(crate) struct Clouds {
 /// A pod that is to be given what it may have.
 pub(crate) struct Applicant<'a> {
     pub(crate) pod: &'a Pod,
-    /// What is known of its ServiceAccount.
-    pub(crate) account: &'a seawall_cluster::Account,
+    /// What is told of it, as far as [`Sections::selections`] asks.
+    pub(crate) facts: &'a Facts,
     /// Its Kubernetes tokens.
     pub(crate) subject: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
     /// Told when it is refused something.

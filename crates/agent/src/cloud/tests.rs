@@ -1,5 +1,6 @@
 //! That a cloud is a room: a third one beside Google, in a room of its own, on a listener that both share.
 
+use seawall_core::facts::{Annotations, Beside};
 use seawall_core::pod::SubjectFuture;
 use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
 use seawall_document::Document;
@@ -52,7 +53,7 @@ impl World {
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let entitlements = clouds.entitle(&Applicant {
             pod: &pod,
-            account: &seawall_cluster::Account::Itself,
+            facts: &Facts { pod: Annotations::default(), service_account: Beside::NotRead },
             subject: &|| Arc::new(Named),
             complainer: Complainer::default(),
             ahead: false,

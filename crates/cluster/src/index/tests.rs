@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
+use seawall_core::facts::Text;
 
 use super::*;
-use crate::object::{Address, Annotations, PodSpec, PodStatus, Timestamp};
+use crate::object::{Address, PodSpec, PodStatus, Timestamp};
 
 /// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
 #[derive(Clone, Debug)]
@@ -313,22 +314,22 @@ struct World {
     /// How much of it the watch has delivered.
     delivered: usize,
     asked: Vec<Fetch>,
-    answers: Vec<(Fetch, Account)>,
+    answers: Vec<(Fetch, Beside)>,
 }
 
 fn account_object(value: Option<u8>) -> AccountObject {
-    let google = value.map(|value| format!("a{value}@shop.iam.gserviceaccount.com"));
+    let annotations = value.map(|value| ("cloud/account", Text::from(&*format!("a{value}"))));
     let metadata = Metadata {
         namespace: "reef".into(),
         name: "account-0".into(),
-        annotations: Annotations { google },
+        annotations: annotations.into_iter().collect(),
         ..Metadata::default()
     };
     AccountObject { metadata }
 }
 
-fn account(value: Option<u8>) -> Account {
-    value.map_or(Account::Missing, |_| Account::of(&account_object(value).metadata.annotations))
+fn account(value: Option<u8>) -> Beside {
+    value.map_or(Beside::Missing, |_| Beside::Read(account_object(value).metadata.annotations))
 }
 
 impl World {
@@ -346,7 +347,7 @@ impl World {
         object(&told)
     }
 
-    fn truth(&self) -> Account {
+    fn truth(&self) -> Beside {
         account(self.history.last().copied().flatten())
     }
 
@@ -406,7 +407,7 @@ proptest! {
         world.settle();
         let truth = world.truth();
         let snapshot = world.index.snapshot(at(0));
-        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().account, &truth);
+        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().facts.service_account, &truth);
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use seawall_cluster::{Access, Cluster, Config, NodeName, PodRecord, Pods, Snapshot, Unheard};
 use seawall_core::Clock;
+use seawall_core::facts::Selection;
 use seawall_testkit::objects;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -26,6 +27,12 @@ pub(crate) const RBAC: &str = include_str!("../../../../deploy/rbac.yaml");
 pub(crate) const RBAC_TAINT: &str = include_str!("../../../../deploy/rbac-taint.yaml");
 /// What is shipped, word for word.
 pub(crate) const ADMISSION: &str = include_str!("../../../../deploy/admission.yaml");
+
+/// An annotation that means something to a cloud.
+pub(crate) const ACCOUNT: &str = "iam.gke.io/gcp-service-account";
+
+/// What is read of objects here.
+pub(crate) const SELECTION: Selection = Selection { pod: &[], service_account: &[ACCOUNT] };
 
 /// Long enough that only a thing that never happens exceeds it.
 pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
@@ -104,6 +111,7 @@ pub(crate) async fn cluster_at(
     change: impl FnOnce(&mut Config),
 ) -> Node {
     let mut config = Config::for_node(NodeName::parse(NODE).unwrap());
+    config.selections = vec![SELECTION];
     config.access = Access::Kubeconfig(plane.kubeconfig(token, port));
     change(&mut config);
     Node::start(config).await

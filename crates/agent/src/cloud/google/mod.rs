@@ -1,5 +1,6 @@
 //! Google: what its section says, what a pod is entitled to, and its dialect on each traffic thread.
 
+mod account;
 mod ahead;
 mod answer;
 mod config;
@@ -18,7 +19,7 @@ use prometheus_client::registry::Registry;
 use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS, WantRef};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
-use seawall_cluster::{Account, Complaint};
+use seawall_cluster::Complaint;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -30,6 +31,7 @@ use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::forward::Forwarder;
 use crate::ready::Probe;
+use account::NoAccount;
 use ahead::Ahead;
 use answer::{GoogleDialect, Serves};
 use config::{Federate, Mode};
@@ -37,6 +39,7 @@ use passthrough::Passthrough;
 use trees::Trees;
 use wait::Waits;
 
+pub(super) use account::{FILE_KEYS, SELECTION};
 pub(crate) use config::Section;
 pub(super) use debug::describe;
 
@@ -228,12 +231,11 @@ impl Federation {
             applicant.complainer.refused(complaint, &refusal);
             Some(Entitlement::Refused(self.trees.bare(), refusal))
         };
-        match applicant.account {
-            Account::Pending => None,
-            Account::Missing => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
-            Account::Malformed { .. } => refused(Complaint::MalformedAccount, MALFORMED),
-            Account::Itself => Some(self.federated(applicant, None)),
-            Account::Google(email) => Some(self.federated(applicant, Some(email.clone()))),
+        match account::of(applicant.facts) {
+            Ok(account) => Some(self.federated(applicant, account)),
+            Err(NoAccount::NotRead) => None,
+            Err(NoAccount::Missing) => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
+            Err(NoAccount::Malformed) => refused(Complaint::MalformedAccount, MALFORMED),
         }
     }
 
