@@ -244,8 +244,7 @@ impl Connections {
         let (begin, places) = (self.looked, rows.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
         let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
-        let is_spare =
-            |row: &Row| matches!(row.state, State::Silent | State::Idle) && row.abort.is_some();
+        let is_spare = |row: &Row| matches!(row.state, State::Silent | State::Idle) && row.abort.is_some();
         keys.filter_map(move |key| {
             let row = rows.get(key).filter(|row| is_spare(row))?;
             Some((key, row, row.permits.as_ref()?))
@@ -255,8 +254,7 @@ impl Connections {
     /// Ends connections that waited longer than their state allows, so many at most; how many.
     pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
         let overdue = |row: &Row| {
-            row.abort.is_some()
-                && timeouts.allowed(row.state).is_some_and(|most| now.since(row.since) > most)
+            row.abort.is_some() && timeouts.allowed(row.state).is_some_and(|most| now.since(row.since) > most)
         };
         let keys: Vec<Key> =
             self.rows.iter().filter(|(_, row)| overdue(row)).map(|(key, _)| key).take(most).collect();
@@ -265,10 +263,8 @@ impl Connections {
 
     /// Ends every connection whose caller is gone, whatever it waits for; how many.
     pub(crate) fn end_closed(&mut self) -> usize {
-        let is_closed =
-            |row: &Row| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
-        let keys: Vec<Key> =
-            self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
+        let is_closed = |row: &Row| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
+        let keys: Vec<Key> = self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 

@@ -31,8 +31,8 @@ pub fn check(input: &[u8]) -> Seen {
         let headers = [Header { name: "Metadata-Flavor", value: b"Google" }];
         check_head(&head(target, &headers));
     }
-    let mut slots = request::slots();
-    match parse_request(input, &mut slots, &Limits::default()) {
+    let mut room = request::header_room();
+    match parse_request(input, &mut room, &Limits::default()) {
         Ok(Parsed::Complete(head, _)) => check_head(&head),
         _ => Seen::default(),
     }
@@ -166,8 +166,8 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<Query<'_, '_>, Refusa
         Ok(query) => write_answer(&mut out, &frame, query),
         Err(refusal) => Server::Gke.refusal(&mut out, &frame, refusal, 1),
     }
-    let mut slots = request::slots();
-    let parsed = parse_response(&out, head.method, &mut slots, &Limits::default()).expect("a valid response");
+    let mut room = request::header_room();
+    let parsed = parse_response(&out, head.method, &mut room, &Limits::default()).expect("a valid response");
     let Parsed::Complete(response, length) = parsed else {
         unreachable!("a whole head: {}", out.escape_ascii())
     };

@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Body, BodyDecoder, Header, Limits, Parsed, ResponseError, ResponseHead, parse_response};
 
 use crate::fault::Fault;
@@ -245,8 +245,8 @@ impl Exchange {
         keep: Keep,
         answer: &mut Answer,
     ) -> Result<Option<usize>, Fault> {
-        let mut slots = slots();
-        match parse_response(bytes, method, &mut slots, &LIMITS) {
+        let mut room = header_room();
+        match parse_response(bytes, method, &mut room, &LIMITS) {
             Err(ResponseError::TooLarge) => self.long_head(bytes, method, keep, answer),
             parsed => self.accept(parsed?, keep, answer),
         }
@@ -262,8 +262,8 @@ impl Exchange {
         keep: Keep,
         answer: &mut Answer,
     ) -> Result<Option<usize>, Fault> {
-        let mut slots: [MaybeUninit<Header<'_>>; MOST_LINES] = [const { MaybeUninit::uninit() }; MOST_LINES];
-        let parsed = parse_response(bytes, method, &mut slots, &LIMITS)?;
+        let mut room: [MaybeUninit<Header<'_>>; MOST_LINES] = [const { MaybeUninit::uninit() }; MOST_LINES];
+        let parsed = parse_response(bytes, method, &mut room, &LIMITS)?;
         self.accept(parsed, keep, answer)
     }
 

@@ -15,7 +15,7 @@ pub mod write;
 pub use body::{Body, BodyDecoder, BodyError, Framing};
 pub use httparse::Header;
 pub use limits::Limits;
-pub use request::{RequestError, RequestFlaw, RequestHead, Slots, parse_request};
+pub use request::{HeaderRoom, RequestError, RequestFlaw, RequestHead, parse_request};
 pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response};
 
 /// The HTTP version of a head. Anything else is refused.

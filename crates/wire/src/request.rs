@@ -12,10 +12,10 @@ use crate::limits::{Limits, MAX_HEADERS};
 use crate::{Parsed, Version};
 
 /// Room for the headers of one head; lives on the caller's stack.
-pub type Slots<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
+pub type HeaderRoom<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
-/// Empty [`Slots`].
-pub const fn slots<'b>() -> Slots<'b> {
+/// Empty [`HeaderRoom`].
+pub const fn header_room<'b>() -> HeaderRoom<'b> {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
 
@@ -140,7 +140,7 @@ impl RequestError {
 /// are no method at once, any other broken rule at the end of its line.
 pub fn parse_request<'h, 'b>(
     buf: &'b [u8],
-    slots: &'h mut Slots<'b>,
+    room: &'h mut HeaderRoom<'b>,
     limits: &Limits,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RequestError> {
     let rest = after_empty_line(buf);
@@ -150,7 +150,7 @@ pub fn parse_request<'h, 'b>(
         return unfinished(window, limits);
     }
     let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(window, slots) {
+    match request.parse_with_uninit_headers(window, room) {
         Ok(Status::Complete(length)) => {
             let head = checked(request, &window[..length], limits)?;
             Ok(Parsed::Complete(head, buf.len() - rest.len() + length))
@@ -316,8 +316,8 @@ mod tests {
     type Seen = (String, String, Version, Framing, bool, usize);
 
     fn parse_with(input: &[u8], limits: &Limits) -> Result<Option<Seen>, RequestError> {
-        let mut slots = slots();
-        Ok(match parse_request(input, &mut slots, limits)? {
+        let mut room = header_room();
+        Ok(match parse_request(input, &mut room, limits)? {
             Parsed::Partial => None,
             Parsed::Complete(head, taken) => Some((
                 head.method.to_owned(),
@@ -361,8 +361,8 @@ mod tests {
     fn reads_a_whole_head_and_takes_exactly_it() {
         let mut input = GOOGLE_AUTH.to_vec();
         input.extend_from_slice(b"GET /next");
-        let mut slots = slots();
-        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut slots, &Limits::default()) else {
+        let mut room = header_room();
+        let Ok(Parsed::Complete(head, taken)) = parse_request(&input, &mut room, &Limits::default()) else {
             panic!("refused")
         };
         assert_eq!(taken, GOOGLE_AUTH.len());

@@ -76,7 +76,7 @@ impl From<ResponseFlaw> for ResponseError {
 
 /// Parses one response head from the start of `buf`. `method` is that of the request it answers: a reply to
 /// HEAD and any 1xx, 204 or 304 has no body, nor has a 2xx to CONNECT (RFC 9112 section 6.3). A 1xx is handed
-/// out like any other head; the caller skips it. A head with more header lines than there are `slots` is too large.
+/// out like any other head; the caller skips it. A head with more header lines than there is `room` for is too large.
 ///
 /// More tolerant than [`parse_request`](crate::parse_request) where servers in the field need it and no credential
 /// is at stake: LF may end a line (RFC 9112 section 2.2), the reason may be missing or hold bytes outside ASCII
@@ -88,7 +88,7 @@ impl From<ResponseFlaw> for ResponseError {
 pub fn parse_response<'h, 'b>(
     buf: &'b [u8],
     method: &str,
-    slots: &'h mut [MaybeUninit<Header<'b>>],
+    room: &'h mut [MaybeUninit<Header<'b>>],
     limits: &Limits,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
     let window = &buf[..buf.len().min(limits.head)];
@@ -96,7 +96,7 @@ pub fn parse_response<'h, 'b>(
         return Err(ResponseFlaw::NotHttp.into());
     }
     let mut response = httparse::Response::new(&mut []);
-    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, slots) {
+    match httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, window, room) {
         Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method, window)?, length)),
         Ok(Status::Partial) if window.len() >= limits.head => Err(ResponseError::TooLarge),
         Ok(Status::Partial) => Ok(Parsed::Partial),
@@ -162,14 +162,14 @@ fn refusal(error: httparse::Error) -> ResponseError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::slots;
+    use crate::request::header_room;
 
     /// What a test compares: (status, reason, framing, keep-alive, bytes taken).
     type Seen = (u16, String, Framing, bool, usize);
 
     fn answer_to(method: &str, input: &[u8]) -> Result<Option<Seen>, ResponseError> {
-        let mut slots = slots();
-        Ok(match parse_response(input, method, &mut slots, &Limits::default())? {
+        let mut room = header_room();
+        Ok(match parse_response(input, method, &mut room, &Limits::default())? {
             Parsed::Partial => None,
             Parsed::Complete(head, taken) => Some((
                 head.status,

@@ -4,7 +4,7 @@ use seawall_core::facts::{Annotations, Beside};
 use seawall_core::pod::SubjectFuture;
 use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
 use seawall_document::Document;
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Limits, Parsed, parse_request};
 
 use seawall_cloud::Frame;
@@ -70,8 +70,8 @@ impl World {
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
         let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut slots = slots();
-        let Ok(Parsed::Complete(head, _)) = parse_request(bytes.as_bytes(), &mut slots, &Limits::default())
+        let mut room = header_room();
+        let Ok(Parsed::Complete(head, _)) = parse_request(bytes.as_bytes(), &mut room, &Limits::default())
         else {
             panic!("{request}")
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::Moment;
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
@@ -103,8 +103,8 @@ impl Thread {
             if out.len() > BATCH {
                 return Batch { taken, after: After::Look };
             }
-            let mut slots = slots();
-            match parse_request(&bytes[taken..], &mut slots, &self.shared.bounds.wire) {
+            let mut room = header_room();
+            match parse_request(&bytes[taken..], &mut room, &self.shared.bounds.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
                 Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
                     return Batch { taken, after: After::Settle(patience_of(&head)) };

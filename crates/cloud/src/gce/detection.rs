@@ -50,15 +50,15 @@ impl Detection {
 
 #[cfg(test)]
 mod tests {
-    use seawall_wire::request::slots;
+    use seawall_wire::request::header_room;
     use seawall_wire::{Limits, Parsed, parse_request};
 
     use super::*;
 
     fn route(target: &str, headers: &str) -> Option<&'static str> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
-        let mut slots = slots();
-        let Ok(Parsed::Complete(head, _)) = parse_request(request.as_bytes(), &mut slots, &Limits::default())
+        let mut room = header_room();
+        let Ok(Parsed::Complete(head, _)) = parse_request(request.as_bytes(), &mut room, &Limits::default())
         else {
             panic!("{request}")
         };

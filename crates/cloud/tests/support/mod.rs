@@ -18,8 +18,8 @@ pub(crate) const V1: &str = "/computeMetadata/v1";
 
 /// Parses raw bytes and hands over the head.
 pub(crate) fn with_head<T>(raw: &str, look: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {
-    let mut slots = request::slots();
-    match parse_request(raw.as_bytes(), &mut slots, &Limits::default()) {
+    let mut room = request::header_room();
+    match parse_request(raw.as_bytes(), &mut room, &Limits::default()) {
         Ok(Parsed::Complete(head, _)) => look(&head),
         other => panic!("not a request: {other:?} {raw:?}"),
     }

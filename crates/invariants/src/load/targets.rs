@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use seawall_load::request::{Request, Style};
 use seawall_load::target::{Defaults, Format, Reader, Target};
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Framing, Limits, Parsed, parse_request};
 
 /// Heads of any size: what a server would accept is not the question.
@@ -30,9 +30,9 @@ pub fn check(input: &[u8]) {
 }
 
 fn reads_back(request: &Request, target: &Target, style: &Style) {
-    let mut slots = slots();
+    let mut room = header_room();
     // More headers than a reader has room for, or a Host that the user made up, are the user's to answer for.
-    let Ok(parsed) = parse_request(request.bytes(), &mut slots, &LIMITS) else { return };
+    let Ok(parsed) = parse_request(request.bytes(), &mut room, &LIMITS) else { return };
     let Parsed::Complete(head, taken) = parsed else { unreachable!("half a head: {:?}", request.bytes()) };
     assert_eq!(head.method, target.method);
     assert!(head.target.starts_with('/'), "{:?}", head.target);

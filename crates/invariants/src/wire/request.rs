@@ -1,7 +1,7 @@
 //! What must hold for any bytes given to `parse_request`.
 
 use seawall_wire::limits::MAX_HEADERS;
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Framing, Limits, Parsed, Version, parse_request, write};
 
 use super::{Seen, check_prefixes, owned, split_headers, values};
@@ -37,8 +37,8 @@ pub fn check(input: &[u8]) {
 
 /// What a reader of these bytes sees.
 pub fn see(input: &[u8], limits: &Limits) -> Seen<Head> {
-    let mut slots = slots();
-    match parse_request(input, &mut slots, limits) {
+    let mut room = header_room();
+    match parse_request(input, &mut room, limits) {
         Err(error) => {
             assert!([400, 414, 431, 505].contains(&error.status()));
             Seen::Refused

@@ -1,7 +1,7 @@
 //! What must hold for any bytes given to `parse_response`.
 
 use seawall_wire::limits::MAX_HEADERS;
-use seawall_wire::request::slots;
+use seawall_wire::request::header_room;
 use seawall_wire::{Framing, Limits, Parsed, Version, parse_response};
 
 use super::{Seen, check_prefixes, owned, values};
@@ -39,8 +39,8 @@ pub fn check(input: &[u8]) {
 
 /// What a reader of these bytes sees.
 pub fn see(input: &[u8], method: &str, limits: &Limits) -> Seen<Head> {
-    let mut slots = slots();
-    match parse_response(input, method, &mut slots, limits) {
+    let mut room = header_room();
+    match parse_response(input, method, &mut room, limits) {
         Err(_) => Seen::Refused,
         Ok(Parsed::Partial) => Seen::More,
         Ok(Parsed::Complete(head, taken)) => {
