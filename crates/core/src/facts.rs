@@ -16,7 +16,7 @@ pub struct Selection {
 }
 
 /// Longest text that is kept, in bytes; Kubernetes takes 256 KiB of an object's annotations. Far more than what is meant for
-/// a cloud takes: an e-mail 254 (RFC 5321), an AWS role's name with its path 2048 (IAM API reference, `Role`).
+/// a cloud takes: an e-mail 254 (RFC 5321), an AWS role's ARN 2048 (IAM API reference, `arnType`).
 pub const LONGEST: usize = 2048;
 
 /// An annotation's text.
