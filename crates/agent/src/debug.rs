@@ -3,7 +3,8 @@
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
-use crate::callers::{Callers, PodCaller};
+use crate::callers::Callers;
+use crate::roster::PodCaller;
 
 /// Every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
 pub(crate) fn pods(callers: &Callers, now: Moment) -> String {
@@ -20,8 +21,9 @@ fn pod(caller: &PodCaller, now: Moment) -> Value {
     let pod = &caller.pod;
     let mut shown = Map::new();
     let mut show = |key: &str, value: Value| shown.insert(key.to_owned(), value);
-    show("address", json!(caller.addresses.first().map(ToString::to_string)));
-    show("addresses", json!(caller.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()));
+    let addresses = caller.basis.addresses();
+    show("address", json!(addresses.first().map(ToString::to_string)));
+    show("addresses", json!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>()));
     show("namespace", pod.service_account.namespace.as_ref().into());
     show("pod", pod.name.as_ref().into());
     show("serviceAccount", pod.service_account.name.as_ref().into());

@@ -1,18 +1,18 @@
 //! Keeps what pods may have in step with what the cluster says: the only writer of the [`Roster`].
 //!
 //! Runs on the cluster thread, beside what hears the API server, once for each snapshot; asks nobody. What a pod that appears may
-//! have is each cloud's to say, and each fetches ahead what its libraries ask for first. A pod that is gone, or no longer alone
-//! at one of its addresses, is closed: its connections end, its leases go with its holder. Pods on the node's own network
-//! have no address that tells them apart and never get anything.
+//! have is each cloud's to say, and each fetches ahead what its libraries ask for first. A pod that is gone, or is told from
+//! others by something else than before (attestation says what that is), is closed: its connections end; its leases go with its
+//! holder, if it is gone. Pods that attestation could never name are left out and never get anything.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use seawall_attest::{Basis, Founding, Sighting};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
 
-use crate::callers::{PodCaller, Roster};
 use crate::cloud::{Applicant, Clouds, Entitlements};
 use crate::complain::Complainer;
+use crate::roster::{PodCaller, Roster};
 
 /// Follows the cluster.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Follower {
     cluster: Arc<Cluster>,
     roster: Arc<Roster>,
     clouds: Arc<Clouds>,
+    attestation: Arc<dyn Founding>,
     /// In the order of UIDs, as snapshots are.
     known: Vec<Entry>,
 }
@@ -32,8 +33,13 @@ struct Entry {
 }
 
 impl Follower {
-    pub(crate) fn new(cluster: Arc<Cluster>, roster: Arc<Roster>, clouds: Arc<Clouds>) -> Self {
-        Self { cluster, roster, clouds, known: Vec::new() }
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        roster: Arc<Roster>,
+        clouds: Arc<Clouds>,
+        attestation: Arc<dyn Founding>,
+    ) -> Self {
+        Self { cluster, roster, clouds, attestation, known: Vec::new() }
     }
 
     /// Runs for ever.
@@ -49,10 +55,9 @@ impl Follower {
 
     fn follow(&mut self, snapshot: &Snapshot) {
         let before = std::mem::take(&mut self.known);
-        let own = snapshot.pods().filter(|record| !record.host_network);
-        self.known = own
-            .map(|record| self.entry(find(&before, record), record, own_addresses(snapshot, record)))
-            .collect();
+        let founded = snapshot.pods().filter_map(|record| Some((record, self.basis(snapshot, record)?)));
+        self.known =
+            founded.map(|(record, basis)| self.entry(find(&before, record), record, basis)).collect();
         // Published before anybody is closed: a pod whose connections end asks again at once.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
@@ -68,13 +73,13 @@ impl Follower {
         }
     }
 
-    fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, addresses: Box<[IpAddr]>) -> Entry {
+    fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, basis: Basis) -> Entry {
         let Some(Entry { record: was, caller }) = before else {
-            let caller = PodCaller::new(record.pod.clone(), addresses, self.entitle(record)).into();
+            let caller = PodCaller::new(record.pod.clone(), basis, self.entitle(record)).into();
             return Entry { record: record.clone(), caller };
         };
         let tells_the_same = was.facts == record.facts;
-        let caller = if caller.addresses == addresses {
+        let caller = if caller.basis == basis {
             if !tells_the_same {
                 caller.replace(self.entitle(record));
             }
@@ -82,9 +87,16 @@ impl Follower {
         } else {
             let entitlements =
                 if tells_the_same { (**caller.entitlements()).clone() } else { self.entitle(record) };
-            Arc::new(PodCaller::new(record.pod.clone(), addresses, entitlements))
+            Arc::new(PodCaller::new(record.pod.clone(), basis, entitlements))
         };
         Entry { record: record.clone(), caller }
+    }
+
+    /// What it rests on, by this view, that somebody is this pod.
+    fn basis(&self, snapshot: &Snapshot, record: &PodRecord) -> Option<Basis> {
+        let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
+        let (addresses, host_network) = (&*record.addresses, record.host_network);
+        self.attestation.basis(&Sighting { addresses, host_network, claims: &claims })
     }
 
     /// What a pod may have of each cloud. What it will ask for first is fetched ahead.
@@ -103,13 +115,4 @@ impl Follower {
 fn find<'k>(known: &'k [Entry], record: &PodRecord) -> Option<&'k Entry> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&record.pod.uid.0)).ok()?;
     known.get(at)
-}
-
-/// The addresses that this pod alone claims. Not only those at which it would be named now: while another pod waits for an
-/// address, a pod that shuts down is not named on new connections, which is decided where they are accepted; those that it has
-/// were decided by views in which the address was its own, and end with it or when somebody else claims the address.
-fn own_addresses(snapshot: &Snapshot, record: &PodRecord) -> Box<[IpAddr]> {
-    let is_own =
-        |ip: &&IpAddr| snapshot.claimant(**ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
-    record.addresses.iter().filter(is_own).copied().collect()
 }

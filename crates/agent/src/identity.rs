@@ -1,6 +1,7 @@
 //! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,19 +11,20 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use seawall_attest::{Attested, StaticIdentity};
+use seawall_attest::{Attested, NoPod, SourceIp, StaticIdentity, Wait};
 use seawall_cluster::{Access, Cluster, Hearing};
-use seawall_core::{Clock, Floor};
+use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
-use crate::callers::{Callers, Roster};
+use crate::callers::Callers;
 use crate::cloud::{Applicant, Clouds, Entitlements, Sections};
 use crate::complain::Complainer;
-use crate::config::{Config, Identity, SourceIp};
+use crate::config::{Config, Identity, SourceIp as Section};
 use crate::follow::Follower;
 use crate::lifecycle::{self, Stop, Stopper};
 use crate::metrics::gauge;
 use crate::ready::ProbeAddress;
+use crate::roster::{PodCaller, Roster};
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
@@ -78,8 +80,12 @@ impl Strategy {
         match self {
             Self::Anyone => Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None)),
             Self::File(identity) => {
-                let entitle = |attested: &Attested| entitle(clouds, attested);
-                Ok((Who::fixed(Callers::of_file(&identity, probe, entitle), clouds.clone()), None))
+                let caller = |(basis, attested): (_, &Arc<Attested>)| {
+                    PodCaller::new(attested.pod.clone(), basis, entitle(clouds, attested))
+                };
+                let roster = Roster::fixed(identity.pods().map(caller));
+                let callers = Callers::attested(Arc::new(identity.attestation()), roster, probe);
+                Ok((Who::fixed(callers, clouds.clone()), None))
             }
             Self::Cluster(cluster) => {
                 let (who, hearing, follower) = Who::of_cluster(cluster, clouds, probe, clock, control)?;
@@ -99,7 +105,7 @@ fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
     })
 }
 
-fn cluster(source: &SourceIp, clouds: &Sections) -> seawall_cluster::Config {
+fn cluster(source: &Section, clouds: &Sections) -> seawall_cluster::Config {
     let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
     let defaults = seawall_cluster::Config::for_node(source.node.clone());
     seawall_cluster::Config {
@@ -108,6 +114,30 @@ fn cluster(source: &SourceIp, clouds: &Sections) -> seawall_cluster::Config {
         token_lifetime: source.token_lifetime,
         selections: clouds.selections(),
         ..defaults
+    }
+}
+
+/// What `cluster` was told, as attestation asks for it. Each answer is of the latest snapshot.
+#[derive(Debug)]
+struct Told(seawall_cluster::Pods);
+
+impl seawall_attest::Pods for Told {
+    fn uid_at(&self, address: IpAddr) -> Result<PodUid, NoPod> {
+        let snapshot = self.0.snapshot();
+        let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
+        named.map_err(|none| match none {
+            seawall_cluster::NoPod::Ambiguous => NoPod::Ambiguous,
+            seawall_cluster::NoPod::Absent if snapshot.is_complete() => NoPod::Absent,
+            seawall_cluster::NoPod::Absent => NoPod::NotListed,
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
+    fn current(&self) -> Wait<'_, ()> {
+        Box::pin(self.0.current())
     }
 }
 
@@ -180,8 +210,9 @@ impl Who {
         let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
-        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone());
-        let callers = Arc::new(Callers::of_cluster(cluster.pods(), roster, probe));
+        let attestation = Arc::new(SourceIp::new(Told(cluster.pods())));
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone(), attestation.clone());
+        let callers = Arc::new(Callers::attested(attestation, roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))

@@ -27,6 +27,7 @@ mod places;
 mod ready;
 mod reply;
 mod room;
+mod roster;
 mod sandbox;
 mod serve;
 mod tenants;

@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::callers::{Caller, PodCaller};
+use crate::callers::Caller;
 use crate::connections::Cap;
+use crate::roster::PodCaller;
 use crate::{held, turns};
 
 /// One caller's shares of a thread.

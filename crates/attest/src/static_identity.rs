@@ -6,18 +6,30 @@
 //! invalid: which of the two pods is meant would be a guess, and a wrong guess is somebody else's credential.
 
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::pod::SubjectTokens;
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
 use seawall_document::{Document, Mistakes, Node, Table};
 
-use crate::{Attested, TokenFile};
+use crate::{Attestation, Basis, Ends, Reason, TokenFile, Verdict, Wait};
 
 /// Largest identity file, in bytes: some thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
+
+/// A pod whose identity is established, and what it may prove it with.
+#[derive(Debug)]
+pub struct Attested {
+    /// The pod.
+    pub pod: Pod,
+    /// What is told of it, as if its objects were in a cluster.
+    pub facts: Facts,
+    /// Gives this pod's Kubernetes token and no other's.
+    pub subject: Arc<dyn SubjectTokens>,
+}
 
 /// The pods of a file, by address. Immutable.
 #[derive(Debug, Default)]
@@ -98,14 +110,36 @@ impl StaticIdentity {
         document.finish(identity)
     }
 
-    /// The pod at this address; an IPv4 address inside IPv6 (`::ffff:a.b.c.d`) is that IPv4 address.
-    pub fn pod_at(&self, address: IpAddr) -> Option<&Arc<Attested>> {
-        self.pods.get(&address.to_canonical())
+    /// Every pod with what it rests on, in no order.
+    pub fn pods(&self) -> impl Iterator<Item = (Basis, &Arc<Attested>)> {
+        self.pods.iter().map(|(address, pod)| (Basis([*address].into()), pod))
     }
 
-    /// Every pod with its address, in no order.
-    pub fn pods(&self) -> impl Iterator<Item = (IpAddr, &Arc<Attested>)> {
-        self.pods.iter().map(|(address, pod)| (*address, pod))
+    /// What names its pods.
+    pub fn attestation(&self) -> ByFile {
+        ByFile(self.pods.iter().map(|(address, pod)| (*address, pod.pod.uid.clone())).collect())
+    }
+}
+
+/// Names the pods of a file by the addresses that connections come from. Nothing changes by waiting.
+#[derive(Debug)]
+pub struct ByFile(HashMap<IpAddr, PodUid>);
+
+impl Attestation for ByFile {
+    fn verdict(&self, ends: &Ends<'_>) -> Verdict {
+        self.likely(ends.peer).map_or_else(Verdict::Nobody, Verdict::Pod)
+    }
+
+    fn likely(&self, peer: SocketAddr) -> Result<PodUid, Reason> {
+        self.0.get(&peer.ip().to_canonical()).cloned().ok_or(Reason::Unknown)
+    }
+
+    fn proven(&self, peer: SocketAddr) -> Wait<'_, Result<PodUid, Reason>> {
+        Box::pin(std::future::ready(self.likely(peer)))
+    }
+
+    fn rests_on(&self, basis: &Basis, peer: SocketAddr) -> bool {
+        basis.0.contains(&peer.ip().to_canonical())
     }
 }
 
@@ -200,15 +234,20 @@ mod tests {
     #[test]
     fn an_address_gives_its_pod_and_no_other() {
         let identity = parse(CART).unwrap();
-        let cart = identity.pod_at(ip("10.4.0.7")).unwrap();
+        let (_, cart) = identity.pods().next().unwrap();
         assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
         let said =
             [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
         assert_eq!(cart.facts, Facts { pod: Annotations::default(), service_account: Beside::Read(said) });
         assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
-        assert!(identity.pod_at(ip("::ffff:10.4.0.7")).is_some());
+        let verdict = |address| {
+            identity.attestation().verdict(&Ends { peer: SocketAddr::new(ip(address), 1), local: &|| None })
+        };
+        for own in ["10.4.0.7", "::ffff:10.4.0.7"] {
+            assert_eq!(verdict(own), Verdict::Pod(cart.pod.uid.clone()));
+        }
         for stranger in ["10.4.0.8", "127.0.0.1", "::1", "0.0.0.0"] {
-            assert!(identity.pod_at(ip(stranger)).is_none(), "{stranger}");
+            assert_eq!(verdict(stranger), Verdict::Nobody(Reason::Unknown), "{stranger}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! That a cloud is a room: a third one beside Google, in a room of its own, on a listener that both share.
 
+use seawall_attest::Basis;
 use seawall_core::facts::{Annotations, Beside};
 use seawall_core::pod::SubjectFuture;
 use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
@@ -10,10 +11,11 @@ use seawall_wire::{Limits, Parsed, parse_request};
 use seawall_cloud::Frame;
 
 use super::*;
-use crate::callers::{Caller, PodCaller};
+use crate::callers::Caller;
 use crate::dialect::{Asked, Step};
 use crate::lifecycle;
 use crate::reply::Writing;
+use crate::roster::PodCaller;
 use crate::tenants::{Tenant, Tenants};
 
 const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
@@ -61,7 +63,7 @@ impl World {
         let (_, stop) = lifecycle::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
-        let pod = Arc::new(PodCaller::new(pod, [].into(), entitlements));
+        let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
         let dialects = clouds.dialects(&sections.names(), &tools).unwrap();
         Self { dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }

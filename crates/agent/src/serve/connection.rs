@@ -19,13 +19,14 @@ use tokio::net::TcpStream;
 
 use super::turn::{After, Asker, Pending};
 use super::{FULL, READ, Scratch, Thread};
-use crate::callers::{Caller, PodCaller};
+use crate::callers::Caller;
 use crate::connections::State;
 use crate::dialect::Dialects;
 use crate::forward::Rest;
 use crate::held::Held;
 use crate::listen::UNREAD;
 use crate::reply::{Writing, Written};
+use crate::roster::PodCaller;
 use crate::tenants::Tenant;
 use crate::turns::Key;
 

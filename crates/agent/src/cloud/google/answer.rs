@@ -15,9 +15,10 @@ use seawall_wire::RequestHead;
 use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, Route, write};
-use crate::callers::{Caller, PodCaller};
+use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::long_polls::PollPlace;
+use crate::roster::PodCaller;
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]

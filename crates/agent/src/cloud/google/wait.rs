@@ -13,10 +13,10 @@ use seawall_core::{Lease, Moment};
 
 use super::write::{Came, tag};
 use super::{Entitlement, Federated, Route, refusals};
-use crate::callers::PodCaller;
 use crate::lifecycle::Stop;
 use crate::long_polls::{LongPolls, PollPlace};
 use crate::reply::{Later, Reply};
+use crate::roster::PodCaller;
 use crate::tenants::Tenant;
 
 /// A credential and the form it is wanted in.
