@@ -281,8 +281,9 @@ impl Parts {
         };
         let idle = (self.room.forwards as usize).div_ceil(config.threads.count());
         let tools = Tools { long_polls, places: self.forwards.clone(), idle };
-        let (clouds, listen) = (self.clouds.clone(), config.listen.clone());
-        move || listen.iter().map(|listen| clouds.dialects(&listen.dialects, &tools)).collect()
+        let clouds = self.clouds.clone();
+        let spoken: Vec<_> = config.listen.iter().map(|listen| listen.dialects.clone()).collect();
+        move || clouds.speak(&spoken, &tools)
     }
 }
 

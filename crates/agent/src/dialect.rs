@@ -7,8 +7,9 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
-use seawall_cloud::{Frame, Refusal};
+use seawall_cloud::{Frame, Refusal, path};
 use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
@@ -19,8 +20,8 @@ use crate::tenants::Tenant;
 
 /// A cloud's metadata dialect, as one traffic thread speaks it.
 pub(crate) trait Dialect: fmt::Debug {
-    /// Whether a target is one of this dialect's, where it shares its address with others.
-    fn claims(&self, target: &str) -> bool;
+    /// Whether a canonical path is one of this dialect's, where it shares its address with others.
+    fn claims(&self, path: &str) -> bool;
 
     /// Whether this is answered to whoever asks, so that nobody need wait until it is known who does.
     fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool;
@@ -28,6 +29,9 @@ pub(crate) trait Dialect: fmt::Debug {
     /// Whether a connection goes on after a request with this method: whoever sends a method that the dialect does not know
     /// speaks another protocol.
     fn goes_on_after(&self, method: &str) -> bool;
+
+    /// How long a request waits until it is known who asks: less than its client has patience for.
+    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration;
 
     /// Answers into `out`, or says what has to be waited for.
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step;
@@ -72,12 +76,16 @@ impl Dialects {
         Some(Self { first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Whose this target is; what nobody claims is the first one's to refuse.
+    /// Whose this target is. By its canonical path, which is what the dialect reads of it, too; one that has none, and what
+    /// nobody claims, is the first one's to refuse.
     pub(crate) fn of(&self, target: &str) -> &dyn Dialect {
-        if self.others.is_empty() || self.first.claims(target) {
+        if self.others.is_empty() {
             return &*self.first;
         }
-        self.others.iter().find(|dialect| dialect.claims(target)).map_or(&*self.first, |dialect| &**dialect)
+        let Ok(target) = path::canonicalise(target) else { return &*self.first };
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        let claimed = all.find(|dialect| dialect.claims(target.path.as_str()));
+        &**claimed.unwrap_or(&self.first)
     }
 
     /// The one that refuses what is no request.

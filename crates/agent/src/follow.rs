@@ -75,18 +75,21 @@ impl Follower {
 
     fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, basis: Basis) -> Entry {
         let Some(Entry { record: was, caller }) = before else {
-            let caller = PodCaller::new(record.pod.clone(), basis, self.entitle(record)).into();
+            let caller =
+                PodCaller::new(record.pod.clone(), basis, self.entitle(record, &Entitlements::default()))
+                    .into();
             return Entry { record: record.clone(), caller };
         };
         let tells_the_same = was.facts == record.facts;
         let caller = if caller.basis == basis {
             if !tells_the_same {
-                caller.replace(self.entitle(record));
+                caller.replace(self.entitle(record, &caller.entitlements()));
             }
             caller.clone()
         } else {
+            let before = caller.entitlements();
             let entitlements =
-                if tells_the_same { (**caller.entitlements()).clone() } else { self.entitle(record) };
+                if tells_the_same { (**before).clone() } else { self.entitle(record, &before) };
             Arc::new(PodCaller::new(record.pod.clone(), basis, entitlements))
         };
         Entry { record: record.clone(), caller }
@@ -100,14 +103,15 @@ impl Follower {
     }
 
     /// What a pod may have of each cloud. What it will ask for first is fetched ahead.
-    fn entitle(&self, record: &Arc<PodRecord>) -> Entitlements {
-        self.clouds.entitle(&Applicant {
+    fn entitle(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
+        let applicant = Applicant {
             pod: &record.pod,
             facts: &record.facts,
             subject: &|| self.cluster.tokens_for(record),
             complainer: Complainer::new(self.cluster.reporter(), record.clone()),
             ahead: true,
-        })
+        };
+        self.clouds.entitle(&applicant, before)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::Client;
@@ -60,12 +60,14 @@ const TOO_LARGE: Refusal =
     Refusal::new(502, "upstream_too_large", "The real metadata server's answer is larger than is passed on.");
 
 /// What is to be asked of the real server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Forward<'a> {
     /// Path and query, built by the dialect.
     pub(crate) target: &'a str,
-    /// The one header that goes along.
-    pub(crate) header: (&'static str, &'static str),
+    /// Which method the real server is asked with.
+    pub(crate) method: Method,
+    /// The headers that go along: the dialect's own, none of the client's.
+    pub(crate) headers: &'a [(&'static str, &'a str)],
     /// How long the real server will hold it, for a long poll.
     pub(crate) hold: Option<Duration>,
 }
@@ -197,9 +199,10 @@ impl Forwarder {
 
     fn request(&self, forward: &Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {
         let uri: Uri = format!("{}{}", self.upstream, forward.target).parse().map_err(|_| UNREACHABLE)?;
-        // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
-        let (name, value) = forward.header;
-        Request::get(uri).header(name, value).body(Empty::new()).map_err(|_| UNREACHABLE)
+        let request = Request::builder().method(forward.method.clone()).uri(uri);
+        let request =
+            forward.headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        request.body(Empty::new()).map_err(|_| UNREACHABLE)
     }
 }
 

@@ -96,13 +96,14 @@ impl Strategy {
 }
 
 fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
-    clouds.entitle(&Applicant {
+    let applicant = Applicant {
         pod: &attested.pod,
         facts: &attested.facts,
         subject: &|| attested.subject.clone(),
         complainer: Complainer::default(),
         ahead: false,
-    })
+    };
+    clouds.entitle(&applicant, &Entitlements::default())
 }
 
 fn cluster(source: &Section, clouds: &Sections) -> seawall_cluster::Config {
@@ -239,7 +240,7 @@ impl Who {
     /// The floor that the configuration does not let credentials be kept above, where it says something about it.
     fn broken_floor(&self) -> Option<Floor> {
         let lifetime = self.token_lifetime?;
-        self.clouds.floors().into_iter().find(|floor| !is_long_enough(lifetime, *floor))
+        self.clouds.floors_of_exchanged().into_iter().find(|floor| !is_long_enough(lifetime, *floor))
     }
 
     fn floor_remark(&self) -> Option<String> {

@@ -23,9 +23,10 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// How a dialect is asked whether it answers: for something that is no secret, as a library would.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
+    pub(crate) method: &'static str,
     pub(crate) target: &'static str,
-    /// A header line without its end.
-    pub(crate) header: &'static str,
+    /// Header lines, each with its end.
+    pub(crate) headers: &'static str,
     /// What a good answer's head has, in lower case.
     pub(crate) answer_has: &'static str,
 }
@@ -67,8 +68,8 @@ impl Readiness {
     async fn ask_one(&self, listener: SocketAddr, probe: Probe) -> Result<(), String> {
         let mut stream = self.connect(listener).await.map_err(|error| error.to_string())?;
         let head = format!(
-            "GET {} HTTP/1.1\r\nHost: {listener}\r\n{}\r\nConnection: close\r\n\r\n",
-            probe.target, probe.header
+            "{} {} HTTP/1.1\r\nHost: {listener}\r\n{}Connection: close\r\n\r\n",
+            probe.method, probe.target, probe.headers
         );
         stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
         let mut answer = Vec::new();
@@ -112,7 +113,8 @@ fn judge(answer: &[u8], probe: Probe) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const PROBE: Probe = Probe { target: "/", header: "A: b", answer_has: "metadata-flavor: google" };
+    const PROBE: Probe =
+        Probe { method: "GET", target: "/", headers: "", answer_has: "metadata-flavor: google" };
 
     #[test]
     fn only_a_flavoured_200_is_ready() {

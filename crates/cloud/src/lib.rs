@@ -7,6 +7,7 @@
 
 mod frame;
 pub mod gce;
+pub mod path;
 mod refusal;
 
 pub use frame::{Frame, Length};

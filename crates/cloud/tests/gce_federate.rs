@@ -11,10 +11,10 @@ use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
 use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
-use seawall_cloud::gce::path::BAD_PATH;
 use seawall_cloud::gce::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
 use seawall_cloud::gce::{Alt, Credential, Node, Query, Scopes, Server, Text, Tree, What};
+use seawall_cloud::path::BAD_PATH;
 use support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 
 fn v1(tree: &Tree, path: &str) -> String {

@@ -5,11 +5,10 @@
 
 use std::sync::LazyLock;
 
-use seawall_cloud::Frame;
-use seawall_cloud::Refusal;
 use seawall_cloud::gce::{
-    self, AccessToken, Account, Credential, Forward, Node, Query, Server, Text, Tree, What, facts, path,
+    self, AccessToken, Account, Credential, Forward, Node, Query, Server, Text, Tree, What, facts,
 };
+use seawall_cloud::{Frame, Refusal, path};
 use seawall_wire::{
     Framing, Header, Limits, Parsed, RequestHead, Version, parse_request, parse_response, request,
 };

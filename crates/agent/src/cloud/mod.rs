@@ -102,10 +102,12 @@ impl Sections {
 
     /// Whether some cloud gives pods credentials of their own.
     pub(crate) fn must_know_pods(&self) -> bool {
-        let google = self.google.as_ref().is_some_and(google::Section::must_know_pods);
-        #[cfg(test)]
-        let google = google || self.tide.is_some();
-        google
+        let each_must = [
+            self.google.as_ref().is_some_and(google::Section::must_know_pods),
+            #[cfg(test)]
+            self.tide.is_some(),
+        ];
+        each_must.contains(&true)
     }
 }
 
@@ -154,18 +156,21 @@ impl Clouds {
         })
     }
 
-    /// What a pod may have of each.
-    pub(crate) fn entitle(&self, applicant: &Applicant<'_>) -> Entitlements {
+    /// What a pod may have of each. What it had before stays where what decides it is the same: its leases with it.
+    pub(crate) fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Entitlements {
         Entitlements {
-            google: self.google.as_ref().and_then(|google| google.entitle(applicant)),
+            google: Decided::of(self.google.as_ref(), |google| google.entitle(applicant, &before.google)),
             #[cfg(test)]
-            tide: self.tide.as_ref().map(|tide| tide.entitle(applicant)),
+            tide: Decided::of(self.tide.as_ref(), |tide| Some(tide.entitle(applicant))),
         }
     }
 
-    /// The dialects that a listener speaks; nothing if none of them is on.
-    pub(crate) fn dialects(&self, names: &[CloudName], tools: &Tools) -> Option<Dialects> {
-        Dialects::new(names.iter().filter_map(|name| self.dialect(*name, tools)))
+    /// The dialects of each listener, on one thread; nothing if one has none that is on. A dialect is made once, however many
+    /// listeners speak it: what it keeps open to a real metadata server is the thread's.
+    pub(crate) fn speak(&self, listeners: &[Vec<CloudName>], tools: &Tools) -> Option<Vec<Dialects>> {
+        let all: Vec<_> = CloudName::ALL.iter().map(|name| (*name, self.dialect(*name, tools))).collect();
+        let made = |name: &CloudName| all.iter().find(|(known, _)| known == name)?.1.clone();
+        listeners.iter().map(|names| Dialects::new(names.iter().filter_map(made))).collect()
     }
 
     fn dialect(&self, name: CloudName, tools: &Tools) -> Option<Rc<dyn Dialect>> {
@@ -198,8 +203,8 @@ impl Clouds {
         self.google.as_ref().map(google::Google::remarks).unwrap_or_default()
     }
 
-    /// The floors of those that give pods credentials of their own.
-    pub(crate) fn floors(&self) -> Vec<Floor> {
+    /// The floors of those whose credentials may end with the Kubernetes token that they were exchanged for.
+    pub(crate) fn floors_of_exchanged(&self) -> Vec<Floor> {
         self.google.iter().filter_map(google::Google::floor).collect()
     }
 
@@ -209,26 +214,50 @@ impl Clouds {
     }
 }
 
-/// What a pod may have, of each cloud; nothing of one that is off, or about which is not decided yet.
+/// What a pod may have of one cloud.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Decided<E> {
+    /// The cloud is off.
+    Off,
+    /// It is not known yet what decides it.
+    #[default]
+    NotYet,
+    /// This.
+    Is(E),
+}
+
+impl<E> Decided<E> {
+    fn of<C>(cloud: Option<&C>, decide: impl FnOnce(&C) -> Option<E>) -> Self {
+        cloud.map_or(Self::Off, |cloud| decide(cloud).map_or(Self::NotYet, Self::Is))
+    }
+
+    fn is_not_yet(&self) -> bool {
+        matches!(self, Self::NotYet)
+    }
+}
+
+/// What a pod may have, of each cloud.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entitlements {
-    pub(crate) google: Option<google::Entitlement>,
+    pub(crate) google: Decided<google::Entitlement>,
     #[cfg(test)]
-    pub(crate) tide: Option<tide::Entitlement>,
+    pub(crate) tide: Decided<tide::Entitlement>,
 }
 
 impl Entitlements {
-    /// Whether nothing is decided yet.
+    /// Whether something is not decided yet: who asks then waits a moment, whichever cloud it asks.
     pub(crate) fn is_pending(&self) -> bool {
-        let is_pending = self.google.is_none();
-        #[cfg(test)]
-        let is_pending = is_pending && self.tide.is_none();
-        is_pending
+        let are_pending = [
+            self.google.is_not_yet(),
+            #[cfg(test)]
+            self.tide.is_not_yet(),
+        ];
+        are_pending.contains(&true)
     }
 
     /// What `/debug/pods` says of them.
     pub(crate) fn describe(&self, now: Moment, into: &mut Map<String, Value>) {
-        google::describe(self.google.as_ref(), now, into);
+        google::describe(&self.google, now, into);
     }
 }
 

@@ -38,6 +38,8 @@ impl SubjectTokens for Named {
 
 /// A pod on a listener that speaks both dialects.
 struct World {
+    clouds: Clouds,
+    tools: Tools,
     dialects: Dialects,
     caller: Caller,
     tenant: Rc<Tenant>,
@@ -53,25 +55,32 @@ impl World {
         let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
-        let entitlements = clouds.entitle(&Applicant {
+        let applicant = Applicant {
             pod: &pod,
             facts: &Facts { pod: Annotations::default(), service_account: Beside::NotRead },
             subject: &|| Arc::new(Named),
             complainer: Complainer::default(),
             ahead: false,
-        });
+        };
+        let entitlements = clouds.entitle(&applicant, &Entitlements::default());
         let (_, stop) = lifecycle::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
-        let dialects = clouds.dialects(&sections.names(), &tools).unwrap();
-        Self { dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
+        let dialects = clouds.speak(&[sections.names()], &tools).unwrap().remove(0);
+        Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
     }
 
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
-        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (method, target) = request.split_once(' ').unwrap();
+        self.ask_with(method, target, "A: b").await
+    }
+
+    async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
+        let request = format!("{method} {target}");
+        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         let mut room = header_room();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes.as_bytes(), &mut room, &Limits::default())
         else {
@@ -111,8 +120,31 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
     assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
     let (answer, _) = world.ask("GET /tide/elsewhere").await;
     assert!(answer.contains("Tide: low") && !answer.contains("Google"), "{answer}");
+    let (answer, _) = world.ask("GET http://a/%74ide/elsewhere").await;
+    assert!(answer.contains("Tide: low"), "however it is spelled: {answer}");
     let (answer, _) = world.ask("GET /nobodys").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
+}
+
+#[tokio::test]
+async fn readiness_is_answered_by_the_dialect_that_it_asks() {
+    let world = World { caller: Caller::Probe, ..World::new() };
+    // In `conceal` the real server answers Google's.
+    for probe in Clouds::probes(&[CloudName::Tide]) {
+        let headers = probe.headers.trim_end();
+        let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.to_ascii_lowercase().contains(probe.answer_has), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_dialect_is_made_once_for_all_listeners_of_a_thread() {
+    let world = World::new();
+    let [one, two] = &world.clouds.speak(&vec![vec![CloudName::Google]; 2], &world.tools).unwrap()[..] else {
+        panic!("two listeners")
+    };
+    assert!(std::ptr::addr_eq(one.of("/"), two.of("/")));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use seawall_wire::RequestHead;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use super::{Applicant, Route};
+use super::{Applicant, Decided, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::ready::Probe;
@@ -25,7 +25,8 @@ use crate::reply::{Later, Reply, Writing, Written};
 
 const PATH: &str = "/tide/pass";
 
-pub(super) const PROBE: Probe = Probe { target: "/tide/", header: "Tide: low", answer_has: "tide: high" };
+pub(super) const PROBE: Probe =
+    Probe { method: "PUT", target: "/tide/", headers: "Tide: low\r\n", answer_has: "tide: high" };
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Section {
@@ -132,8 +133,8 @@ impl Tide {
 struct TideDialect;
 
 impl Dialect for TideDialect {
-    fn claims(&self, target: &str) -> bool {
-        target.starts_with("/tide/")
+    fn claims(&self, path: &str) -> bool {
+        path.starts_with("/tide/")
     }
 
     fn is_anybodys(&self, _: &RequestHead<'_, '_>) -> bool {
@@ -145,12 +146,21 @@ impl Dialect for TideDialect {
         method == "PUT"
     }
 
+    fn patience(&self, _: &RequestHead<'_, '_>) -> Duration {
+        Duration::from_millis(100)
+    }
+
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let own = match caller {
             Caller::Pod(pod) if asked.head.target == PATH => pod.entitlements().tide.clone(),
-            _ => None,
+            Caller::Probe => {
+                asked.frame.begin(out, 200, b"Tide: high\r\n");
+                asked.frame.end(out, &[]);
+                return Step::Answered { route: Route::Probe, status: 200 };
+            }
+            _ => Decided::NotYet,
         };
-        let Some(own) = own else {
+        let Decided::Is(own) = own else {
             let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
             self.refuse(&refusal, asked.frame, asked.request, out);
             return Step::Answered { route: Route::Refused, status: 404 };

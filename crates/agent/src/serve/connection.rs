@@ -1,6 +1,6 @@
 //! One connection from accept to end: reads, has its turns, writes, waits for what takes time.
 //!
-//! A connection's task. It knows sockets and states; what the bytes mean is `turn`'s and `answer`'s business.
+//! A connection's task. It knows sockets and states; what the bytes mean is `turn`'s and the dialect's business.
 
 use std::cell::Cell;
 use std::future::poll_fn;

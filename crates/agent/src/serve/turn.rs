@@ -65,20 +65,6 @@ pub(super) struct Pending {
     pub(super) request: u64,
 }
 
-/// How long a pod that is not known yet is waited for. The tightest of Go's clients takes 500 ms for an answer. Node's has 3 s
-/// for all its tries, with pauses of 0.1, 0.5 and 1.5 s between them: a longer wait would have it give up in the middle of
-/// its third, and show a timeout where it would have shown our sentence.
-fn patience_of(head: &RequestHead<'_, '_>) -> Duration {
-    // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the others are net/http and aws-sdk-go-v2.
-    let is_go = |agent: &[u8]| {
-        ["Go-http-client/", "gcloud-golang/", "aws-sdk-go"]
-            .iter()
-            .any(|known| agent.starts_with(known.as_bytes()))
-    };
-    let millis = if head.header("user-agent").is_some_and(is_go) { 400 } else { 500 };
-    Duration::from_millis(millis)
-}
-
 impl After {
     /// What the connection waits for. Whole requests that wait for a turn are under way: nobody may take them for idle.
     pub(super) fn state(&self, kept: bool) -> State {
@@ -107,7 +93,8 @@ impl Thread {
             match parse_request(&bytes[taken..], &mut room, &self.shared.bounds.wire) {
                 Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
                 Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
-                    return Batch { taken, after: After::Settle(patience_of(&head)) };
+                    let patience = asker.dialects.of(head.target).patience(&head);
+                    return Batch { taken, after: After::Settle(patience) };
                 }
                 Ok(Parsed::Complete(head, used)) => {
                     taken += used;

@@ -12,7 +12,7 @@ use seawall_wire::RequestHead;
 
 use super::facts::Node;
 use super::federate::{Text, Tree, What};
-use super::path;
+use crate::path;
 
 /// The paths that say nothing but what this is.
 const ASKED: [&str; 5] = [

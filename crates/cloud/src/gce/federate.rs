@@ -15,11 +15,11 @@ use seawall_wire::RequestHead;
 use super::etag::ETag;
 use super::facts::{Account, Facts, Node, accounts};
 use super::head::{self, Marks};
-use super::path::{self, Path, Target};
 use super::query::{Alt, Hold, Params, Unknown};
 use super::scopes::Scopes;
 use super::tree::{Directory, Found, Leaf};
 use crate::Refusal;
+use crate::path::{self, Path, Target};
 
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
 /// every SDK; a 403 would send people looking for a missing permission.

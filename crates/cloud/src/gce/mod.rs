@@ -9,7 +9,6 @@ pub mod etag;
 pub mod facts;
 pub mod federate;
 pub mod head;
-pub mod path;
 pub mod query;
 pub mod respond;
 pub mod scopes;

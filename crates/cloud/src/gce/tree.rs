@@ -270,7 +270,7 @@ fn write_string(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gce::path::canonicalise;
+    use crate::path::canonicalise;
 
     fn sample() -> Directory {
         let account = Directory::new(

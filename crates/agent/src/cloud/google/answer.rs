@@ -4,6 +4,7 @@
 //! caller's own [`Entitlement`], which `callers` found and no request can choose.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seawall_broker::google::WantRef;
 use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
@@ -16,6 +17,7 @@ use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, Route, write};
 use crate::callers::Caller;
+use crate::cloud::{Decided, Route as Kind};
 use crate::dialect::{Asked, Dialect, Step};
 use crate::long_polls::PollPlace;
 use crate::roster::PodCaller;
@@ -51,9 +53,10 @@ const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no 
 
 impl Dialect for GoogleDialect {
     /// The metadata server's versions and what stands above them: a library asks `/` whether this is one.
-    fn claims(&self, target: &str) -> bool {
-        let path = target.split('?').next().unwrap_or_default();
-        path == "/" || path.starts_with("/computeMetadata") || path.starts_with("/0.1/")
+    fn claims(&self, path: &str) -> bool {
+        matches!(path, "/" | "/computeMetadata")
+            || path.starts_with("/computeMetadata/")
+            || path.starts_with("/0.1/")
     }
 
     fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool {
@@ -62,6 +65,18 @@ impl Dialect for GoogleDialect {
 
     fn goes_on_after(&self, method: &str) -> bool {
         matches!(method, "GET" | "HEAD")
+    }
+
+    /// The tightest of Go's clients takes 500 ms for an answer. Node's has 3 s for all its tries, with pauses of 0.1, 0.5 and
+    /// 1.5 s between them: a longer wait would have it give up in the middle of its third, and show a timeout where it would have
+    /// shown our sentence.
+    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+        // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata; the other is net/http.
+        let is_go = |agent: &[u8]| {
+            ["Go-http-client/", "gcloud-golang/"].iter().any(|known| agent.starts_with(known.as_bytes()))
+        };
+        let millis = if head.header("user-agent").is_some_and(is_go) { 400 } else { 500 };
+        Duration::from_millis(millis)
     }
 
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
@@ -76,7 +91,7 @@ impl Dialect for GoogleDialect {
         };
         step.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.frame, asked.request, out);
-            Step::Answered { route: crate::cloud::Route::Refused, status: refusal.status }
+            Step::Answered { route: Kind::Refused, status: refusal.status }
         })
     }
 
@@ -102,7 +117,7 @@ impl GoogleDialect {
     /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
     fn detect(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Option<Step> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
-        Some(Step::Answered { route: crate::cloud::Route::Probe, status })
+        Some(Step::Answered { route: Kind::Probe, status })
     }
 
     fn federate(
@@ -112,12 +127,12 @@ impl GoogleDialect {
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         match &pod.entitlements().google {
-            Some(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
-            Some(Entitlement::Passthrough) => {
+            Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
+            Decided::Is(Entitlement::Passthrough) => {
                 self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)
             }
-            Some(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
-            None => Err(GONE),
+            Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
+            Decided::NotYet | Decided::Off => Err(GONE),
         }
     }
 
@@ -167,7 +182,7 @@ impl GoogleDialect {
         match tree.query(asked.head)?.what {
             What::Text(text @ Text::Known(_)) => {
                 let status = self.write_text(&text, asked.frame, out);
-                Ok(Step::Answered { route: crate::cloud::Route::Probe, status })
+                Ok(Step::Answered { route: Kind::Probe, status })
             }
             What::Text(Text::Redirect(_)) | What::Credential(_) => Err(PROBE),
         }

@@ -5,19 +5,20 @@ use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
 use super::{Entitlement, Federated};
-use crate::cloud::brokered;
+use crate::cloud::{Decided, brokered};
 
 /// Writes what a pod may have, in a word, the Google service account it acts as, and what it holds.
 pub(in crate::cloud) fn describe(
-    entitlement: Option<&Entitlement>,
+    entitlement: &Decided<Entitlement>,
     now: Moment,
     into: &mut Map<String, Value>,
 ) {
     let (standing, own) = match entitlement {
-        None => ("pending", None),
-        Some(Entitlement::Federated(own)) => ("federated", Some(own)),
-        Some(Entitlement::Passthrough) => ("passthrough", None),
-        Some(Entitlement::Refused(_, why)) => (why.code, None),
+        Decided::Off => return,
+        Decided::NotYet => ("pending", None),
+        Decided::Is(Entitlement::Federated(own)) => ("federated", Some(own)),
+        Decided::Is(Entitlement::Passthrough) => ("passthrough", None),
+        Decided::Is(Entitlement::Refused(_, why)) => (why.code, None),
     };
     into.insert("standing".into(), standing.into());
     let account = own.and_then(|own| own.account.as_deref());

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::brokered::BrokerCollector;
-use super::{Applicant, Tools};
+use super::{Applicant, Decided, Tools};
 use crate::complain::Complainer;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
@@ -45,8 +45,9 @@ pub(super) use debug::describe;
 
 /// Readiness asks for a fact that is no secret, as a library would.
 pub(super) const PROBE: Probe = Probe {
+    method: "GET",
     target: "/computeMetadata/v1/project/project-id",
-    header: "Metadata-Flavor: Google",
+    headers: "Metadata-Flavor: Google\r\n",
     answer_has: "metadata-flavor: google",
 };
 
@@ -159,10 +160,14 @@ impl Google {
         Ok(Self { upstream: section.upstream.clone(), gives })
     }
 
-    pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Option<Entitlement> {
+    pub(super) fn entitle(
+        &self,
+        applicant: &Applicant<'_>,
+        before: &Decided<Entitlement>,
+    ) -> Option<Entitlement> {
         match &self.gives {
             Gives::Conceal => Some(Entitlement::Passthrough),
-            Gives::Federate(federation) => federation.entitle(applicant),
+            Gives::Federate(federation) => federation.entitle(applicant, before),
         }
     }
 
@@ -223,7 +228,7 @@ impl Federation {
     }
 
     /// Nothing while it is not known which account the pod's ServiceAccount stands for.
-    fn entitle(&self, applicant: &Applicant<'_>) -> Option<Entitlement> {
+    fn entitle(&self, applicant: &Applicant<'_>, before: &Decided<Entitlement>) -> Option<Entitlement> {
         if self.passthrough.contains(&applicant.pod.service_account) {
             return Some(Entitlement::Passthrough);
         }
@@ -232,7 +237,12 @@ impl Federation {
             Some(Entitlement::Refused(self.trees.bare(), refusal))
         };
         match account::of(applicant.facts) {
-            Ok(account) => Some(self.federated(applicant, account)),
+            Ok(account) => match before {
+                Decided::Is(Entitlement::Federated(own)) if own.account == account => {
+                    Some(Entitlement::Federated(own.clone()))
+                }
+                _ => Some(self.federated(applicant, account)),
+            },
             Err(NoAccount::NotRead) => None,
             Err(NoAccount::Missing) => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
             Err(NoAccount::Malformed) => refused(Complaint::MalformedAccount, MALFORMED),

@@ -4,6 +4,7 @@
 //! What goes upstream was built anew by the dialect from what it understood: a canonical path and query, one header of
 //! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters are got around.
 
+use http::Method;
 use seawall_cloud::gce::{self, Server};
 use seawall_cloud::{Frame, Length, Refusal};
 use seawall_wire::RequestHead;
@@ -34,7 +35,9 @@ impl Passthrough {
         let admitted = gce::admit(head)?;
         let forward = Forward {
             target: &admitted.target,
-            header: ("metadata-flavor", "Google"),
+            // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
+            method: Method::GET,
+            headers: &[("metadata-flavor", "Google")],
             hold: admitted.hold.as_ref().map(|hold| hold.timeout),
         };
         let (is_poll, answer) = self.forwarder.forward(tenant, &forward)?;

@@ -1,5 +1,5 @@
-//! One canonical path per resource, made once, before any rule looks at it. Both modes call [`canonicalise`] first and
-//! see nothing else of the target.
+//! One canonical path per resource, made once, before any rule looks at it. Every dialect calls [`canonicalise`] first and
+//! sees nothing else of the target.
 //!
 //! The security argument. A filter leaks where it and the server behind it read a path differently. So there is
 //! one reading: percent-decoding happens once, and what it may yield is only a character of [`is_plain`]. An encoded
@@ -56,7 +56,7 @@ impl<'b> Path<'b> {
 }
 
 /// The names between the slashes, none of them empty.
-pub(super) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
+pub(crate) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
@@ -183,7 +183,7 @@ fn decode(raw: &str) -> Result<String, Refusal> {
 }
 
 /// The byte that the two hexadecimal digits after a percent sign spell, in either case.
-pub(super) fn encoded_byte(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+pub(crate) fn encoded_byte(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let value = digit()? << 4 | digit()?;
     u8::try_from(value).ok()
