@@ -11,87 +11,121 @@ use seawall_broker::{Broker, Exchange, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use crate::metrics::{counter, gauge};
-
-/// Writes the broker's counters at each scrape.
-#[derive(Debug)]
-pub(super) struct BrokerCollector<X: Exchange> {
+/// What one cloud's broker has to tell at a scrape.
+pub(super) struct Figures {
     cloud: &'static str,
-    broker: Broker<X>,
-    clock: Clock,
+    calls: Vec<(&'static str, u64)>,
+    /// Each with its name and what it says.
+    counts: [(&'static str, &'static str, u64); 5],
+    upstream_rate: f64,
+    principals: usize,
+    /// Remaining lives of the credentials held, in seconds.
+    lives: Vec<f64>,
+    least_handed_out: Option<f64>,
 }
 
-impl<X: Exchange> BrokerCollector<X> {
-    /// Of this cloud's broker, whose leases live by `clock`.
-    pub(super) fn new(cloud: &'static str, broker: Broker<X>, clock: Clock) -> Self {
-        Self { cloud, broker, clock }
+impl Figures {
+    pub(super) fn of<X: Exchange>(cloud: &'static str, broker: &Broker<X>, clock: &Clock) -> Self {
+        let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
+        let life = |view: &PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
+        Self {
+            cloud,
+            calls: counters.calls().into_iter().collect(),
+            counts: [
+                ("coalesced", "Requests that shared another's upstream call", counters.coalesced_total()),
+                ("evicted", "Credentials dropped for a pod's newer ones", counters.evicted_total()),
+                ("misses_refused", "Misses refused, asked too fast", counters.misses_refused_total()),
+                (
+                    "below_floor",
+                    "Credentials issued too short-lived for the floor",
+                    counters.below_floor_total(),
+                ),
+                ("floor_breaches", "Answers with less life than the floor", counters.floor_breaches_total()),
+            ],
+            upstream_rate: broker.upstream_rate(),
+            principals: principals.len(),
+            lives: principals.iter().filter_map(life).collect(),
+            least_handed_out: counters.least_remaining().map(|least| least.as_secs_f64()),
+        }
     }
 }
 
-impl<X: Exchange> Collector for BrokerCollector<X> {
+/// Takes one cloud's figures.
+pub(super) type Source = Box<dyn Fn() -> Figures + Send + Sync>;
+
+/// Writes the figures of all brokers: each family once, however many clouds there are.
+pub(super) struct BrokerCollector(pub(super) Vec<Source>);
+
+impl fmt::Debug for BrokerCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BrokerCollector({})", self.0.len())
+    }
+}
+
+impl Collector for BrokerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let all: Vec<Figures> = self.0.iter().map(|source| source()).collect();
         let out = &mut encoder;
-        let counters = self.broker.counters();
-        let help = "Chains of upstream calls by what they came to";
-        let mut family = out.encode_descriptor("seawall_upstream_calls", help, None, MetricType::Counter)?;
-        for (outcome, count) in counters.calls() {
-            ConstCounter::new(count).encode(family.encode_family(&[("outcome", outcome)])?)?;
-        }
-        counter(
-            out,
-            "seawall_coalesced",
-            "Requests that shared another's upstream call",
-            counters.coalesced_total(),
-        )?;
-        counter(
-            out,
-            "seawall_evicted",
-            "Credentials dropped for a pod's newer ones",
-            counters.evicted_total(),
-        )?;
-        counter(
-            out,
-            "seawall_misses_refused",
-            "Misses refused, asked too fast",
-            counters.misses_refused_total(),
-        )?;
-        let below = counters.below_floor_total();
-        counter(out, "seawall_below_floor", "Credentials issued too short-lived for the floor", below)?;
-        let breaches = counters.floor_breaches_total();
-        counter(out, "seawall_floor_breaches", "Answers with less life than the floor", breaches)?;
-        if let Some(least) = counters.least_remaining() {
-            let help = "Least remaining life that any answer carried since the start";
-            let mut family = out.encode_descriptor(
-                "seawall_least_life_handed_out_seconds",
-                help,
-                None,
-                MetricType::Gauge,
-            )?;
-            ConstGauge::new(least.as_secs_f64()).encode(family.encode_family(&[("cloud", self.cloud)])?)?;
-        }
-        gauge(
-            out,
-            "seawall_upstream_rate",
-            "Upstream chains that may start per second",
-            self.broker.upstream_rate(),
-        )?;
-        self.leases(out)
+        calls(out, &all)?;
+        counts(out, &all)?;
+        gauges(out, "seawall_upstream_rate", "Upstream chains that may start per second", &all, |figures| {
+            Some(figures.upstream_rate)
+        })?;
+        gauges(out, "seawall_principals", "Principals in use", &all, |figures| {
+            Some(figures.principals as f64)
+        })?;
+        gauges(out, "seawall_leases", "Credentials held", &all, |figures| Some(figures.lives.len() as f64))?;
+        // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
+        let help = "Least remaining life of any credential held";
+        gauges(out, "seawall_least_remaining_life_seconds", help, &all, |figures| {
+            figures.lives.iter().copied().reduce(f64::min)
+        })?;
+        let help = "Least remaining life that any answer carried since the start";
+        gauges(out, "seawall_least_life_handed_out_seconds", help, &all, |figures| figures.least_handed_out)
     }
 }
 
-impl<X: Exchange> BrokerCollector<X> {
-    fn leases(&self, out: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let now = self.clock.now();
-        let principals = self.broker.principals();
-        let lives: Vec<f64> =
-            principals.iter().filter_map(|view| Some(view.remaining(now)?.as_secs_f64())).collect();
-        gauge(out, "seawall_principals", "Principals in use", principals.len() as f64)?;
-        gauge(out, "seawall_leases", "Credentials held", lives.len() as f64)?;
-        let least = lives.into_iter().reduce(f64::min);
-        let help = "Least remaining life of any credential held";
-        // Nothing held has no least life; an absent sample says so, a zero would look like an expired one.
-        least.map_or(Ok(()), |least| gauge(out, "seawall_least_remaining_life_seconds", help, least))
+fn calls(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Error> {
+    let help = "Chains of upstream calls by what they came to";
+    let mut family = out.encode_descriptor("seawall_upstream_calls", help, None, MetricType::Counter)?;
+    for figures in all {
+        for (outcome, count) in &figures.calls {
+            let labels = [("cloud", figures.cloud), ("outcome", outcome)];
+            ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+        }
     }
+    Ok(())
+}
+
+fn counts(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Error> {
+    let Some(first) = all.first() else { return Ok(()) };
+    for (place, (name, help, _)) in first.counts.iter().enumerate() {
+        let name = format!("seawall_{name}");
+        let mut family = out.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for figures in all {
+            let (_, _, count) = figures.counts[place];
+            ConstCounter::new(count).encode(family.encode_family(&[("cloud", figures.cloud)])?)?;
+        }
+    }
+    Ok(())
+}
+
+fn gauges(
+    out: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    all: &[Figures],
+    read: impl Fn(&Figures) -> Option<f64>,
+) -> Result<(), fmt::Error> {
+    let samples: Vec<_> = all.iter().filter_map(|figures| Some((figures.cloud, read(figures)?))).collect();
+    if samples.is_empty() {
+        return Ok(());
+    }
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (cloud, value) in samples {
+        ConstGauge::new(value).encode(family.encode_family(&[("cloud", cloud)])?)?;
+    }
+    Ok(())
 }
 
 /// What `/debug/pods` shows of one principal, whatever it is of: times and states.

@@ -193,9 +193,13 @@ impl Clouds {
 
     /// Registers what they count.
     pub(crate) fn register(&self, registry: &mut Registry, clock: &Clock) {
-        if let Some(google) = &self.google {
-            google.register(registry, clock);
-        }
+        let sources = [
+            self.google.as_ref().and_then(|google| google.figures(clock)),
+            #[cfg(test)]
+            self.tide.as_ref().map(|tide| tide.figures(clock)),
+        ];
+        let collector = brokered::BrokerCollector(sources.into_iter().flatten().collect());
+        registry.register_collector(Box::new(collector));
     }
 
     /// What an operator should see though the agent serves.

@@ -20,6 +20,10 @@ use crate::tenants::{Tenant, Tenants};
 
 const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
 
+/// Both give pods credentials of their own.
+const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
+    provider: \"//iam.googleapis.com/x\" }\ntide: { harbour: north }\n";
+
 #[test]
 fn each_route_stands_at_its_own_place() {
     for (place, route) in Route::ALL.iter().enumerate() {
@@ -124,6 +128,26 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
     assert!(answer.contains("Tide: low"), "however it is spelled: {answer}");
     let (answer, _) = world.ask("GET /nobodys").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "the first one refuses what nobody claims: {answer}");
+}
+
+#[tokio::test]
+async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
+    let (clock, _hand) = Clock::manual();
+    let document = Document::parse(BOTH_BROKERED).unwrap();
+    let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+    document.finish(()).unwrap();
+    let mut registry = Registry::default();
+    Clouds::start(&sections, &clock, &Handle::current()).unwrap().register(&mut registry, &clock);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let count = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert!(count >= 9 && families.len() == count, "{text}");
+    for sample in [r#"seawall_leases{cloud="google"} 0"#, r#"seawall_leases{cloud="tide"} 0"#] {
+        assert!(text.contains(sample), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use seawall_wire::RequestHead;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
+use super::brokered::{Figures, Source};
 use super::{Applicant, Decided, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
@@ -122,6 +123,11 @@ impl Tide {
     pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Entitlement {
         let pod = applicant.pod.clone();
         self.0.holder(HolderSpec { pod, entitlement: (), subject: (applicant.subject)() })
+    }
+
+    pub(super) fn figures(&self, clock: &Clock) -> Source {
+        let (broker, clock) = (self.0.clone(), clock.clone());
+        Box::new(move || Figures::of("tide", &broker, &clock))
     }
 
     pub(super) fn dialect(&self) -> Rc<dyn Dialect> {

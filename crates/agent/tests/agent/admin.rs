@@ -62,14 +62,14 @@ fn metrics_are_well_formed_and_count_what_happens() {
         ("seawall_request_duration_seconds_bucket{le=\"+Inf\"}", 7.0),
         ("seawall_warm_answers_total", 2.0),
         ("seawall_connections_accepted_total", 7.0),
-        ("seawall_upstream_calls_total{outcome=\"first\"}", 2.0),
-        ("seawall_leases", 2.0),
-        ("seawall_principals", 2.0),
+        ("seawall_upstream_calls_total{cloud=\"google\",outcome=\"first\"}", 2.0),
+        ("seawall_leases{cloud=\"google\"}", 2.0),
+        ("seawall_principals{cloud=\"google\"}", 2.0),
     ] {
         let moved = after.get(sample).copied().unwrap_or_else(|| panic!("no {sample} in {after:#?}"));
         assert_eq!(moved - before.get(sample).copied().unwrap_or(0.0), more, "{sample}");
     }
-    assert!(after["seawall_least_remaining_life_seconds"] > 3500.0);
+    assert!(after["seawall_least_remaining_life_seconds{cloud=\"google\"}"] > 3500.0);
 }
 
 #[test]

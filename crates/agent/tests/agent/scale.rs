@@ -21,7 +21,7 @@ fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
         assert_eq!(client.answer().token(), token);
     }
     assert_eq!(world.cloud.calls(), [1, 1, 0], "one exchange, one impersonation");
-    assert!(world.metric("seawall_coalesced_total") > 0.0);
+    assert!(world.metric("seawall_coalesced_total{cloud=\"google\"}") > 0.0);
 }
 
 /// Two pods with their thousand connections each could make the agent hold 32 MiB of half heads.

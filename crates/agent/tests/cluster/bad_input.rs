@@ -71,7 +71,7 @@ fn a_deleted_service_account_ends_what_its_pods_hold() {
     until_true("it is gone", || pod.ask(TOKEN).status == 403);
     refused(&pod, (403, "no_service_account"));
     one_event(&world, &pod, "NoServiceAccountToken");
-    until_true("its lease is gone", || world.metric("seawall_leases") == 0.0);
+    until_true("its lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
     assert_eq!(world.cloud.calls(), [1, 1, 0]);
 }
 
@@ -90,7 +90,7 @@ fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
     one_event(&world, &pod, "NoServiceAccountToken");
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Remembered for five seconds, so however often the pod asks, the API server hears of it every five seconds at most.
-    let tried = world.metric("seawall_upstream_calls_total{outcome=\"subject_refused\"}");
+    let tried = world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"subject_refused\"}");
     assert!((1.0..=10.0).contains(&tried), "{tried}");
 }
 

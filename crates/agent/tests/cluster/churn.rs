@@ -63,7 +63,7 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
     assert_eq!(tally.pods.load(Ordering::Relaxed), PODS);
     assert!(tally.right.load(Ordering::Relaxed) >= 3 * PODS, "{tally:?}");
     // Nothing is left of them.
-    until_true("every lease is gone", || world.metric("seawall_leases") == 0.0);
+    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
     assert_eq!(world.metric("seawall_pods"), 1.0, "the agent's own");
 }
 

@@ -25,7 +25,9 @@ fn each_pod_gets_its_own_credentials_from_the_first_request_on() {
 fn the_first_request_of_the_first_container_is_a_read_of_memory() {
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
-    until_true("the first credential is fetched ahead", || world.metric("seawall_leases") == 1.0);
+    until_true("the first credential is fetched ahead", || {
+        world.metric("seawall_leases{cloud=\"google\"}") == 1.0
+    });
     world.api.report("cart-0", "Running", &pod.sandbox.address.to_string());
     world.check(&pod.ask(TOKEN).token(), "cart");
     assert_eq!(world.metric("seawall_warm_answers_total"), 1.0);
@@ -48,7 +50,7 @@ fn a_pod_that_is_gone_loses_its_connections_and_its_leases() {
     // By a reset: what is on its way to a pod that is gone is thrown away, not sent to the next one at its address.
     assert_eq!(of_cart.end(), End::Reset);
     of_pay.ask(&get(TOKEN)).token();
-    until_true("its lease is gone", || world.metric("seawall_leases") == 1.0);
+    until_true("its lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 1.0);
     assert_eq!(world.metric("seawall_connections_ended_with_pod_total"), 1.0);
 }
 

@@ -29,7 +29,9 @@ fn a_full_node_weighs_eleven_mebibytes_and_each_further_pod_four_kibibytes() {
         until_true("the pod is served", || pod.ask(TOKEN).status == 200);
         world.check_pod(&pod);
     }
-    until_true("every account's token is fetched", || world.metric("seawall_leases") == ACCOUNTS as f64);
+    until_true("every account's token is fetched", || {
+        world.metric("seawall_leases{cloud=\"google\"}") == ACCOUNTS as f64
+    });
     let full = weigh(&world, "110 | 40");
     for n in 0..MORE {
         let (name, account) = (format!("more-{n}"), &accounts[ACCOUNTS + n % MORE_ACCOUNTS]);
@@ -37,7 +39,9 @@ fn a_full_node_weighs_eleven_mebibytes_and_each_further_pod_four_kibibytes() {
         world.api.report(&name, "Running", &format!("10.244.{}.{}", 2 + n / 250, 1 + n % 250));
     }
     let all = (ACCOUNTS + MORE_ACCOUNTS) as f64;
-    until_true("every account's token is fetched ahead", || world.metric("seawall_leases") == all);
+    until_true("every account's token is fetched ahead", || {
+        world.metric("seawall_leases{cloud=\"google\"}") == all
+    });
     let more = weigh(&world, "1,110 | 400");
     let each = more.saturating_sub(full) / MORE;
     eprintln!("| each to 110, each beyond | | {} B, {each} B | | | |", full.saturating_sub(empty) / PODS);

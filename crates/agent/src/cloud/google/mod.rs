@@ -15,7 +15,6 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use prometheus_client::registry::Registry;
 use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS, WantRef};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
@@ -24,7 +23,7 @@ use seawall_core::{Clock, Floor, ServiceAccount};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::brokered::BrokerCollector;
+use super::brokered::{Figures, Source};
 use super::{Applicant, Decided, Tools};
 use crate::complain::Complainer;
 use crate::config::values::named_file;
@@ -182,11 +181,11 @@ impl Google {
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
     }
 
-    pub(super) fn register(&self, registry: &mut Registry, clock: &Clock) {
-        if let Gives::Federate(federation) = &self.gives {
-            let collector = BrokerCollector::new("google", federation.broker.clone(), clock.clone());
-            registry.register_collector(Box::new(collector));
-        }
+    /// What its broker tells, where there is one.
+    pub(super) fn figures(&self, clock: &Clock) -> Option<Source> {
+        let Gives::Federate(federation) = &self.gives else { return None };
+        let (broker, clock) = (federation.broker.clone(), clock.clone());
+        Some(Box::new(move || Figures::of("google", &broker, &clock)))
     }
 
     pub(super) fn remarks(&self) -> Vec<String> {
