@@ -109,10 +109,10 @@ impl Writer {
             Update::Pods(Change::Deleted(pod)) => self.index.deleted(&pod),
             Update::Accounts(Change::Started(_)) => self.index.accounts_positioned(),
             Update::Accounts(Change::Applied(object)) => {
-                let told = Beside::Read(object.metadata.annotations.clone());
+                let told = Beside::read(object.metadata.annotations.clone());
                 self.index.account_told(&object, &told);
             }
-            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Beside::Missing),
+            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Beside::missing()),
             Update::Fetched(fetch, told) => self.index.account_fetched(&fetch, &told),
         }
     }
@@ -177,8 +177,8 @@ impl Reader {
             let permit = permits.acquire().await.ok()?;
             fetch.ticket.upgrade()?;
             let failure = match self.read().await {
-                Ok(object) => return Some(Beside::Read(object.metadata.annotations)),
-                Err(Failure::NotFound { .. }) => return Some(Beside::Missing),
+                Ok(object) => return Some(Beside::read(object.metadata.annotations)),
+                Err(Failure::NotFound { .. }) => return Some(Beside::missing()),
                 Err(failure) => failure,
             };
             drop(permit);
@@ -305,7 +305,7 @@ mod tests {
         };
         second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
         let mut snapshot = pods.snapshot();
-        let read = Beside::Read(Annotations::default());
+        let read = Beside::read(Annotations::default());
         while !snapshot.pods().all(|record| record.facts.service_account == read) || snapshot.pods().len() < 3
         {
             snapshot = pods.newer_than(snapshot.version()).await;

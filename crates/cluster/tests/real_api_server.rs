@@ -49,12 +49,12 @@ async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
 
 /// A ServiceAccount that was read and has this annotation.
 fn says(email: &str) -> Beside {
-    Beside::Read([(ACCOUNT, Text::from(email))].into_iter().collect())
+    Beside::read([(ACCOUNT, Text::from(email))].into_iter().collect())
 }
 
 /// One that was read and has none.
 fn says_nothing() -> Beside {
-    Beside::Read(Annotations::default())
+    Beside::read(Annotations::default())
 }
 
 /// News come within five seconds of the API server's return.
@@ -235,7 +235,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
         until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
-    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::Missing)).await;
+    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::missing())).await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
     until(&pods, "it is back", |s| {
         s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))

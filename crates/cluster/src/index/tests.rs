@@ -329,7 +329,7 @@ fn account_object(value: Option<u8>) -> AccountObject {
 }
 
 fn account(value: Option<u8>) -> Beside {
-    value.map_or(Beside::Missing, |_| Beside::Read(account_object(value).metadata.annotations))
+    value.map_or_else(Beside::missing, |_| Beside::read(account_object(value).metadata.annotations))
 }
 
 impl World {

@@ -42,8 +42,7 @@ pub(super) enum NoAccount {
 pub(super) fn of(facts: &Facts) -> Result<Option<Arc<str>>, NoAccount> {
     let annotations = match &facts.service_account {
         Beside::NotRead => return Err(NoAccount::NotRead),
-        Beside::Missing => return Err(NoAccount::Missing),
-        Beside::Read(annotations) => annotations,
+        Beside::Known(object) => object.as_ref().as_ref().ok_or(NoAccount::Missing)?,
     };
     match annotations.find(ANNOTATION) {
         None => Ok(None),
@@ -86,20 +85,20 @@ mod tests {
 
     fn account(value: &str) -> Result<Option<Arc<str>>, NoAccount> {
         let annotations = [("unrelated", Text::from("x")), (ANNOTATION, Text::from(value))];
-        of(&told(Beside::Read(annotations.into_iter().collect())))
+        of(&told(Beside::read(annotations.into_iter().collect())))
     }
 
     #[test]
     fn no_annotation_is_the_workload_itself() {
         let unrelated = [("unrelated", Text::from("x"))].into_iter().collect();
-        assert_eq!(of(&told(Beside::Read(unrelated))), Ok(None));
-        assert_eq!(of(&told(Beside::Read(Annotations::default()))), Ok(None));
+        assert_eq!(of(&told(Beside::read(unrelated))), Ok(None));
+        assert_eq!(of(&told(Beside::read(Annotations::default()))), Ok(None));
     }
 
     #[test]
     fn what_is_not_known_is_not_taken_for_no_account() {
         assert_eq!(of(&told(Beside::NotRead)), Err(NoAccount::NotRead));
-        assert_eq!(of(&told(Beside::Missing)), Err(NoAccount::Missing));
+        assert_eq!(of(&told(Beside::missing())), Err(NoAccount::Missing));
     }
 
     #[test]
