@@ -2,7 +2,7 @@
 //!
 //! Keys and texts, without a meaning: what they mean is each cloud's to say. `cluster` and `static` identity tell them, the
 //! agent's clouds name the keys and read them. Small, because a node keeps them for each of its pods: what is told of a
-//! ServiceAccount is shared by its pods, and a pod of which nothing is told has nothing on the heap.
+//! ServiceAccount or namespace is shared by its pods, and a pod of which nothing is told has nothing on the heap.
 
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub struct Selection {
     pub pod: &'static [&'static str],
     /// Keys on the pod's ServiceAccount.
     pub service_account: &'static [&'static str],
+    /// Keys on the pod's namespace. Without any, nobody asks about namespaces.
+    pub namespace: &'static [&'static str],
 }
 
 /// Longest text that is kept, in bytes; Kubernetes takes 256 KiB of an object's annotations. Far more than what is meant for
@@ -86,6 +88,8 @@ pub struct Facts {
     pub pod: Annotations,
     /// Its ServiceAccount's.
     pub service_account: Beside,
+    /// Its namespace's. Where nothing is asked of namespaces, it is known that nothing of it counts.
+    pub namespace: Beside,
 }
 
 #[cfg(test)]
@@ -110,8 +114,8 @@ mod tests {
 
     /// There is one for each pod of the node, whether or not anything is told.
     #[test]
-    fn what_is_told_of_a_pod_is_two_words() {
-        assert!(size_of::<Facts>() <= 2 * size_of::<usize>(), "{}", size_of::<Facts>());
+    fn what_is_told_of_a_pod_is_three_words() {
+        assert!(size_of::<Facts>() <= 3 * size_of::<usize>(), "{}", size_of::<Facts>());
         assert_eq!([].into_iter().collect::<Annotations>(), Annotations(None), "nothing on the heap");
     }
 }

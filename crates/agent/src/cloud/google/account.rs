@@ -14,7 +14,8 @@ use seawall_core::facts::{Beside, Selection, Text};
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// What is to be known of pods.
-pub(in crate::cloud) const SELECTION: Selection = Selection { pod: &[], service_account: &[ANNOTATION] };
+pub(in crate::cloud) const SELECTION: Selection =
+    Selection { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// What stands for the annotation in a file of pods.
 pub(in crate::cloud) const FILE_KEYS: &[FileKey] = &[FileKey {
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     fn told(service_account: Beside) -> Facts {
-        Facts { pod: Annotations::default(), service_account }
+        Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead }
     }
 
     fn account(value: &str) -> Result<Option<Arc<str>>, NoAccount> {
