@@ -154,7 +154,7 @@ impl<'d> Node<'d> {
                 None
             }
         };
-        Table { map, node: self.clone(), read: RefCell::default() }
+        Table { map, node: self.clone(), read: RefCell::default(), moved: RefCell::default() }
     }
 
     /// The elements here; none when absent, a mistake when it is not a list.
@@ -225,12 +225,18 @@ pub struct Table<'d> {
     map: Option<&'d Map<String, Value>>,
     node: Node<'d>,
     read: RefCell<BTreeSet<&'static str>>,
+    /// Keys that stood here once: known, and not offered to whoever mistypes one.
+    moved: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'d> Table<'d> {
     /// The place under `key`, present or not.
     pub fn key(&self, key: &'static str) -> Node<'d> {
         self.read.borrow_mut().insert(key);
+        self.place(key)
+    }
+
+    fn place(&self, key: &'static str) -> Node<'d> {
         let path =
             if self.node.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.node.path) };
         Node { value: self.map.and_then(|map| map.get(key)), path, notes: self.node.notes.clone() }
@@ -243,6 +249,16 @@ impl<'d> Table<'d> {
             node.mistake(expected);
         }
         node
+    }
+
+    /// Refuses a key that stands elsewhere now, `now` being what is said of that; whether it was there.
+    pub fn moved(&self, key: &'static str, now: &str) -> bool {
+        self.moved.borrow_mut().insert(key);
+        let node = self.place(key);
+        if node.is_present() {
+            node.mistake(format!("nothing: {now}"));
+        }
+        node.is_present()
     }
 
     /// Every key with its place, for tables whose keys are the user's own.
@@ -262,7 +278,9 @@ impl Drop for Table<'_> {
         let read = self.read.borrow();
         // A table read through `entries` asks for no key by name; all of its keys were seen.
         let Some(map) = self.map.filter(|_| !read.is_empty()) else { return };
-        for key in map.keys().filter(|key| !read.contains(key.as_str())) {
+        let moved = self.moved.borrow();
+        let is_known = |key: &str| read.contains(key) || moved.contains(key);
+        for key in map.keys().filter(|key| !is_known(key)) {
             let known = read.iter().copied().collect::<Vec<_>>().join(", ");
             self.node.note(format!("the unknown key {:?}", shorten(key)), format!("one of: {known}"));
         }
@@ -286,6 +304,20 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_moved_is_told_of_and_not_offered() {
+        let document = Document::parse("old: 1\ntypo: 2\n").unwrap();
+        {
+            let root = document.root();
+            assert!(root.moved("old", "this key is now new.old"));
+            assert!(!root.moved("older", "this key is gone"));
+            let _ = root.key("new");
+        }
+        let shown = document.finish(()).unwrap_err().to_string();
+        assert!(shown.contains("old: found 1, expected nothing: this key is now new.old"), "{shown}");
+        assert!(shown.contains("\"typo\", expected one of: new\n"), "{shown}");
+    }
 
     #[test]
     fn every_mistake_is_reported_at_once() {

@@ -82,10 +82,7 @@ impl SourceIp {
             .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
         let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
         let taint = table.key("taint").text("a taint's key such as seawall.dev/not-ready", taint);
-        let passthrough = table.key("passthrough");
-        if passthrough.is_present() {
-            passthrough.mistake("nothing: this key is now google.passthrough");
-        }
+        table.moved("passthrough", "this key is now google.passthrough");
         let token_lifetime = lifetime.unwrap_or(Duration::from_secs(3600));
         node.map(|node| Self { node, kubeconfig, token_lifetime, taint })
     }

@@ -114,17 +114,14 @@ impl Config {
 
 /// Where keys are now that stood elsewhere before each cloud had its own section.
 const MOVED: [(&str, &str); 3] = [
-    ("mode", "nothing: this key is now google.mode"),
-    ("federate", "nothing: what stood here is now in the section google itself"),
-    ("conceal", "nothing: conceal.upstream is now google.upstream"),
+    ("mode", "this key is now google.mode"),
+    ("federate", "what stood here is now in the section google itself"),
+    ("conceal", "conceal.upstream is now google.upstream"),
 ];
 
 /// Names each key that has another place now; whether there was one.
 fn refuse_old_keys(root: &Table<'_>) -> bool {
-    let old: Vec<_> =
-        MOVED.iter().map(|(key, now)| (root.key(key), now)).filter(|(key, _)| key.is_present()).collect();
-    old.iter().for_each(|(key, now)| key.mistake(**now));
-    !old.is_empty()
+    MOVED.iter().filter(|(key, now)| root.moved(key, now)).count() > 0
 }
 
 const ADDRESS: &str = "an address and port such as 127.0.0.1:8988";

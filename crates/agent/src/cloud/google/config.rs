@@ -108,7 +108,8 @@ impl Mode {
         const MODES: [&str; 2] = ["federate", "conceal"];
         let known = |text: &str| MODES.iter().find(|mode| **mode == text).copied();
         let conceals = table.key("mode").text("federate or conceal", known) == Some("conceal");
-        if conceals && !table.key("projectId").is_present() {
+        let is_of_both = |(key, _): &(&str, Node<'_>)| ["mode", "upstream", "passthrough"].contains(key);
+        if conceals && table.entries().iter().all(is_of_both) {
             return Self::Conceal;
         }
         let federate = Federate::read(table, base);
