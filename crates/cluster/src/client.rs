@@ -19,14 +19,10 @@ use crate::StartError;
 use crate::access::Endpoint;
 use crate::config::{Access, Patience};
 use crate::failure::Failure;
-use crate::lines::Lines;
+use crate::lines::{LARGEST, Lines};
 use crate::object::Status;
 use crate::request::Built;
 use crate::server::{Body, Carrier, Server};
-
-/// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
-/// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
-pub(crate) const LARGEST: usize = 16 * 1024 * 1024;
 
 /// Largest body of a refusal that is read, in bytes; a Status takes some hundred.
 const LARGEST_REFUSAL: usize = 64 * 1024;

@@ -5,9 +5,12 @@ use std::mem;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 
-use crate::client::LARGEST;
 use crate::failure::Failure;
 use crate::server::Body;
+
+/// Largest answer, and longest event of a watch, in bytes. No object is larger: etcd takes 1.5 MiB of one (`--max-request-bytes`),
+/// and JSON writes a byte with six at most. A page of a list that is larger is asked for in parts.
+pub(crate) const LARGEST: usize = 16 * 1024 * 1024;
 
 /// A body that is read by lines.
 pub(crate) struct Lines {

@@ -446,7 +446,7 @@ mod tests {
             let page = world.call().await;
             assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
             if limit > 1 {
-                page.answer_text(200, " ".repeat(crate::client::LARGEST + 1));
+                page.answer_text(200, " ".repeat(crate::lines::LARGEST + 1));
             } else {
                 page.answer(200, &list(7, "more", &[pod("a", 5)]));
             }
