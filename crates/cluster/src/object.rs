@@ -331,14 +331,14 @@ impl Versioned for PodObject {
     }
 }
 
-/// An object of which only metadata is asked for.
+/// A ServiceAccount, of which only metadata is asked for.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct PartialObject {
+pub(crate) struct AccountObject {
     #[serde(default)]
     pub(crate) metadata: Metadata,
 }
 
-impl Versioned for PartialObject {
+impl Versioned for AccountObject {
     fn version(&self) -> &str {
         &self.metadata.resource_version
     }
