@@ -33,6 +33,9 @@ use crate::turns::Key;
 /// How long a client may take for one part of a long answer, at most 16 KiB.
 const PART: Duration = Duration::from_secs(10);
 
+/// Requests behind the first that cost as much as a turn: what they save is the read and the write.
+const PIPELINED: u32 = 4;
+
 /// Pieces of an answer of the real server that cost as much as a turn.
 const PIECES: u32 = 32;
 
@@ -185,6 +188,7 @@ impl Place {
             came: self.came.take().unwrap_or(now),
         };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
+        self.thread.turns.charge(&self.tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
         if !kept.replace(&bytes[batch.taken..]) {
             batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
         }

@@ -65,7 +65,7 @@ const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are
 const READ: usize = 4 * 1024;
 
 /// Requests answered in one turn, and bytes of answers after which it ends; a client that pipelines more waits for its next turn.
-const REQUESTS: usize = 16;
+const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
 
 /// Connections that are ended in one round for being too slow or idle.

@@ -32,9 +32,10 @@ pub(super) enum After {
     Linger,
 }
 
-/// The answers to a buffer: how many of its bytes are dealt with, and what comes next.
+/// The answers to a buffer: how many of its bytes are dealt with, how many requests that were, and what comes next.
 pub(super) struct Batch {
     pub(super) taken: usize,
+    pub(super) requests: u32,
     pub(super) after: After,
 }
 
@@ -79,39 +80,48 @@ impl After {
 }
 
 impl Thread {
-    /// Answers the whole requests at the start of `bytes`.
+    /// Answers the whole requests at the start of `bytes`, as many as a turn has room for.
     pub(super) fn answer_all(&self, asker: Asker<'_>, bytes: &[u8], now: Moment, out: &mut Vec<u8>) -> Batch {
-        let mut taken = 0;
-        for _ in 0..REQUESTS {
-            if taken == bytes.len() {
-                return Batch { taken, after: After::Read };
+        let mut batch = Batch { taken: 0, requests: 0, after: After::Look };
+        while batch.taken < bytes.len() {
+            if batch.requests == REQUESTS || out.len() > BATCH {
+                return batch;
             }
-            if out.len() > BATCH {
-                return Batch { taken, after: After::Look };
-            }
-            let mut room = header_room();
-            match parse_request(&bytes[taken..], &mut room, &self.shared.bounds.wire) {
-                Ok(Parsed::Partial) => return Batch { taken, after: After::Read },
-                Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
-                    let patience = asker.dialects.of(head.target).patience(&head);
-                    return Batch { taken, after: After::Settle(patience) };
-                }
-                Ok(Parsed::Complete(head, used)) => {
-                    taken += used;
-                    if let Some(after) = self.answer_one(asker, &head, now, out) {
-                        return Batch { taken, after };
-                    }
-                }
-                Err(error) => {
-                    let refusal = Refusal::from(error);
-                    self.write_refusal(asker.dialects, &refusal, out);
-                    self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
-                    return Batch { taken: bytes.len(), after: After::Linger };
-                }
+            if let Some(after) = self.answer_next(asker, bytes, &mut batch, now, out) {
+                return Batch { after, ..batch };
             }
         }
-        let after = if taken == bytes.len() { After::Read } else { After::Look };
-        Batch { taken, after }
+        Batch { after: After::Read, ..batch }
+    }
+
+    /// Answers the next request; says what comes next unless it is simply the next one.
+    fn answer_next(
+        &self,
+        asker: Asker<'_>,
+        bytes: &[u8],
+        batch: &mut Batch,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
+        let mut room = header_room();
+        match parse_request(&bytes[batch.taken..], &mut room, &self.shared.bounds.wire) {
+            Ok(Parsed::Partial) => Some(After::Read),
+            Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
+                Some(After::Settle(asker.dialects.of(head.target).patience(&head)))
+            }
+            Ok(Parsed::Complete(head, used)) => {
+                batch.taken += used;
+                batch.requests += 1;
+                self.answer_one(asker, &head, now, out)
+            }
+            Err(error) => {
+                let refusal = Refusal::from(error);
+                self.write_refusal(asker.dialects, &refusal, out);
+                self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
+                batch.taken = bytes.len();
+                Some(After::Linger)
+            }
+        }
     }
 
     /// What becomes of bytes for which there is no room. A head in part is refused; a pipeline behind a request that is not
