@@ -5,7 +5,8 @@
 //! a traffic thread accepts the next pod's first connection, and would hand it the last pod's credentials. So a connection is
 //! decided only by a view that is *current*: everything that had reached this machine shortly before has been applied.
 //! A traffic thread reads one number for that; only if the last proof is older than [`AGE`] does it ask the thread that hears
-//! for another, and the connection waits for it as for a pod that is not known yet.
+//! for another, and the connection waits for it as for a pod that is not known yet. While connections come, proofs are renewed
+//! ahead of them.
 //!
 //! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
 //! the watch's connection included ([`crate::hearing`]): a task that yields runs again only after the runtime has asked the kernel for input. So after a few rounds of yielding in which the
@@ -22,7 +23,7 @@
 //! What no local proof can tell is what the API server has not sent yet; THREAT-MODEL.md, "A limit of `source-ip`".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
@@ -34,6 +35,14 @@ use crate::pulse::Pulse;
 /// namespace, network plugin, container: hundreds of milliseconds); far longer than a proof takes, so that a storm of new
 /// connections costs fifty proofs a second and not one each.
 pub(crate) const AGE: Duration = Duration::from_millis(20);
+
+/// While somebody looks, a proof is renewed this often, ahead of those who would have to wait for it: a wait is two changes of
+/// threads, which on a busy machine is most of what the slowest connections of a quiet pod take. Half of [`AGE`] is left for the
+/// proof itself.
+const RENEWAL: Duration = Duration::from_millis(10);
+
+/// Renewals at which nobody has looked since the last, before they end: half a second.
+const UNSEEN: u32 = 50;
 
 /// How long a watch that ended may take to run again before that is an outage. The first tries come within 0.1 s and
 /// 0.3 s; and it is shorter than any client's request is held, so that an outage refuses no known pod.
@@ -47,6 +56,8 @@ const ROUNDS: usize = 3;
 pub(crate) struct Current {
     /// When the last proof began, in nanoseconds; 0 is never.
     proven: AtomicU64,
+    /// Somebody has looked since the prover last did.
+    looked: AtomicBool,
     wanted: Notify,
     renewed: Notify,
     /// Since when no stream of the watch is open, in nanoseconds; or [`OPEN`], [`FIRST`], [`ANEW`].
@@ -70,6 +81,9 @@ const OPEN: u64 = 2;
 impl Current {
     /// Whether the view held at `then` all that had arrived shortly before. Asks for another proof if not.
     pub(crate) fn is_proven(&self, then: Moment) -> bool {
+        if !self.looked.load(Ordering::Relaxed) {
+            self.looked.store(true, Ordering::Relaxed);
+        }
         let proven = self.proven.load(Ordering::Acquire);
         let is_proven = proven != 0 && then.since(Moment::from_nanos(proven)) <= AGE;
         if !is_proven {
@@ -162,6 +176,12 @@ impl Current {
         }
     }
 
+    async fn renew(&self, clock: &Clock) {
+        let began = self.drained_in_one_watch(clock).await;
+        self.proven.store(began.as_nanos().max(1), Ordering::Release);
+        self.renewed.notify_waiters();
+    }
+
     /// Returns once nothing that had arrived at the call is left unread or unpublished.
     async fn drain(&self) {
         loop {
@@ -181,14 +201,18 @@ impl Current {
     }
 }
 
-/// Gives proofs to those who ask, for ever. To run where the watch and the writer run, and nowhere else: `hearing` sees to that.
+/// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
+/// else: `hearing` sees to that.
 pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
     let current = &pods.current;
     loop {
         current.wanted.notified().await;
-        let began = current.drained_in_one_watch(&clock).await;
-        current.proven.store(began.as_nanos().max(1), Ordering::Release);
-        current.renewed.notify_waiters();
+        let mut unseen = 0;
+        while unseen < UNSEEN {
+            current.renew(&clock).await;
+            tokio::select! { () = current.wanted.notified() => {}, () = clock.sleep(RENEWAL) => {} }
+            unseen = if current.looked.swap(false, Ordering::Relaxed) { 0 } else { unseen + 1 };
+        }
     }
 }
 
@@ -268,6 +292,27 @@ mod tests {
         world.pods.current().await;
         assert_eq!(world.name().unwrap(), "new");
         assert!(world.pods.is_current());
+    }
+
+    #[tokio::test]
+    async fn while_connections_come_none_waits_for_a_proof_and_without_them_none_is_made() {
+        let mut world = world();
+        let _feed = world.with_one_pod().await;
+        world.pods.current().await;
+        let step = async || {
+            world.hand.advance(Duration::from_millis(5));
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        for millis in (0..2000).step_by(5) {
+            step().await;
+            assert!(millis % 100 != 0 || world.pods.is_current(), "after {millis} ms");
+        }
+        for _ in 0..200 {
+            step().await;
+        }
+        assert!(!world.pods.is_current(), "nobody has looked for a second");
     }
 
     /// Proofs used to be asked for again and again on a busy machine, until the request was given up.
