@@ -13,6 +13,7 @@ mod debug;
 mod dialect;
 mod follow;
 mod forward;
+mod heap;
 mod held;
 mod identity;
 mod lanes;
@@ -70,10 +71,13 @@ enum Command {
 
 fn main() -> ExitCode {
     match command(std::env::args_os().skip(1).collect()) {
-        Ok(Command::Serve(path)) => match start(&path) {
-            Ok((config, log)) => serve(&config, &log),
-            Err(error) => done(Err(error)),
-        },
+        Ok(Command::Serve(path)) => {
+            heap::share();
+            match start(&path) {
+                Ok((config, log)) => serve(&config, &log),
+                Err(error) => done(Err(error)),
+            }
+        }
         Ok(Command::Check(path)) => done(check(&path)),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
