@@ -173,7 +173,12 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
     // No API server gives a UID here; with its address a pod is unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
-    let facts = Facts { pod: Annotations::default(), service_account: Beside::Read(annotations) };
+    let facts = Facts {
+        pod: Annotations::default(),
+        service_account: Beside::read(annotations),
+        // The file says nothing of namespaces, so that nothing of them is unknown.
+        namespace: Beside::read(Annotations::default()),
+    };
     Some(Attested { pod, facts, subject: Arc::new(TokenFile::new(token?)) })
 }
 
@@ -238,7 +243,8 @@ mod tests {
         assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
         let said =
             [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
-        assert_eq!(cart.facts, Facts { pod: Annotations::default(), service_account: Beside::Read(said) });
+        let (pod, namespace) = (Annotations::default(), Beside::read(Annotations::default()));
+        assert_eq!(cart.facts, Facts { pod, service_account: Beside::read(said), namespace });
         assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
             identity.attestation().verdict(&Ends { peer: SocketAddr::new(ip(address), 1), local: &|| None })

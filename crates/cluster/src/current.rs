@@ -223,6 +223,7 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
+    use crate::beside::Selected;
     use crate::fake::{Asked, Feed, link};
     use crate::hearing::watch_pods;
     use crate::object::Keys;
@@ -241,8 +242,8 @@ mod tests {
     fn world() -> World {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
-        let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link.clone(), Keys::default(), shared.clone());
+        let shared = Arc::new(Shared::new(&Selected::default()));
+        let (writer, updates) = Writer::new(link.clone(), Selected::default(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
         tokio::spawn(watch_pods(&node, Keys::default(), &link, &shared, updates).run());

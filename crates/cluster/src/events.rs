@@ -206,7 +206,11 @@ mod tests {
             addresses: Box::default(),
             host_network: false,
             terminating: false,
-            facts: Facts { pod: Annotations::default(), service_account: Beside::NotRead },
+            facts: Facts {
+                pod: Annotations::default(),
+                service_account: Beside::NotRead,
+                namespace: Beside::NotRead,
+            },
             tokens: Arc::default(),
         }
     }

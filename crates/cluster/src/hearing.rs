@@ -1,4 +1,4 @@
-//! The part that hears the API server, on a thread that does nothing else: both watches, the writer of the view, and the
+//! The part that hears the API server, on a thread that does nothing else: the watches, the writer of the view, and the
 //! prover.
 //!
 //! Whether a connection can be decided at all hangs on this thread ([`crate::current`]), so nothing that takes long, or that
@@ -14,14 +14,15 @@
 use std::sync::Arc;
 
 use seawall_core::Clock;
-use seawall_core::facts::Selection;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::beside::{Kind, Selected};
 use crate::client::{Client, Connector, Link};
 use crate::config::{Config, NodeName, Patience};
 use crate::object::Keys;
+use crate::pulse::Pulse;
 use crate::request::Form;
 use crate::watch::{Source, Start, Watch};
 use crate::writer::{Update, Writer};
@@ -32,8 +33,7 @@ pub struct Hearing {
     /// Makes the client, where it is called.
     connect: Box<dyn FnOnce() -> Result<Client, StartError> + Send>,
     node: NodeName,
-    /// The annotations to keep of a pod, and of a ServiceAccount.
-    annotations: (Keys, Keys),
+    selected: Selected,
     patience: Patience,
     shared: Arc<Shared>,
     clock: Clock,
@@ -63,13 +63,10 @@ impl Hearing {
     pub(crate) fn new(connector: Connector, config: &Config, shared: &Arc<Shared>, clock: &Clock) -> Self {
         let (patience, clock_of_client) = (config.patience, clock.clone());
         let connect = Box::new(move || connector.client(&patience, clock_of_client));
-        let keys = |of: fn(&Selection) -> &'static [&'static str]| {
-            config.selections.iter().flat_map(of).copied().collect::<Keys>()
-        };
         Self {
             connect,
             node: config.node.clone(),
-            annotations: (keys(|selection| selection.pod), keys(|selection| selection.service_account)),
+            selected: Selected::of(&config.selections),
             patience,
             shared: shared.clone(),
             clock: clock.clone(),
@@ -100,14 +97,17 @@ impl Hearing {
 
     /// All of it at work, on this very runtime.
     fn parts(self) -> Result<JoinSet<()>, StartError> {
-        let Self { connect, node, annotations: (of_pods, of_accounts), patience, shared, clock } = self;
+        let Self { connect, node, selected, patience, shared, clock } = self;
         let link = Link { client: connect()?, clock: clock.clone(), patience };
-        let (writer, updates) = Writer::new(link.clone(), of_accounts.clone(), shared.clone());
+        let (writer, updates) = Writer::new(link.clone(), selected.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
         parts.spawn(current::prove(shared.pods.clone(), clock));
-        parts.spawn(watch_pods(&node, of_pods, &link, &shared, updates.clone()).run());
-        parts.spawn(watch_accounts(of_accounts, &link, &shared, updates).run());
+        parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
+        for (kind, pulse) in shared.beside() {
+            let keys = selected.keys(kind);
+            parts.spawn(watch_beside(kind, keys, &link, pulse.clone(), updates.clone()).run());
+        }
         Ok(parts)
     }
 }
@@ -130,26 +130,27 @@ pub(crate) fn watch_pods(
     Watch::new(source, link.clone(), shared.pods.clone(), updates, Update::Pods)
 }
 
-fn watch_accounts(
+fn watch_beside(
+    kind: Kind,
     annotations: Keys,
     link: &Link,
-    shared: &Shared,
+    pulse: Arc<Pulse>,
     updates: mpsc::Sender<Update>,
-) -> Watch<object::AccountObject, Update> {
-    let source = Source {
-        path: "/api/v1/serviceaccounts",
-        fields: None,
-        form: Form::Metadata,
-        annotations,
-        start: Start::Position,
+) -> Watch<object::PartialObject, Update> {
+    let path = kind.path();
+    let source = Source { path, fields: None, form: Form::Metadata, annotations, start: Start::Position };
+    let wrap = match kind {
+        Kind::ServiceAccount => |change| Update::Beside(Kind::ServiceAccount, change),
+        Kind::Namespace => |change| Update::Beside(Kind::Namespace, change),
     };
-    Watch::new(source, link.clone(), shared.accounts.clone(), updates, Update::Accounts)
+    Watch::new(source, link.clone(), pulse, updates, wrap)
 }
 
 #[cfg(test)]
 mod tests {
     use std::thread::JoinHandle;
 
+    use seawall_core::facts::Selection;
     use serde_json::json;
     use tokio::sync::mpsc::UnboundedReceiver;
     use tokio::sync::oneshot;
@@ -167,13 +168,17 @@ mod tests {
     }
 
     fn hearing(beside: impl Future<Output = ()> + Send + 'static) -> World {
+        selecting(Selected::default(), beside)
+    }
+
+    fn selecting(selected: Selected, beside: impl Future<Output = ()> + Send + 'static) -> World {
         let clock = Clock::system();
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(&selected));
         let (connect, asked) = fake(clock.clone());
         let hearing = Hearing {
             connect: Box::new(move || Ok(connect())),
             node: NodeName::parse("node1").unwrap(),
-            annotations: Default::default(),
+            selected,
             patience: Patience::default(),
             shared: shared.clone(),
             clock: clock.clone(),
@@ -184,10 +189,10 @@ mod tests {
     }
 
     impl World {
-        /// Answers both lists, and both watches with streams that stay open.
+        /// Answers the lists, and the watches with streams that stay open.
         fn open(&mut self) -> Vec<crate::fake::Feed> {
             let mut feeds = Vec::new();
-            while feeds.len() < 2 {
+            while feeds.len() < self.pods.shared.health(self.pods.clock.now()).len() {
                 let asked = self.asked.blocking_recv().unwrap();
                 if asked.what.contains("watch=true") {
                     feeds.push(asked.answer_stream());
@@ -232,5 +237,30 @@ mod tests {
         assert!(matches!(hearing(async {}).thread.join(), Ok(Err(Unheard::Ended))));
         let panicking = hearing(async { std::panic::resume_unwind(Box::new("died")) });
         assert!(panicking.thread.join().is_err());
+    }
+
+    /// The namespaces' watch would be refused without a permission that nothing needs.
+    #[test]
+    fn namespaces_are_asked_about_only_if_somebody_selects_a_key_on_them() {
+        let some = Selection { namespace: &["cloud/of-namespace"], ..Selection::default() };
+        for (selections, kinds) in [
+            (vec![Selection::default()], vec!["pods", "serviceaccounts"]),
+            (vec![Selection::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),
+        ] {
+            let mut world = selecting(Selected::of(&selections), std::future::pending());
+            let health = world.pods.shared.health(world.pods.clock.now());
+            assert!(health.iter().map(|watch| watch.kind).eq(kinds.iter().copied()));
+            let mut asked = Vec::new();
+            for _ in 0..kinds.len() {
+                asked.push(world.asked.blocking_recv().unwrap());
+            }
+            for kind in kinds {
+                let path = format!("GET /api/v1/{kind}?");
+                assert!(asked.iter().any(|asked| asked.what.starts_with(&path)), "{asked:?}");
+            }
+            // All watches wait for their first answer, and nobody else asks.
+            assert!(world.asked.try_recv().is_err());
+            assert!(matches!(world.end(), Ok(Ok(()))));
+        }
     }
 }

@@ -39,14 +39,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::facts::{Annotations, Beside};
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount};
 
-use crate::object::{AccountObject, Metadata, PodObject, Sandbox};
+use crate::beside::{Kind, Object};
+use crate::object::{PodObject, Sandbox};
 use crate::token_request::TokenCache;
+
+mod readings;
+
+use readings::{Readings, Ticket};
 
 /// How long after its deletion time a pod still counts as live. The API server itself accepts the tokens of a deleted pod
 /// that long. Source: kubernetes, pkg/serviceaccount/claims.go, `jwt.DefaultLeeway`.
@@ -73,7 +78,7 @@ pub struct PodRecord {
     pub host_network: bool,
     /// Whether its deletion has been asked for.
     pub terminating: bool,
-    /// What is told of it: its selected annotations, and its ServiceAccount's.
+    /// What is told of it: its selected annotations, and those of what it belongs to.
     pub facts: Facts,
     /// Dies with the pod, survives the record.
     pub(crate) tokens: Arc<TokenCache>,
@@ -177,15 +182,10 @@ impl Snapshot {
     }
 }
 
-/// The answer to a fetch is wanted as long as the other end of its ticket lives. A ticket is voided when a watch event
-/// about the ServiceAccount arrives (the event is at least as new as what the watch began with, and more follow), when
-/// the watch starts anew (the fetch may have seen less than the watch will not repeat), or when the last pod leaves.
-pub(crate) type Ticket = Weak<()>;
-
-/// A ServiceAccount to be read.
+/// An object to be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetch {
-    pub(crate) account: ServiceAccount,
+    pub(crate) object: Object,
     pub(crate) ticket: Ticket,
 }
 
@@ -201,9 +201,21 @@ pub(crate) struct Index {
     setting_up: HashMap<Arc<str>, SystemTime>,
     /// When the machine started, unless that is long ago.
     boot: Option<SystemTime>,
-    accounts: HashMap<ServiceAccount, Reading>,
-    /// Set once the ServiceAccounts' watch has a position; a fetch before that could miss a change.
-    watching_accounts: bool,
+    accounts: Readings<ServiceAccount>,
+    namespaces: Namespaces,
+}
+
+#[derive(Debug)]
+enum Namespaces {
+    /// Nobody asks about them, so that nothing of them is unknown: what each pod is told of its own, one for all.
+    Unasked(Beside),
+    Asked(Readings<Arc<str>>),
+}
+
+impl Default for Namespaces {
+    fn default() -> Self {
+        Self::Unasked(Beside::read(Annotations::default()))
+    }
 }
 
 #[derive(Debug)]
@@ -221,21 +233,28 @@ enum Occupant {
     Nameless(Box<[IpAddr]>),
 }
 
-/// What is known of a ServiceAccount that some pod uses.
-#[derive(Debug)]
-struct Reading {
-    told: Beside,
-    state: Fetching,
-}
+impl Namespaces {
+    fn reading(&mut self, name: &Arc<str>) -> Beside {
+        match self {
+            Self::Unasked(told) => told.clone(),
+            Self::Asked(all) => all.reading(name.clone()).1,
+        }
+    }
 
-#[derive(Debug)]
-enum Fetching {
-    Wanted,
-    InTheAir(Arc<()>),
-    Done,
+    fn asked(&mut self) -> Option<&mut Readings<Arc<str>>> {
+        match self {
+            Self::Unasked(_) => None,
+            Self::Asked(all) => Some(all),
+        }
+    }
 }
 
 impl Index {
+    /// As the default, and about namespaces it asks, too.
+    pub(crate) fn asking_about_namespaces() -> Self {
+        Self { namespaces: Namespaces::Asked(Readings::default()), ..Self::default() }
+    }
+
     /// The pods of this node are exactly these.
     pub(crate) fn listed(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
@@ -289,7 +308,11 @@ impl Index {
     /// The old record where it still tells the same, else a new one that shares what it can.
     fn record(&mut self, pod: &PodObject, addresses: Box<[IpAddr]>) -> Arc<PodRecord> {
         let old = self.pods.get(pod.metadata.uid.as_str()).and_then(|entry| entry.record()).cloned();
-        let (service_account, beside) = self.reading(&pod.metadata, &pod.spec.service_account_name);
+        let (service_account, of_account) = self.accounts.reading(ServiceAccount {
+            namespace: pod.metadata.namespace.as_str().into(),
+            name: pod.spec.service_account_name.as_str().into(),
+        });
+        let of_namespace = self.namespaces.reading(&service_account.namespace);
         let fresh = PodRecord {
             pod: Pod {
                 uid: old
@@ -303,7 +326,11 @@ impl Index {
             addresses,
             host_network: pod.spec.host_network,
             terminating: pod.metadata.deletion_timestamp.is_some(),
-            facts: Facts { pod: pod_annotations(pod, old.as_deref()), service_account: beside },
+            facts: Facts {
+                pod: pod_annotations(pod, old.as_deref()),
+                service_account: of_account,
+                namespace: of_namespace,
+            },
             tokens: old.as_ref().map_or_else(Arc::default, |old| old.tokens.clone()),
         };
         match old {
@@ -312,74 +339,60 @@ impl Index {
         }
     }
 
-    /// What is known of a pod's ServiceAccount; asks for it when nothing is. The key's strings are shared by its pods.
-    fn reading(&mut self, pod: &Metadata, name: &str) -> (ServiceAccount, Beside) {
-        let wanted = ServiceAccount { namespace: pod.namespace.as_str().into(), name: name.into() };
-        if let Some((key, reading)) = self.accounts.get_key_value(&wanted) {
-            return (key.clone(), reading.told.clone());
-        }
-        self.accounts.insert(wanted.clone(), Reading { told: Beside::NotRead, state: Fetching::Wanted });
-        (wanted, Beside::NotRead)
-    }
-
-    /// The watch tells of a ServiceAccount somewhere in the cluster. Most are used by no pod here and are let pass.
-    pub(crate) fn account_told(&mut self, object: &AccountObject, told: &Beside) {
-        let Metadata { namespace, name, .. } = &object.metadata;
-        let key = ServiceAccount { namespace: namespace.as_str().into(), name: name.as_str().into() };
-        if let Some(reading) = self.accounts.get_mut(&key) {
-            reading.state = Fetching::Done;
-            self.know(&key, told);
+    /// The watch tells of an object somewhere in the cluster.
+    pub(crate) fn told(&mut self, object: &Object, told: &Beside) {
+        let is_news = match object {
+            Object::ServiceAccount(key) => self.accounts.told(key, told),
+            Object::Namespace(key) => self.namespaces.asked().is_some_and(|all| all.told(key, told)),
+        };
+        if is_news {
+            self.tell_pods(object, told);
         }
     }
 
     /// A fetch has brought an answer. Ignored if its ticket was voided.
-    pub(crate) fn account_fetched(&mut self, fetch: &Fetch, told: &Beside) {
-        let Some(reading) = self.accounts.get_mut(&fetch.account) else { return };
-        match &reading.state {
-            Fetching::InTheAir(held) if std::ptr::eq(Arc::as_ptr(held), fetch.ticket.as_ptr()) => {}
-            _ => return,
+    pub(crate) fn fetched(&mut self, Fetch { object, ticket }: &Fetch, told: &Beside) {
+        let is_news = match object {
+            Object::ServiceAccount(key) => self.accounts.fetched(key, ticket, told),
+            Object::Namespace(key) => {
+                self.namespaces.asked().is_some_and(|all| all.fetched(key, ticket, told))
+            }
+        };
+        if is_news {
+            self.tell_pods(object, told);
         }
-        reading.state = Fetching::Done;
-        self.know(&fetch.account, told);
     }
 
-    fn know(&mut self, key: &ServiceAccount, told: &Beside) {
-        match self.accounts.get_mut(key) {
-            Some(reading) if reading.told != *told => reading.told = told.clone(),
-            _ => return,
-        }
+    fn tell_pods(&mut self, object: &Object, told: &Beside) {
         let users = self.pods.values_mut().filter_map(|entry| match &mut entry.occupant {
-            Occupant::Pod(record) if record.pod.service_account == *key => Some(record),
+            Occupant::Pod(record) if object.is_of(&record.pod) => Some(record),
             _ => None,
         });
         for record in users {
-            let facts = Facts { service_account: told.clone(), ..record.facts.clone() };
-            *record = Arc::new(PodRecord { facts, ..(**record).clone() });
+            let mut fresh = (**record).clone();
+            match object.kind() {
+                Kind::ServiceAccount => fresh.facts.service_account = told.clone(),
+                Kind::Namespace => fresh.facts.namespace = told.clone(),
+            }
+            *record = Arc::new(fresh);
         }
     }
 
-    /// The ServiceAccounts' watch begins from now: what changed before it began was not told, so all is read again.
-    /// What is known stays in use until then.
-    pub(crate) fn accounts_positioned(&mut self) {
-        self.watching_accounts = true;
-        self.accounts.values_mut().for_each(|reading| reading.state = Fetching::Wanted);
+    /// The watch of a kind begins from now, so that all of it is read again.
+    pub(crate) fn positioned(&mut self, kind: Kind) {
+        match kind {
+            Kind::ServiceAccount => self.accounts.positioned(),
+            Kind::Namespace => self.namespaces.asked().into_iter().for_each(Readings::positioned),
+        }
     }
 
-    /// The ServiceAccounts to read now. Each is handed out once.
+    /// The objects to read now. Each is handed out once.
     pub(crate) fn fetches(&mut self) -> Vec<Fetch> {
-        if !self.watching_accounts {
-            return Vec::new();
-        }
-        let wanted =
-            self.accounts.iter_mut().filter(|(_, reading)| matches!(reading.state, Fetching::Wanted));
-        wanted
-            .map(|(account, reading)| {
-                let held = Arc::new(());
-                let ticket = Arc::downgrade(&held);
-                reading.state = Fetching::InTheAir(held);
-                Fetch { account: account.clone(), ticket }
-            })
-            .collect()
+        let accounts = self.accounts.fetches();
+        let accounts = accounts.map(|(key, ticket)| Fetch { object: Object::ServiceAccount(key), ticket });
+        let namespaces = self.namespaces.asked().into_iter().flat_map(Readings::fetches);
+        let namespaces = namespaces.map(|(key, ticket)| Fetch { object: Object::Namespace(key), ticket });
+        accounts.chain(namespaces).collect()
     }
 
     /// What is applied from here on is judged by when the machine started; `None` is long ago, and judges nothing any more.
@@ -387,7 +400,7 @@ impl Index {
         self.boot = boot;
     }
 
-    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets ServiceAccounts that nobody uses.
+    /// The next snapshot, as of `now`: without the pods whose end has passed. Forgets what nobody uses.
     pub(crate) fn snapshot(&mut self, now: SystemTime) -> Snapshot {
         self.version += 1;
         self.note_setting_up(now);
@@ -408,7 +421,7 @@ impl Index {
             }
             is_same
         });
-        self.forget_unused_accounts();
+        self.forget_unused();
         let (version, complete) = (self.version, self.complete);
         Snapshot { version, complete, pods: pods.into(), claims: claims.into() }
     }
@@ -443,10 +456,14 @@ impl Index {
         self.ends.get(uid).is_none_or(|end| now < *end)
     }
 
-    fn forget_unused_accounts(&mut self) {
-        let used: HashSet<&ServiceAccount> =
-            self.pods.values().filter_map(|entry| Some(&entry.record()?.pod.service_account)).collect();
-        self.accounts.retain(|account, _| used.contains(account));
+    fn forget_unused(&mut self) {
+        let records = self.pods.values().filter_map(Entry::record);
+        let used: HashSet<&ServiceAccount> = records.map(|record| &record.pod.service_account).collect();
+        self.accounts.retain(|account| used.contains(account));
+        if let Some(namespaces) = self.namespaces.asked() {
+            let used: HashSet<&str> = used.iter().map(|account| &*account.namespace).collect();
+            namespaces.retain(|name| used.contains(&**name));
+        }
     }
 
     /// When something changes by time alone: a pod's end passes, or one counts as stuck. Then a new snapshot is due.

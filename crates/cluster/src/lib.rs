@@ -12,11 +12,16 @@
 //! tells changes (one connection for the node; a watch per namespace would be one TLS connection for each), but it starts
 //! from "now" without listing: a cluster with ten thousand ServiceAccounts would otherwise cost each node their transfer.
 //! Those in use are read one by one, a few hundred bytes each. The price is `get, list, watch` on ServiceAccounts, which
-//! hold no secrets. Namespaces are not watched, because nothing decides by them; they need no permission either.
+//! hold no secrets.
+//!
+//! **Namespaces** are read in the same way, if a cloud selects a key on them, and not otherwise: then nothing is asked about
+//! them, no third watch runs, and no permission is needed. `deploy/rbac.yaml` grants none, because no cloud selects any; the
+//! commit that brings one that does grants `get, list, watch` on namespaces.
 //!
 //! **Which annotations.** Those whose keys it is told ([`Config::selections`]). What they mean is the clouds' to say.
 
 mod access;
+mod beside;
 mod client;
 mod config;
 mod current;
@@ -40,8 +45,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use seawall_core::Clock;
 use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Moment};
 use tokio::sync::watch as version;
 use tokio::task::JoinSet;
 
@@ -51,6 +56,7 @@ pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
 
+use beside::{Kind, Selected};
 use client::{Connector, Link};
 use pulse::Pulse;
 use token_request::PodTokens;
@@ -99,7 +105,7 @@ impl Cluster {
         let connector = Connector::read(config.access.clone())?;
         let client = connector.client(&config.patience, clock.clone())?;
         let link = Link { client, clock: clock.clone(), patience: config.patience };
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(&Selected::of(&config.selections)));
         let (reporter, poster) = Reporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
@@ -136,10 +142,10 @@ impl Cluster {
         self.reporter.clone()
     }
 
-    /// How the watches are doing, for readiness and the admin port.
-    pub fn health(&self) -> [WatchHealth; 2] {
-        let now = self.link.clock.now();
-        [self.pods.shared.pods.health(now), self.pods.shared.accounts.health(now)]
+    /// How the watches are doing, for readiness and the admin port: that of pods, of ServiceAccounts, and of namespaces if
+    /// somebody asks about them.
+    pub fn health(&self) -> Vec<WatchHealth> {
+        self.pods.shared.health(self.link.clock.now())
     }
 
     /// Takes the configured taint off this node, trying until it is off. Call it once ready. Does nothing without one.
@@ -195,15 +201,30 @@ struct Shared {
     versions: version::Sender<u64>,
     pods: Arc<Pulse>,
     accounts: Arc<Pulse>,
+    /// Only if somebody asks about them.
+    namespaces: Option<Arc<Pulse>>,
 }
 
 impl Shared {
-    fn new() -> Self {
+    fn new(selected: &Selected) -> Self {
+        let asked = selected.namespace.as_ref();
         Self {
             snapshot: ArcSwap::default(),
             versions: version::Sender::new(0),
             pods: Arc::new(Pulse::new("pods")),
             accounts: Arc::new(Pulse::new("serviceaccounts")),
+            namespaces: asked.map(|_| Arc::new(Pulse::new("namespaces"))),
         }
+    }
+
+    /// The watches beside that of pods.
+    fn beside(&self) -> impl Iterator<Item = (Kind, &Arc<Pulse>)> {
+        let namespaces = self.namespaces.iter().map(|pulse| (Kind::Namespace, pulse));
+        std::iter::once((Kind::ServiceAccount, &self.accounts)).chain(namespaces)
+    }
+
+    fn health(&self, now: Moment) -> Vec<WatchHealth> {
+        let all = std::iter::once(&self.pods).chain(self.beside().map(|(_, pulse)| pulse));
+        all.map(|pulse| pulse.health(now)).collect()
     }
 }

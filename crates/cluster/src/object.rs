@@ -331,14 +331,14 @@ impl Versioned for PodObject {
     }
 }
 
-/// A ServiceAccount, of which only metadata is asked for.
+/// An object of which only metadata is asked for.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct AccountObject {
+pub(crate) struct PartialObject {
     #[serde(default)]
     pub(crate) metadata: Metadata,
 }
 
-impl Versioned for AccountObject {
+impl Versioned for PartialObject {
     fn version(&self) -> &str {
         &self.metadata.resource_version
     }

@@ -1,6 +1,6 @@
 //! The one writer: takes what the watches tell, keeps the index, publishes snapshots.
 //!
-//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Reading a ServiceAccount
+//! Events that wait together become one snapshot, so a storm costs one rebuild for many events. Reading an object beside them
 //! for the first time is done by small tasks beside it, so that a slow answer holds up no pod.
 
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use crate::Shared;
+use crate::beside::{Kind, Selected};
 use crate::client::Link;
 use crate::failure::{Failure, Pauses};
 use crate::index::{Fetch, Index};
-use crate::object::{self, AccountObject, Keys, PodObject};
+use crate::object::{self, Keys, PartialObject, PodObject};
 use crate::request::{self, Form};
 use crate::watch::Change;
 
@@ -28,14 +29,14 @@ use crate::watch::Change;
 )]
 pub(crate) enum Update {
     Pods(Change<PodObject>),
-    Accounts(Change<AccountObject>),
+    Beside(Kind, Change<PartialObject>),
     Fetched(Fetch, Beside),
 }
 
 /// Updates that wait for the writer. When it is full, the watches wait and TCP slows the API server down.
 pub(crate) const QUEUE: usize = 256;
 
-/// ServiceAccounts that are read at once.
+/// Objects beside pods that are read at once.
 const READING: usize = 4;
 
 /// How long after the machine's start a status from before it is not believed. Far longer than a kubelet takes from its own
@@ -48,8 +49,7 @@ const FAR: Duration = Duration::from_secs(3600);
 pub(crate) struct Writer {
     index: Index,
     link: Link,
-    /// The annotations to keep of a ServiceAccount.
-    annotations: Keys,
+    selected: Selected,
     shared: Arc<Shared>,
     updates: mpsc::Receiver<Update>,
     answers: mpsc::Sender<Update>,
@@ -60,12 +60,16 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(link: Link, annotations: Keys, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
+    pub(crate) fn new(link: Link, selected: Selected, shared: Arc<Shared>) -> (Self, mpsc::Sender<Update>) {
         let (sender, updates) = mpsc::channel(QUEUE);
+        let index = match &selected.namespace {
+            Some(_) => Index::asking_about_namespaces(),
+            None => Index::default(),
+        };
         let writer = Self {
-            index: Index::default(),
+            index,
             link,
-            annotations,
+            selected,
             shared,
             updates,
             answers: sender.clone(),
@@ -84,7 +88,7 @@ impl Writer {
                 self.apply(update);
             }
             self.publish();
-            self.read_accounts();
+            self.read_beside();
         }
     }
 
@@ -107,13 +111,15 @@ impl Writer {
             Update::Pods(Change::Started(pods)) => self.index.listed(pods),
             Update::Pods(Change::Applied(pod)) => self.index.applied(&pod),
             Update::Pods(Change::Deleted(pod)) => self.index.deleted(&pod),
-            Update::Accounts(Change::Started(_)) => self.index.accounts_positioned(),
-            Update::Accounts(Change::Applied(object)) => {
-                let told = Beside::Read(object.metadata.annotations.clone());
-                self.index.account_told(&object, &told);
+            Update::Beside(kind, Change::Started(_)) => self.index.positioned(kind),
+            Update::Beside(kind, Change::Applied(PartialObject { metadata })) => {
+                let object = kind.object(&metadata);
+                self.index.told(&object, &Beside::read(metadata.annotations));
             }
-            Update::Accounts(Change::Deleted(object)) => self.index.account_told(&object, &Beside::Missing),
-            Update::Fetched(fetch, told) => self.index.account_fetched(&fetch, &told),
+            Update::Beside(kind, Change::Deleted(PartialObject { metadata })) => {
+                self.index.told(&kind.object(&metadata), &Beside::missing());
+            }
+            Update::Fetched(fetch, told) => self.index.fetched(&fetch, &told),
         }
     }
 
@@ -126,10 +132,14 @@ impl Writer {
         self.shared.pods.current.published(std::mem::take(&mut self.unpublished));
     }
 
-    fn read_accounts(&mut self) {
+    fn read_beside(&mut self) {
         while self.readers.try_join_next().is_some() {}
         for fetch in self.index.fetches() {
-            let reader = Reader { link: self.link.clone(), annotations: self.annotations.clone(), fetch };
+            let reader = Reader {
+                link: self.link.clone(),
+                annotations: self.selected.keys(fetch.object.kind()),
+                fetch,
+            };
             let (permits, answers) = (self.permits.clone(), self.answers.clone());
             self.readers.spawn(async move {
                 if let Some(told) = reader.read_until_known(&permits).await {
@@ -161,7 +171,7 @@ fn uptime(clock: &Clock) -> Duration {
     clock.now().since(Moment::from_nanos(0))
 }
 
-/// Reads one ServiceAccount.
+/// Reads one object.
 struct Reader {
     link: Link,
     annotations: Keys,
@@ -169,7 +179,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// What the ServiceAccount says, or that there is none; `None` when nobody wants to know any more.
+    /// What the object says, or that there is none; `None` when nobody wants to know any more.
     async fn read_until_known(&self, permits: &Semaphore) -> Option<Beside> {
         let Self { link, fetch, .. } = self;
         let mut pauses = Pauses::new(&link.patience);
@@ -177,21 +187,21 @@ impl Reader {
             let permit = permits.acquire().await.ok()?;
             fetch.ticket.upgrade()?;
             let failure = match self.read().await {
-                Ok(object) => return Some(Beside::Read(object.metadata.annotations)),
-                Err(Failure::NotFound { .. }) => return Some(Beside::Missing),
+                Ok(object) => return Some(Beside::read(object.metadata.annotations)),
+                Err(Failure::NotFound { .. }) => return Some(Beside::missing()),
                 Err(failure) => failure,
             };
             drop(permit);
-            info!(account = %fetch.account, reason = %failure, "cannot read a ServiceAccount");
+            info!(object = %fetch.object, reason = %failure, "cannot read what a pod belongs to");
             link.clock.sleep(pauses.after(&failure)).await;
         }
     }
 
-    async fn read(&self) -> Result<AccountObject, Failure> {
-        let Self { link, fetch: Fetch { account, .. }, annotations } = self;
-        debug!(%account, "reading a ServiceAccount");
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}", account.namespace, account.name);
-        let answer = link.client.ask(request::get(&path, Form::Metadata), link.patience.answer).await?;
+    async fn read(&self) -> Result<PartialObject, Failure> {
+        let Self { link, fetch: Fetch { object, .. }, annotations } = self;
+        debug!(%object, "reading what a pod belongs to");
+        let answer =
+            link.client.ask(request::get(&object.path(), Form::Metadata), link.patience.answer).await?;
         Ok(object::read(&answer, annotations)?)
     }
 }
@@ -208,10 +218,16 @@ mod tests {
 
     /// A writer at work, what it is told, what it asks for, and its clock.
     fn writer() -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
+        selecting(Selected::default())
+    }
+
+    fn selecting(
+        selected: Selected,
+    ) -> (Pods, mpsc::Sender<Update>, mpsc::UnboundedReceiver<Asked>, ManualClock) {
         let (clock, hand) = Clock::manual();
         let (link, asked) = link(clock.clone());
-        let shared = Arc::new(Shared::new());
-        let (writer, updates) = Writer::new(link, Keys::default(), shared.clone());
+        let shared = Arc::new(Shared::new(&selected));
+        let (writer, updates) = Writer::new(link, selected, shared.clone());
         tokio::spawn(writer.run());
         (Pods { shared, clock }, updates, asked, hand)
     }
@@ -288,7 +304,7 @@ mod tests {
     #[tokio::test]
     async fn an_account_is_read_once_for_many_pods_and_again_when_that_fails() {
         let (pods, updates, mut asked, hand) = writer();
-        updates.send(Update::Accounts(Change::Started(vec![]))).await.unwrap();
+        updates.send(Update::Beside(Kind::ServiceAccount, Change::Started(vec![]))).await.unwrap();
         for name in ["a", "b", "c"] {
             updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
         }
@@ -305,11 +321,43 @@ mod tests {
         };
         second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
         let mut snapshot = pods.snapshot();
-        let read = Beside::Read(Annotations::default());
+        let read = Beside::read(Annotations::default());
         while !snapshot.pods().all(|record| record.facts.service_account == read) || snapshot.pods().len() < 3
         {
             snapshot = pods.newer_than(snapshot.version()).await;
         }
         assert!(asked.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
+        let keys = Keys::from(["cloud/of-namespace"]);
+        let (pods, updates, mut asked, _hand) =
+            selecting(Selected { namespace: Some(keys.clone()), ..Selected::default() });
+        updates.send(Update::Beside(Kind::Namespace, Change::Started(vec![]))).await.unwrap();
+        for name in ["a", "b"] {
+            updates.send(Update::Pods(Change::Applied(pod(name, json!({}))))).await.unwrap();
+        }
+        let reef = |value: &str| {
+            let annotations = json!({"cloud/of-namespace": value, "other": "x"});
+            json!({"metadata": {"name": "reef", "annotations": annotations}})
+        };
+        let says = |value: &str| Beside::read([("cloud/of-namespace", value.into())].into_iter().collect());
+        let read = asked.recv().await.unwrap();
+        assert_eq!(read.what, "GET /api/v1/namespaces/reef");
+        read.answer(200, &reef("first"));
+        told(&pods, &says("first")).await;
+        let changed = object::read(reef("second").to_string().as_bytes(), &keys).unwrap();
+        updates.send(Update::Beside(Kind::Namespace, Change::Applied(changed))).await.unwrap();
+        told(&pods, &says("second")).await;
+        assert!(asked.try_recv().is_err());
+    }
+
+    /// Until both pods are told this of their namespace.
+    async fn told(pods: &Pods, what: &Beside) {
+        let mut snapshot = pods.snapshot();
+        while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.facts.namespace == *what) {
+            snapshot = pods.newer_than(snapshot.version()).await;
+        }
     }
 }

@@ -49,12 +49,12 @@ async fn run(admin: &Api, pods: &Pods, name: &str, address: &str) {
 
 /// A ServiceAccount that was read and has this annotation.
 fn says(email: &str) -> Beside {
-    Beside::Read([(ACCOUNT, Text::from(email))].into_iter().collect())
+    Beside::read([(ACCOUNT, Text::from(email))].into_iter().collect())
 }
 
 /// One that was read and has none.
 fn says_nothing() -> Beside {
-    Beside::Read(Annotations::default())
+    Beside::read(Annotations::default())
 }
 
 /// News come within five seconds of the API server's return.
@@ -235,7 +235,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
         until(&pods, "the change", changed).await;
     }
     admin.must("DELETE", &path, None).await;
-    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::Missing)).await;
+    until(&pods, "it is missing", |s| s.pods().any(|p| p.facts.service_account == Beside::missing())).await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
     until(&pods, "it is back", |s| {
         s.pods().any(|p| p.facts.service_account == says("coral@shop.iam.gserviceaccount.com"))
@@ -497,7 +497,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     // Long enough that the pauses between tries have reached their longest.
     until_true("the outage lasts", || async { pods.staleness().unwrap() > Duration::from_secs(12) }).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
-    let [health, _] = cluster.health();
+    let health = cluster.health().remove(0);
     assert!(health.failures >= 4 && health.trouble.is_some(), "{health:?}");
 
     plane.start_api_server().await;
@@ -558,7 +558,9 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     until(&pods, "the one that came", |s| names(s) == ["came", "stays"]).await;
     let knows = |s: &Snapshot| s.by_uid(&stays).unwrap().facts.service_account == says_nothing();
     until(&pods, "the account's change in between", knows).await;
-    let [pods_health, accounts_health] = cluster.health();
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+        panic!("two watches")
+    };
     assert_eq!((pods_health.lists, accounts_health.lists), (2, 2));
 }
 
@@ -625,7 +627,9 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
         pods.snapshot().pods().all(|record| record.facts.service_account == Beside::NotRead),
         "unknown is not none"
     );
-    let [pods_health, accounts_health] = cluster.health();
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+        panic!("two watches")
+    };
     assert!(pods_health.trouble.is_none(), "{pods_health:?}");
     assert!(accounts_health.trouble.unwrap().contains("refuses the agent"));
 }

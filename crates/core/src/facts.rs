@@ -2,7 +2,7 @@
 //!
 //! Keys and texts, without a meaning: what they mean is each cloud's to say. `cluster` and `static` identity tell them, the
 //! agent's clouds name the keys and read them. Small, because a node keeps them for each of its pods: what is told of a
-//! ServiceAccount is shared by its pods, and a pod of which nothing is told has nothing on the heap.
+//! ServiceAccount or namespace is shared by its pods, and a pod of which nothing is told has nothing on the heap.
 
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub struct Selection {
     pub pod: &'static [&'static str],
     /// Keys on the pod's ServiceAccount.
     pub service_account: &'static [&'static str],
+    /// Keys on the pod's namespace. Without any, nobody asks about namespaces.
+    pub namespace: &'static [&'static str],
 }
 
 /// Longest text that is kept, in bytes; Kubernetes takes 256 KiB of an object's annotations. Far more than what is meant for
@@ -57,15 +59,26 @@ impl FromIterator<(&'static str, Text)> for Annotations {
     }
 }
 
-/// An object that is not the pod itself and is read beside it.
+/// An object that is not the pod itself and is read beside it. One word, and cheap to clone: what is known of such an object is
+/// shared by its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// Not read yet: the answer is "not known yet", not "none".
     NotRead,
+    /// What it says; `None`: there is no such object.
+    Known(Arc<Option<Annotations>>),
+}
+
+impl Beside {
+    /// The object is there and says this.
+    pub fn read(annotations: Annotations) -> Self {
+        Self::Known(Arc::new(Some(annotations)))
+    }
+
     /// There is no such object.
-    Missing,
-    /// What it says.
-    Read(Annotations),
+    pub fn missing() -> Self {
+        Self::Known(Arc::new(None))
+    }
 }
 
 /// All that is told of a pod.
@@ -75,6 +88,8 @@ pub struct Facts {
     pub pod: Annotations,
     /// Its ServiceAccount's.
     pub service_account: Beside,
+    /// Its namespace's. Where nothing is asked of namespaces, it is known that nothing of it counts.
+    pub namespace: Beside,
 }
 
 #[cfg(test)]

@@ -61,7 +61,11 @@ impl World {
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let applicant = Applicant {
             pod: &pod,
-            facts: &Facts { pod: Annotations::default(), service_account: Beside::NotRead },
+            facts: &Facts {
+                pod: Annotations::default(),
+                service_account: Beside::NotRead,
+                namespace: Beside::NotRead,
+            },
             subject: &|| Arc::new(Named),
             complainer: Complainer::default(),
             ahead: false,

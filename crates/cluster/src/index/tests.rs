@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use seawall_core::facts::Text;
 
 use super::*;
-use crate::object::{Address, PodSpec, PodStatus, Timestamp};
+use crate::object::{Address, Metadata, PartialObject, PodSpec, PodStatus, Timestamp};
 
 /// A pod as an event describes it: small domains, so that addresses are reused and claimed twice all the time.
 #[derive(Clone, Debug)]
@@ -317,7 +317,7 @@ struct World {
     answers: Vec<(Fetch, Beside)>,
 }
 
-fn account_object(value: Option<u8>) -> AccountObject {
+fn account_object(value: Option<u8>) -> PartialObject {
     let annotations = value.map(|value| ("cloud/account", Text::from(&*format!("a{value}"))));
     let metadata = Metadata {
         namespace: "reef".into(),
@@ -325,11 +325,11 @@ fn account_object(value: Option<u8>) -> AccountObject {
         annotations: annotations.into_iter().collect(),
         ..Metadata::default()
     };
-    AccountObject { metadata }
+    PartialObject { metadata }
 }
 
 fn account(value: Option<u8>) -> Beside {
-    value.map_or(Beside::Missing, |_| Beside::Read(account_object(value).metadata.annotations))
+    value.map_or_else(Beside::missing, |_| Beside::read(account_object(value).metadata.annotations))
 }
 
 impl World {
@@ -357,11 +357,12 @@ impl World {
             Step::Delivered if self.delivered < self.history.len() => {
                 let value = self.history[self.delivered];
                 self.delivered += 1;
-                self.index.account_told(&account_object(value), &account(value));
+                let object = Kind::ServiceAccount.object(&account_object(value).metadata);
+                self.index.told(&object, &account(value));
             }
             Step::Repositioned => {
                 self.delivered = self.history.len();
-                self.index.accounts_positioned();
+                self.index.positioned(Kind::ServiceAccount);
             }
             Step::Read => {
                 let truth = self.truth();
@@ -370,7 +371,7 @@ impl World {
             }
             Step::Arrived if !self.answers.is_empty() => {
                 let (fetch, account) = self.answers.remove(0);
-                self.index.account_fetched(&fetch, &account);
+                self.index.fetched(&fetch, &account);
             }
             Step::Left => self.index.deleted(&Self::pod()),
             Step::Came => self.index.applied(&Self::pod()),
@@ -559,7 +560,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
     let mut index = Index::default();
     index.applied(&object(&running(1, &[0])));
     assert!(index.fetches().is_empty());
-    index.accounts_positioned();
+    index.positioned(Kind::ServiceAccount);
     assert_eq!(index.fetches().len(), 1);
     assert!(index.fetches().is_empty(), "each is handed out once");
 }
@@ -567,7 +568,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
 #[test]
 fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = Index::default();
-    index.accounts_positioned();
+    index.positioned(Kind::ServiceAccount);
     index.applied(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
     let fetch = index.fetches().remove(0);
@@ -589,4 +590,90 @@ fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     index.applied(&object(&running(1, &[1])));
     let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
+}
+
+/// Pods 1 and 2 in `reef`, pod 3 in `shop`, and the fetches of their namespaces by name.
+fn in_two_namespaces() -> (Index, BTreeMap<String, Fetch>) {
+    let mut index = Index::asking_about_namespaces();
+    for (uid, namespace) in [(1, "reef"), (2, "reef"), (3, "shop")] {
+        let mut pod = object(&running(uid, &[uid]));
+        pod.metadata.namespace = namespace.into();
+        index.applied(&pod);
+    }
+    assert!(index.fetches().is_empty(), "a change before the watch begins would be missed");
+    index.positioned(Kind::Namespace);
+    let fetches = index.fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
+    (index, fetches)
+}
+
+fn namespace(name: &str) -> Object {
+    Object::Namespace(name.into())
+}
+
+fn says(value: &str) -> Beside {
+    Beside::read([("cloud/of-namespace", Text::from(value))].into_iter().collect())
+}
+
+#[test]
+fn a_namespaces_annotation_reaches_all_of_its_pods() {
+    let (mut index, fetches) = in_two_namespaces();
+    assert!(fetches.keys().eq(["namespace reef", "namespace shop"]), "{fetches:?}");
+    index.fetched(&fetches["namespace reef"], &says("a"));
+    let snapshot = index.snapshot(at(0));
+    let told = |uid| snapshot.by_uid(uid).unwrap().facts.namespace.clone();
+    assert_eq!([told("uid-1"), told("uid-2"), told("uid-3")], [says("a"), says("a"), Beside::NotRead]);
+    let (Beside::Known(one), Beside::Known(two)) = (told("uid-1"), told("uid-2")) else { unreachable!() };
+    assert!(Arc::ptr_eq(&one, &two), "kept once for all of them");
+    // One that comes later is told at once.
+    index.applied(&object(&running(4, &[4])));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().facts.namespace, says("a"));
+}
+
+#[test]
+fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
+    let (mut index, fetches) = in_two_namespaces();
+    fetches.values().for_each(|fetch| index.fetched(fetch, &says("a")));
+    let before = index.snapshot(at(0));
+    index.told(&namespace("reef"), &says("b"));
+    index.told(&namespace("elsewhere"), &says("b"));
+    let after = index.snapshot(at(0));
+    let is_same = |uid| Arc::ptr_eq(before.by_uid(uid).unwrap(), after.by_uid(uid).unwrap());
+    assert_eq!(["uid-1", "uid-2", "uid-3"].map(is_same), [false, false, true]);
+    let changed = after.by_uid("uid-1").unwrap();
+    assert_eq!((&changed.facts.namespace, &changed.facts.service_account), (&says("b"), &Beside::NotRead));
+}
+
+#[test]
+fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
+    let (mut index, fetches) = in_two_namespaces();
+    let overtaken = &fetches["namespace reef"];
+    index.told(&namespace("reef"), &says("new"));
+    assert!(overtaken.ticket.upgrade().is_none());
+    index.fetched(overtaken, &says("old"));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().facts.namespace, says("new"));
+    // So is one from before the watch began anew; what is known stays until the next answer.
+    index.positioned(Kind::Namespace);
+    index.fetched(&fetches["namespace shop"], &says("old"));
+    assert_eq!(index.snapshot(at(0)).by_uid("uid-3").unwrap().facts.namespace, Beside::NotRead);
+    assert_eq!(index.fetches().len(), 2);
+}
+
+#[test]
+fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
+    let mut index = Index::default();
+    index.applied(&object(&running(1, &[0])));
+    index.positioned(Kind::Namespace);
+    index.told(&namespace("reef"), &says("a"));
+    assert!(index.fetches().is_empty());
+    let snapshot = index.snapshot(at(0));
+    assert_eq!(snapshot.by_uid("uid-1").unwrap().facts.namespace, Beside::read(Annotations::default()));
+}
+
+#[test]
+fn namespaces_that_nobody_uses_are_forgotten() {
+    let (mut index, fetches) = in_two_namespaces();
+    index.deleted(&object(&running(3, &[3])));
+    drop(index.snapshot(at(0)));
+    assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "and whoever reads it can stop");
+    assert!(fetches["namespace reef"].ticket.upgrade().is_some());
 }

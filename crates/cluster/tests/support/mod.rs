@@ -32,7 +32,7 @@ pub(crate) const ADMISSION: &str = include_str!("../../../../deploy/admission.ya
 pub(crate) const ACCOUNT: &str = "iam.gke.io/gcp-service-account";
 
 /// What is read of objects here.
-pub(crate) const SELECTION: Selection = Selection { pod: &[], service_account: &[ACCOUNT] };
+pub(crate) const SELECTION: Selection = Selection { pod: &[], service_account: &[ACCOUNT], namespace: &[] };
 
 /// Long enough that only a thing that never happens exceeds it.
 pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);

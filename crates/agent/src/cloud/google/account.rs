@@ -14,7 +14,8 @@ use seawall_core::facts::{Beside, Selection, Text};
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// What is to be known of pods.
-pub(in crate::cloud) const SELECTION: Selection = Selection { pod: &[], service_account: &[ANNOTATION] };
+pub(in crate::cloud) const SELECTION: Selection =
+    Selection { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// What stands for the annotation in a file of pods.
 pub(in crate::cloud) const FILE_KEYS: &[FileKey] = &[FileKey {
@@ -42,8 +43,7 @@ pub(super) enum NoAccount {
 pub(super) fn of(facts: &Facts) -> Result<Option<Arc<str>>, NoAccount> {
     let annotations = match &facts.service_account {
         Beside::NotRead => return Err(NoAccount::NotRead),
-        Beside::Missing => return Err(NoAccount::Missing),
-        Beside::Read(annotations) => annotations,
+        Beside::Known(object) => object.as_ref().as_ref().ok_or(NoAccount::Missing)?,
     };
     match annotations.find(ANNOTATION) {
         None => Ok(None),
@@ -81,25 +81,25 @@ mod tests {
     use super::*;
 
     fn told(service_account: Beside) -> Facts {
-        Facts { pod: Annotations::default(), service_account }
+        Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead }
     }
 
     fn account(value: &str) -> Result<Option<Arc<str>>, NoAccount> {
         let annotations = [("unrelated", Text::from("x")), (ANNOTATION, Text::from(value))];
-        of(&told(Beside::Read(annotations.into_iter().collect())))
+        of(&told(Beside::read(annotations.into_iter().collect())))
     }
 
     #[test]
     fn no_annotation_is_the_workload_itself() {
         let unrelated = [("unrelated", Text::from("x"))].into_iter().collect();
-        assert_eq!(of(&told(Beside::Read(unrelated))), Ok(None));
-        assert_eq!(of(&told(Beside::Read(Annotations::default()))), Ok(None));
+        assert_eq!(of(&told(Beside::read(unrelated))), Ok(None));
+        assert_eq!(of(&told(Beside::read(Annotations::default()))), Ok(None));
     }
 
     #[test]
     fn what_is_not_known_is_not_taken_for_no_account() {
         assert_eq!(of(&told(Beside::NotRead)), Err(NoAccount::NotRead));
-        assert_eq!(of(&told(Beside::Missing)), Err(NoAccount::Missing));
+        assert_eq!(of(&told(Beside::missing())), Err(NoAccount::Missing));
     }
 
     #[test]
