@@ -14,7 +14,9 @@
 //!
 //! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
 //! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
-//! hears nothing either.
+//! hears nothing either. An API server that answers with a failure of its own (5xx) is away like one that is silent. One that
+//! refuses the agent (a permission, a token, a share of its time) is at work for the kubelet, which goes on starting pods: then
+//! nothing is current until the agent is let in again.
 //!
 //! A list is the state of one moment, and until a watch runs from there nothing tells what came after. So nothing is current
 //! before the first watch is open, however long that takes. Neither is it while the watch begins anew because its position
@@ -73,7 +75,7 @@ pub(crate) struct Current {
 
 /// No stream has ever been open.
 const FIRST: u64 = 0;
-/// The position was lost, and the API server answered since.
+/// The position was lost, or we were refused, and the API server has not fallen silent since.
 const ANEW: u64 = 1;
 /// A stream is open.
 const OPEN: u64 = 2;
@@ -116,7 +118,7 @@ impl Current {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
 
-    /// The API server says that the watch must begin anew.
+    /// The API server is at work and tells nothing: the watch must begin anew, or it refuses us.
     pub(crate) fn lost(&self) {
         let _ = self
             .unwatched
@@ -259,6 +261,12 @@ mod tests {
             let feed = self.asked.recv().await.unwrap().answer_stream();
             self.pods.newer_than(0).await;
             feed
+        }
+
+        /// Answers the next call with this status.
+        async fn answer(&mut self, status: u16) {
+            let asked = self.asked.recv().await.unwrap();
+            asked.answer(status, &json!({"kind": "Status", "status": "Failure", "code": status}));
         }
 
         fn name(&self) -> Option<String> {
@@ -405,6 +413,32 @@ mod tests {
         world.hand.advance(AGE + Duration::from_millis(1));
         assert!(is_never(world.pods.current(), &world.hand).await, "a list takes its time");
         drop(anew);
+        tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
+        assert_eq!(world.name().unwrap(), "old");
+    }
+
+    #[tokio::test]
+    async fn while_the_api_server_refuses_the_agent_alone_nothing_is_current() {
+        for status in [401, 403, 429, 400] {
+            let mut world = world();
+            let feed = world.with_one_pod().await;
+            feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+            world.pods.current().await;
+            drop(feed);
+            world.answer(status).await;
+            world.hand.advance(AGE + Duration::from_millis(1));
+            assert!(is_never(world.pods.current(), &world.hand).await, "the kubelet hears what we do not: {status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_fails_is_away_and_what_is_known_is_served() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        world.pods.current().await;
+        drop(feed);
+        world.answer(503).await;
         tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name().unwrap(), "old");
     }

@@ -72,6 +72,11 @@ impl Failure {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::Ended)
     }
 
+    /// Whether the API server is at work and refuses us. One that fails may refuse everybody, the kubelet too.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !self.is_absence() && !matches!(self, Self::Server { .. })
+    }
+
     /// No connection, or it broke.
     pub(crate) fn unreachable(error: &(dyn Error + 'static)) -> Self {
         Self::Unreachable(chain(error))

@@ -225,6 +225,8 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
         let pause = self.pauses.after(failure);
         if failure.is_absence() {
             self.pulse.current.absent(self.link.clock.now());
+        } else if failure.is_refusal() {
+            self.pulse.current.lost();
         }
         if self.pulse.failed(failure) {
             warn!(watch = self.pulse.kind(), reason = %failure, "the watch is interrupted");
