@@ -9,8 +9,9 @@
 //! ahead of them.
 //!
 //! The proof rests on how a current-thread runtime of tokio works, and on watch, writer and prover having one to themselves,
-//! the watch's connection included ([`crate::hearing`]): a task that yields runs again only after the runtime has asked the kernel for input. So after a few rounds of yielding in which the
-//! watch told nothing and the writer owed nothing, nothing that had arrived before the first of them is left unread.
+//! the watch's connection included ([`crate::hearing`]): a task that yields runs again only after the runtime has asked the kernel
+//! for input. So after a few rounds of yielding in which the watch heard nothing and the writer owed nothing, nothing that had
+//! arrived before the first of them is left unread.
 //!
 //! A watch between two connections is told nothing, which is no proof of anything. For [`RESUMING`] it counts as not
 //! current. Then it counts as an outage, through which known pods are served: nobody starts pods on a node whose kubelet
@@ -66,6 +67,8 @@ pub(crate) struct Current {
     unwatched: AtomicU64,
     /// The above has changed.
     rewatched: Notify,
+    /// Pieces of the stream that have been read. A large event comes in many, and says nothing before the last.
+    heard: AtomicU64,
     /// Changes that the watch has told and that the writer has published.
     told: AtomicU64,
     published: AtomicU64,
@@ -135,6 +138,11 @@ impl Current {
         self.rewatched.notify_one();
     }
 
+    /// A piece of the stream has been read.
+    pub(crate) fn heard(&self) {
+        self.heard.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// The watch is about to hand a change to the writer.
     pub(crate) fn told(&self) {
         self.told.fetch_add(1, Ordering::AcqRel);
@@ -187,11 +195,11 @@ impl Current {
     /// Returns once nothing that had arrived at the call is left unread or unpublished.
     async fn drain(&self) {
         loop {
-            let before = self.told.load(Ordering::Acquire);
+            let (heard, before) = (self.heard.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
             for _ in 0..ROUNDS {
                 tokio::task::yield_now().await;
             }
-            if self.told.load(Ordering::Acquire) != before {
+            if self.heard.load(Ordering::Acquire) != heard || self.told.load(Ordering::Acquire) != before {
                 continue;
             }
             if self.published.load(Ordering::Acquire) == before {
@@ -355,6 +363,18 @@ mod tests {
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
     }
 
+    /// A mebibyte of annotations, read 16 KiB at a time.
+    #[tokio::test]
+    async fn an_event_that_has_come_in_part_is_read_to_its_end() {
+        let mut world = world();
+        let feed = world.with_one_pod().await;
+        world.pods.current().await;
+        world.hand.advance(AGE + Duration::from_millis(1));
+        feed.say_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
+        world.pods.current().await;
+        assert_eq!(world.name(), None);
+    }
+
     #[tokio::test]
     async fn between_two_watches_nothing_is_current_and_in_an_outage_what_is_known_is_served() {
         let mut world = world();
@@ -427,7 +447,10 @@ mod tests {
             drop(feed);
             world.answer(status).await;
             world.hand.advance(AGE + Duration::from_millis(1));
-            assert!(is_never(world.pods.current(), &world.hand).await, "the kubelet hears what we do not: {status}");
+            assert!(
+                is_never(world.pods.current(), &world.hand).await,
+                "the kubelet hears what we do not: {status}"
+            );
         }
     }
 

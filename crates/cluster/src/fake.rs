@@ -44,10 +44,12 @@ impl Asked {
 
     /// Answers with a stream of events that stays open.
     pub(crate) fn answer_stream(self) -> Feed {
-        let (feed, lines) = mpsc::unbounded_channel::<Value>();
-        let frames = futures_util::stream::unfold(lines, |mut lines| async {
-            let line = lines.recv().await?;
-            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{line}\n")))), lines))
+        let (feed, pieces) = mpsc::unbounded_channel::<Bytes>();
+        let frames = futures_util::stream::unfold(pieces, |mut pieces| async {
+            let piece = pieces.recv().await?;
+            // As a connection does: one piece each time that the runtime has asked the kernel.
+            tokio::task::yield_now().await;
+            Some((Ok::<_, Infallible>(Frame::data(piece)), pieces))
         });
         let response = Response::builder().body(body(StreamBody::new(frames)));
         let _ = self.answer.send(response.unwrap());
@@ -57,12 +59,20 @@ impl Asked {
 
 /// The test's end of an open watch; dropping it ends the stream in order.
 #[derive(Debug)]
-pub(crate) struct Feed(mpsc::UnboundedSender<Value>);
+pub(crate) struct Feed(mpsc::UnboundedSender<Bytes>);
 
 impl Feed {
     /// Says one thing. It has then arrived at this machine; nobody has read it.
     pub(crate) fn say(&self, event: Value) {
-        self.0.send(event).unwrap();
+        self.say_in_pieces(&event, 1);
+    }
+
+    /// The same, in so many pieces at least.
+    pub(crate) fn say_in_pieces(&self, event: &Value, pieces: usize) {
+        let text = format!("{event}\n").into_bytes();
+        for piece in text.chunks(text.len().div_ceil(pieces)) {
+            self.0.send(Bytes::copy_from_slice(piece)).unwrap();
+        }
     }
 }
 

@@ -23,11 +23,11 @@ impl Lines {
         Self { body, split: Split::default() }
     }
 
-    /// The next line, or what follows the last one; `None` at the end of the body.
+    /// The next line, or what follows the last one; `None` at the end of the body. `heard` is told of each piece that arrives.
     ///
     /// # Errors
     /// The connection broke, or the line is longer than [`LARGEST`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    pub(crate) async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(line) = self.split.line()? {
                 return Ok(Some(line));
@@ -37,6 +37,7 @@ impl Lines {
                 // Trailers mean nothing here.
                 Some(frame) => self.split.take(frame?.into_data().unwrap_or_default()),
             }
+            heard();
         }
     }
 }

@@ -179,7 +179,9 @@ impl<T: Versioned + DeserializeOwned + Clone, U> Watch<T, U> {
     async fn hear(&mut self, mut lines: Lines) -> Result<(), Stop> {
         let Link { client, patience, .. } = self.link.clone();
         let mut told = false;
-        while let Some(line) = client.within(patience.silence, lines.next()).await?? {
+        let pulse = self.pulse.clone();
+        let heard = || pulse.current.heard();
+        while let Some(line) = client.within(patience.silence, lines.next(heard)).await?? {
             match object::read(&line, &self.source.annotations) {
                 Ok(event) => self.take(event).await?,
                 // The end came within an event, which comes again.
