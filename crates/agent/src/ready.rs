@@ -56,8 +56,8 @@ impl Readiness {
             probes.iter().map(|probe| (*listener, *probe)).collect::<Vec<_>>()
         };
         for (listener, probe) in self.listeners.iter().flat_map(each) {
+            let _end = Forget(&self.probe);
             let asked = tokio::time::timeout(DEADLINE, self.ask_one(listener, probe)).await;
-            self.probe.store(None);
             asked
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", DEADLINE.as_secs())))
                 .map_err(|reason| format!("{listener}: {reason}"))?;
@@ -84,6 +84,16 @@ impl Readiness {
         socket.bind(SocketAddr::new(target.ip(), 0))?;
         self.probe.store(Some(Arc::new(socket.local_addr()?)));
         socket.connect(target).await
+    }
+}
+
+/// Forgets the probe's address when the probe ends, however it does: whoever asked for readiness may hang up in the middle, and the
+/// address is anybody's once its socket is closed.
+struct Forget<'a>(&'a ProbeAddress);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.store(None);
     }
 }
 
@@ -123,6 +133,20 @@ mod tests {
         assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nMetadata-Flavor: Google").is_err());
         assert!(judge(b"HTTP/1.1 503 Service Unavailable\r\nMetadata-Flavor: Google\r\n\r\n").is_err());
         assert!(judge(b"").is_err());
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_while_readiness_is_asked_leaves_no_probe_address() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let probe = ProbeAddress::default();
+        let listeners = vec![(silent.local_addr().unwrap(), vec![PROBE])];
+        let readiness = Readiness::new(listeners, probe.clone());
+        let under_way = async {
+            let (_, peer) = silent.accept().await.unwrap();
+            assert_eq!(probe.load().as_deref(), Some(&peer));
+        };
+        tokio::select! { _ = readiness.ask() => panic!("nobody answers"), () = under_way => {} }
+        assert!(probe.load().is_none());
     }
 
     #[tokio::test]
