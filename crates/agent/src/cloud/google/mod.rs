@@ -144,7 +144,7 @@ struct Federation {
     broker: Broker,
     trees: Trees,
     passthrough: HashSet<ServiceAccount>,
-    ahead: mpsc::UnboundedSender<Ahead>,
+    ahead: mpsc::Sender<Ahead>,
 }
 
 impl Google {
@@ -221,7 +221,7 @@ impl Federation {
         exchange.more_roots = federate.ca_file.as_deref().map(named_file).transpose()?;
         let exchange = Arc::new(GoogleExchange::new(exchange, clock.clone())?);
         let broker = Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone());
-        let (ahead, waiting) = mpsc::unbounded_channel();
+        let (ahead, waiting) = mpsc::channel(ahead::WAITING);
         runtime.spawn(ahead::fetch_all(waiting));
         Ok(Self { broker, trees: Trees::new(&federate.node, &federate.pool), passthrough, ahead })
     }
@@ -240,7 +240,7 @@ impl Federation {
                 Decided::Is(Entitlement::Federated(own)) if own.account == account => {
                     Some(Entitlement::Federated(own.clone()))
                 }
-                _ => Some(self.federated(applicant, account)),
+                _ => Some(self.federated(applicant, account, before)),
             },
             Err(NoAccount::NotRead) => None,
             Err(NoAccount::Missing) => refused(Complaint::NoToken, NO_SERVICE_ACCOUNT),
@@ -248,7 +248,12 @@ impl Federation {
         }
     }
 
-    fn federated(&self, applicant: &Applicant<'_>, account: Option<Arc<str>>) -> Entitlement {
+    fn federated(
+        &self,
+        applicant: &Applicant<'_>,
+        account: Option<Arc<str>>,
+        before: &Decided<Entitlement>,
+    ) -> Entitlement {
         let spec = HolderSpec {
             pod: applicant.pod.clone(),
             entitlement: account.clone(),
@@ -256,9 +261,10 @@ impl Federation {
         };
         let (tree, holder) = (self.trees.of(account.as_ref()), self.broker.holder(spec));
         let complainer = applicant.complainer.clone();
-        if applicant.ahead {
-            // Nobody fetches any more only where the runtime ends.
-            let _ = self.ahead.send(Ahead::new(&tree, &holder, &complainer));
+        // Once for a pod: whoever may annotate its ServiceAccount could otherwise have calls made as often as he changes his mind.
+        if applicant.ahead && matches!(before, Decided::NotYet) {
+            // Where there is no room, the pod's own request is the first.
+            let _ = self.ahead.try_send(Ahead::new(&tree, &holder, &complainer));
         }
         Entitlement::Federated(Federated { tree, holder, account, complainer })
     }
