@@ -83,6 +83,25 @@ fn the_documented_default_needs_only_its_identity_file() {
     assert_eq!(check.status.code(), Some(0), "{check:?}");
 }
 
+/// What a provider accepts that was told of no other audience, and what the shipped admission policy lets pass.
+#[test]
+fn pods_tokens_are_for_the_provider_unless_another_audience_is_named() {
+    let audience = |yaml: &str| {
+        let files = files(yaml);
+        let check = run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]);
+        let shown = String::from_utf8(check.stdout).unwrap();
+        let line = shown.lines().find(|line| line.contains("tokenAudience")).unwrap();
+        line.trim().trim_start_matches("tokenAudience: ").trim_matches(['"', '\'']).to_owned()
+    };
+    let least =
+        "google: { projectId: reef, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, ";
+    let provider = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q";
+    assert_eq!(audience(&format!("{least}provider: \"{provider}\" }}\n")), provider);
+    let gke = "identitynamespace:reef.svc.id.goog:https://container.googleapis.com/v1/projects/reef/locations/l/clusters/c";
+    let of_gke = format!("{least}exchange: identitybindingtoken, provider: \"{gke}\" }}\n");
+    assert_eq!(audience(&of_gke), "reef.svc.id.goog");
+}
+
 #[test]
 fn an_identity_file_that_cannot_be_used_stops_check_and_start() {
     let files = files(&Plan::federate().yaml("127.0.0.1:1".parse().unwrap()));

@@ -139,7 +139,7 @@ fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_f
     // The cloud lets cart become cart's account only.
     assert_eq!(client.ask(&get(TOKEN)).refusal(), (403, "denied"));
     world.api.annotate("cart", None);
-    until_true("it is itself", || client.ask(&get(EMAIL)).body == cloud::AUDIENCE);
+    until_true("it is itself", || client.ask(&get(EMAIL)).body == cloud::POOL);
     assert_eq!(world.cloud.read(&client.ask(&get(TOKEN)).token()).account, None);
 }
 

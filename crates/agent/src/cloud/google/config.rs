@@ -180,13 +180,14 @@ fn exchange(table: &Table<'_>, pool: &str) -> ExchangeConfig {
     let known = |text: &str| SHAPES.iter().find(|(_, name)| *name == text).map(|(shape, _)| *shape);
     let shape = table.key("exchange").text("sts or identitybindingtoken", known).unwrap_or(Shape::Sts);
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
+    let provider = provider(shape, table);
     ExchangeConfig {
         exchange: shape,
-        provider: provider(shape, table),
         token_audience: table
             .key("tokenAudience")
             .text("text without spaces, quotes or backslashes", audience)
-            .unwrap_or_else(|| pool.to_owned()),
+            .unwrap_or_else(|| default_audience(shape, &provider, pool)),
+        provider,
         more_roots: None,
         proxy: proxy(table, &[&sts_url, &iam_url]),
         sts_url,
@@ -203,6 +204,15 @@ fn default_url(shape: Shape) -> &'static str {
     match shape {
         Shape::Sts => "https://sts.googleapis.com",
         Shape::IdentityBindingToken => "https://securetoken.googleapis.com",
+    }
+}
+
+/// The `aud` of Kubernetes tokens that a provider expects unless it was told of others: its own full name; GKE's pools, theirs. Source:
+/// Google Cloud documentation, "Configure Workload Identity Federation with Kubernetes", allowed audiences.
+fn default_audience(shape: Shape, provider: &str, pool: &str) -> String {
+    match shape {
+        Shape::Sts => provider.to_owned(),
+        Shape::IdentityBindingToken => pool.to_owned(),
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::runtime::Runtime;
 use super::api::{Api, NAMESPACE};
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
-/// `aud` of the pods' tokens; also the name of the workload pool.
-pub(crate) const AUDIENCE: &str = "seawall-emulator.svc.id.goog";
+/// The workload pool.
+pub(crate) const POOL: &str = "seawall-emulator.svc.id.goog";
 
 /// A running emulator; ends with the value.
 pub(crate) struct Cloud {
@@ -33,7 +33,8 @@ impl Cloud {
             name: PROVIDER.into(),
             issuer: ISSUER.into(),
             keys: KeySet::parse(&keys).unwrap(),
-            audiences: [AUDIENCE.to_owned()].into(),
+            // As one that was told of no other.
+            audiences: [PROVIDER.to_owned()].into(),
         };
         let own =
             accounts.iter().filter_map(|(name, email)| Some((NAMESPACE, name.as_str(), email.as_deref()?)));

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use api::{Api, NODE};
 use client::Answer;
-use cloud::{AUDIENCE, Cloud, PROVIDER, email};
+use cloud::{Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
 use plane::Plane;
 use process::Agent;
@@ -27,8 +27,11 @@ pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// What is shipped, word for word.
-const SHIPPED: [&str; 2] =
-    [include_str!("../../../../../deploy/rbac.yaml"), include_str!("../../../../../deploy/rbac-taint.yaml")];
+const SHIPPED: [&str; 3] = [
+    include_str!("../../../../../deploy/rbac.yaml"),
+    include_str!("../../../../../deploy/rbac-taint.yaml"),
+    include_str!("../../../../../deploy/admission.yaml"),
+];
 
 pub(crate) const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 pub(crate) const EMAIL: &str = "/computeMetadata/v1/instance/service-accounts/default/email";
@@ -87,7 +90,7 @@ impl World {
                  google:\n{google}  upstream: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
                  zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
                  cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
-                 tokenAudience: {AUDIENCE}\n  stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n",
+                 stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n",
                 kubeconfig.display()
             ),
         )
@@ -160,7 +163,7 @@ impl Pod {
     }
 }
 
-/// The node, the shipped RBAC, the tests' namespace.
+/// The node, the shipped RBAC and admission, the tests' namespace.
 fn prepare(api: &Api, taints: &Value) {
     for yaml in SHIPPED {
         api.apply(yaml);
