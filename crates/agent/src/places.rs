@@ -1,9 +1,9 @@
 //! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
 //!
 //! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
-//! for long. They are shared by dynamic thresholds ([`seawall_core::share`]): a caller may hold as many as it leaves free, so
-//! one whose requests all hang keeps half of them, and the next caller finds one at once. Those who wait are served in turn,
-//! caller by caller.
+//! for long. They are shared by dynamic thresholds ([`seawall_core::share`]), half of them among callers that have none: one whose
+//! requests all hang keeps a quarter, and in whatever order such callers come, as many as half the places find one each. Those
+//! who wait are served in turn, caller by caller.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,7 @@ pub(crate) struct Places(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
+    all: u64,
     free: u64,
     /// By the address of each caller's count of connections, which is kept alive here.
     callers: HashMap<usize, Own>,
@@ -47,7 +48,8 @@ type Grant = (oneshot::Sender<Place>, Place);
 impl Places {
     /// So many.
     pub(crate) fn new(most: u32) -> Arc<Self> {
-        let state = State { free: most.max(1).into(), callers: HashMap::new(), turns: VecDeque::new() };
+        let all = most.max(1).into();
+        let state = State { all, free: all, callers: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -108,7 +110,7 @@ impl State {
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             own.waiting.pop_front();
         }
-        if !share::may_take(own.taken, self.free) {
+        if !share::may_take_beside_newcomers(own.taken, self.free, self.all) {
             return None;
         }
         let waiter = own.waiting.pop_front()?;
@@ -174,13 +176,26 @@ mod tests {
     }
 
     #[test]
-    fn whose_requests_hang_keeps_half_and_the_next_caller_finds_a_place_at_once() {
+    fn whose_requests_hang_keeps_a_quarter_and_the_next_caller_finds_a_place_at_once() {
         let (places, hostile, quiet) = (Places::new(64), caller(), caller());
         let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, &hostile)).collect();
         let held = entered(&mut storm[..100]);
-        assert_eq!(held.len(), 32);
+        assert_eq!(held.len(), 16);
         let mut asked = entering(&places, &quiet);
         assert!(look(&mut asked).is_some());
+    }
+
+    /// The first five of eight took all 26 places of an agent in 25 MiB, and everybody else waited until theirs gave up.
+    #[test]
+    fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
+        let places = Places::new(26);
+        let mut hanging = Vec::new();
+        for _ in 0..12 {
+            let hostile = caller();
+            let mut storm: Vec<_> = (0..128).map(|_| entering(&places, &hostile)).collect();
+            hanging.push((entered(&mut storm), storm));
+        }
+        assert!(look(&mut entering(&places, &caller())).is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! list of parties; whoever keeps the counts asks it before each taking.
 //!
 //! Why it holds. A party takes one more only while it has fewer than are free. So a party that takes all it can stops at
-//! half of what the others leave; `n` such parties stop at `1 / (n + 1)` of all each, and as much stays free: a newcomer,
+//! half of what the others leave; `n` such parties that take in turn stop at `1 / (n + 1)` of all each, and as much stays free: a newcomer,
 //! who has none, is never refused while a place is free, and `n` greedy parties leave one free as long as there are more
 //! than `n` places. Nothing is set aside for parties that do not come: one alone may use half of all. Nothing is
 //! taken back either, so a share shrinks as its owner's own places come free: places must be bounded in time.
@@ -15,9 +15,33 @@ pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
+/// The same, where half of all `places` is for parties that have none: to be asked where parties come one after another and keep
+/// for long what they have. By [`may_take`] alone, each of them takes half of what is left, and the few that came first
+/// have everything: five of 26. So at least half as many parties as there are places find one each, in whatever order they come; one
+/// alone may use a quarter of all.
+pub const fn may_take_beside_newcomers(own: u64, free: u64, places: u64) -> bool {
+    if own == 0 { free > 0 } else { own.saturating_add(places / 2) < free }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parties_that_come_one_after_another_leave_a_place_for_half_as_many_as_there_are() {
+        for places in 1..200_u64 {
+            let mut free = places;
+            for party in 0..places.div_ceil(2) {
+                assert!(may_take_beside_newcomers(0, free, places), "{places} places, party {party}");
+                let mut own = 0;
+                while may_take_beside_newcomers(own, free, places) {
+                    own += 1;
+                    free -= 1;
+                }
+                assert!(own <= places.div_ceil(4).max(1), "{own} of {places}");
+            }
+        }
+    }
 
     /// Everybody takes in turn whatever the rule allows.
     fn greedy(places: u64, parties: usize) -> Vec<u64> {
