@@ -8,7 +8,9 @@ use seawall_testkit::server::{Peer, Server};
 
 use crate::support::client::{Client, get, request};
 use crate::support::process::{self, Agent};
-use crate::support::world::{CART, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
+use crate::support::world::{
+    CART, DIRECT, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World,
+};
 use crate::support::{PROGRAM, until_true};
 
 /// An agent in `conceal` before a server that is played by the test.
@@ -20,6 +22,13 @@ struct Concealed {
 
 impl Concealed {
     fn before(play: impl Fn(&mut Peer, &str) -> std::io::Result<()> + Send + Sync + 'static) -> Self {
+        Self::as_planned(Plan::conceal(), play)
+    }
+
+    fn as_planned(
+        plan: Plan,
+        play: impl Fn(&mut Peer, &str) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let upstream = Server::start(move |mut peer, _| {
             loop {
                 let head = peer.request()?;
@@ -28,7 +37,7 @@ impl Concealed {
             }
         });
         let upstream = upstream.unwrap();
-        let files = Files::new(&Plan::conceal().threads("1"), upstream.address());
+        let files = Files::new(&plan.threads("1"), upstream.address());
         Self { agent: Agent::start(PROGRAM, &files.config()), _upstream: upstream, _files: files }
     }
 
@@ -106,6 +115,31 @@ fn requests_that_hang_upstream_leave_places_for_other_pods() {
     for _ in 0..3 {
         assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
     }
+}
+
+/// Each used to take half of what was left, until nothing was.
+#[test]
+fn pods_that_hang_upstream_one_after_another_leave_a_place_for_the_next() {
+    let hangs = |peer: &mut Peer, target: &str| {
+        if target.starts_with(ZONE) {
+            peer.request().map(drop)
+        } else {
+            peer.send(&answer(PROJECT.as_bytes()))
+        }
+    };
+    let world = Concealed::as_planned(Plan::conceal().limits("forwards: 6"), hangs);
+    let mut storm = Vec::new();
+    for pod in [MALLORY, PAY, DIRECT] {
+        for _ in 0..8 {
+            let mut client = world.client(pod.at);
+            client.send(get(ZONE));
+            storm.push(client);
+        }
+        // What was sent before has been looked at once this is refused.
+        let concealed = "/computeMetadata/v1/instance/attributes/kube-env";
+        assert_eq!(world.client(pod.at).ask(&get(concealed)).status / 100, 4);
+    }
+    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
 }
 
 /// A body larger than a window is passed on as it comes; whatever the client and the server speak, it arrives whole.
