@@ -294,16 +294,32 @@ const SHOWN: usize = 80;
 const MOST: usize = 100;
 
 fn shorten(text: &str) -> String {
-    let mut short: String = text.chars().take(SHOWN).collect();
+    let mut short: String = text.chars().take(SHOWN).map(visible).collect();
     if short.len() < text.len() {
         short.push('…');
     }
     short
 }
 
+/// Of what changes the direction of a line, a mark: it would show another text than stands in the file.
+fn visible(c: char) -> char {
+    // Unicode Standard Annex 9, section 2: explicit and implicit directional formatting characters.
+    let turns =
+        matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if turns { '\u{fffd}' } else { c }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_turns_a_line_round_is_not_shown() {
+        let document = Document::parse("key: \"a\u{202e}b\"\n").unwrap();
+        document.root().key("key").mistake("something else");
+        let shown = document.finish(()).unwrap_err().to_string();
+        assert!(shown.contains("a\u{fffd}b"), "{shown:?}");
+    }
 
     #[test]
     fn a_key_that_moved_is_told_of_and_not_offered() {
