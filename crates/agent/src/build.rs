@@ -95,8 +95,12 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
 /// Every mistake in the identity file; a file that cannot be read or used.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     let control = control_runtime()?;
-    Clouds::start(&config.clouds, &Clock::system(), control.handle())?;
-    Strategy::load(config)?.check(&control)
+    let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle()).map(drop);
+    let identity = Strategy::load(config).and_then(|strategy| strategy.check(&control));
+    match (clouds, identity) {
+        (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
+        (clouds, identity) => clouds.and(identity),
+    }
 }
 
 /// Takes the node's taint off once a pod would be served.

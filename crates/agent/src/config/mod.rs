@@ -102,7 +102,7 @@ impl Config {
         let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
         Self {
             listen: listen.collect(),
-            admin: root.key("admin").text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(8989)),
+            admin: admin(&root.key("admin"), &own),
             identity: Identity::read(&root.key("identity").table(), &clouds, base, node),
             clouds,
             limits: Limits::read(&root.key("limits").table()),
@@ -140,7 +140,30 @@ fn addresses<'d>(node: &Node<'d>) -> Vec<(SocketAddr, Option<Node<'d>>)> {
     if items.is_empty() {
         node.mistake("at least one address and port");
     }
-    items.iter().filter_map(address).collect()
+    let mut all: Vec<(SocketAddr, Option<Node<'d>>)> = Vec::new();
+    for item in &items {
+        let Some(entry) = address(item) else { continue };
+        if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
+            item.mistake("an address that is not listed before");
+        }
+        all.push(entry);
+    }
+    all
+}
+
+/// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
+fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
+    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(8989));
+    let is_taken = |own: &SocketAddr| {
+        let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
+        own.port() == admin.port()
+            && own.port() != 0
+            && (own.ip() == admin.ip() || is_all && own.is_ipv4() == admin.is_ipv4())
+    };
+    if listen.iter().any(is_taken) {
+        node.mistake(format!("an address beside those of listen; {admin} is one of them"));
+    }
+    admin
 }
 
 fn address<'d>(item: &Node<'d>) -> Option<(SocketAddr, Option<Node<'d>>)> {
@@ -249,10 +272,30 @@ google:
     }
 
     #[test]
+    fn an_address_that_is_wanted_twice_is_named() {
+        let with = |listen: &str, admin: &str| {
+            let text = format!("{LEAST}listen: {listen}\nadmin: \"{admin}\"\n");
+            parse(&text).map_err(|mistakes| mistakes.to_string())
+        };
+        let twice = with("[\"127.0.0.1:1\", \"127.0.0.1:1\"]", "127.0.0.1:2").unwrap_err();
+        assert!(twice.contains("listen[1]: found \"127.0.0.1:1\""), "{twice}");
+        for listen in ["127.0.0.1:2", "0.0.0.0:2"] {
+            let shown = with(&format!("[\"{listen}\"]"), "127.0.0.1:2").unwrap_err();
+            assert!(shown.contains("admin: found \"127.0.0.1:2\""), "{shown}");
+        }
+        with("[\"127.0.0.1:0\", \"127.0.0.1:0\", \"127.0.0.2:2\"]", "127.0.0.1:2").unwrap();
+    }
+
+    #[test]
     fn plain_http_leaves_the_machine_nowhere() {
-        for url in
-            ["http://sts.googleapis.com", "http://10.0.0.1", "ftp://127.0.0.1", "https://a/b", "127.0.0.1"]
-        {
+        for url in [
+            "http://sts.googleapis.com",
+            "http://10.0.0.1",
+            "ftp://127.0.0.1",
+            "https://a/b",
+            "https://u:p@a",
+            "127.0.0.1",
+        ] {
             let text = format!("{LEAST}  stsUrl: {url}\n");
             assert!(parse(&text).is_err(), "{url}");
         }

@@ -45,7 +45,9 @@ pub(crate) fn plain_url(text: &str) -> Option<String> {
 fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
     let url: http::Uri = text.parse().ok()?;
     let no_path = matches!(url.path(), "" | "/") && url.query().is_none();
-    (url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
+    // A password would be shown by `check`, and nobody is asked with it.
+    let nobody = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+    (nobody && url.host().is_some() && no_path && is_fit(&url)).then(|| text.trim_end_matches('/').to_owned())
 }
 
 /// Whether the URL's host is this machine's loopback.

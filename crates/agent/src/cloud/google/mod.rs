@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use anyhow::Context;
 use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS, WantRef};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
@@ -218,7 +219,8 @@ impl Federation {
         runtime: &Handle,
     ) -> anyhow::Result<Self> {
         let mut exchange = federate.exchange.clone();
-        exchange.more_roots = federate.ca_file.as_deref().map(named_file).transpose()?;
+        exchange.more_roots =
+            federate.ca_file.as_deref().map(named_file).transpose().context("google.caFile")?;
         let exchange = Arc::new(GoogleExchange::new(exchange, clock.clone())?);
         let broker = Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone());
         let (ahead, waiting) = mpsc::channel(ahead::WAITING);
