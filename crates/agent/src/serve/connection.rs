@@ -318,7 +318,14 @@ impl Place {
         thread.metrics.answered(route, status, now.since(since));
         let is_written = self.write(stream, out).await;
         let goes_on = match rest {
-            Some((rest, length)) if is_written => self.pass_on(stream, *rest, length).await && keep_alive,
+            Some((rest, length)) if is_written => {
+                let is_whole = self.pass_on(stream, *rest, length).await;
+                if is_whole.is_none() {
+                    // Where the end of the connection is the body's, only a reset tells that it is not.
+                    let _ = stream.set_zero_linger();
+                }
+                is_whole.unwrap_or(false) && keep_alive
+            }
             _ => is_written && keep_alive,
         };
         self.note(State::Idle, thread.shared.clock.now());
@@ -326,13 +333,13 @@ impl Place {
     }
 
     /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
-    /// came in many pieces. False if the connection is over.
-    async fn pass_on(&self, stream: &TcpStream, mut rest: Rest, length: Length) -> bool {
+    /// came in many pieces. Whether the connection goes on after it; nothing if the answer broke off.
+    async fn pass_on(&self, stream: &TcpStream, mut rest: Rest, length: Length) -> Option<bool> {
         let mut out = Vec::new();
         loop {
             self.note(State::Busy, self.thread.shared.clock.now());
             poll_fn(|context| self.poll_admitted(context, None)).await;
-            let Some(part) = rest.next().await else { return false };
+            let part = rest.next().await?;
             self.thread.turns.charge(&self.tenant.turns, 1 + part.pieces / PIECES);
             out.clear();
             length.part(&mut out, &part.bytes);
@@ -341,10 +348,10 @@ impl Place {
             }
             // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
             if !tokio::time::timeout(PART, self.flush(stream, &out)).await.unwrap_or(false) {
-                return false;
+                return None;
             }
             if part.is_last {
-                return length != Length::UntilClose;
+                return Some(length != Length::UntilClose);
             }
         }
     }

@@ -205,6 +205,21 @@ fn a_long_answer_that_breaks_off_ends_its_connection() {
     assert!(all.len() < 100_000, "{}", all.len());
 }
 
+/// HTTP/1.0 knows the end of such a body by the end of the connection alone.
+#[test]
+fn an_answer_that_breaks_off_before_http_1_0_ends_by_a_reset() {
+    let world = Concealed::before(|peer, _| {
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        peer.send(format!("{:x}\r\n", 50_000).as_bytes())?;
+        peer.send(&text(50_000))?;
+        Err(std::io::ErrorKind::Other.into())
+    });
+    let mut client = world.client(CART.at);
+    client.send(request("GET", PROJECT_ID, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    let end = client.stream.read_to_end(&mut Vec::new());
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 /// Answers on their way to clients that do not read were in nobody's budget: 275 MiB for a thousand of 250 KB.
 #[test]
 fn answers_that_are_not_read_cost_a_bounded_amount() {
