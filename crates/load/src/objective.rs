@@ -1,7 +1,8 @@
 //! What a run is held to: `p99<100ms,errors<0.1%`.
 //!
-//! Latencies are response times (from the intended instant) of everything that was sent, failures and timeouts
-//! included; errors are all offered hits without a good answer. Used by `attack --slo` and by the search methods.
+//! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
+//! slower than any bound ([`Judged`]); a mean is that of the good answers, and without any none. Errors are all offered hits
+//! without a good answer. Used by `attack --slo` and by the search methods.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::{Nanos, nanos};
 use crate::rate::duration;
-use crate::summary::Summary;
+use crate::summary::{Judged, Summary};
 
 /// Conditions of which each must hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,35 +105,40 @@ impl Quantile {
         }
     }
 
-    fn of(self, summary: &Summary) -> Nanos {
+    fn of(self, judged: &Judged) -> Option<Nanos> {
         match self {
-            Self::P50 => summary.response.p50,
-            Self::P90 => summary.response.p90,
-            Self::P95 => summary.response.p95,
-            Self::P99 => summary.response.p99,
-            Self::P999 => summary.response.p999,
-            Self::P9999 => summary.response.p9999,
-            Self::Max => summary.response.max,
+            Self::P50 => judged.p50,
+            Self::P90 => judged.p90,
+            Self::P95 => judged.p95,
+            Self::P99 => judged.p99,
+            Self::P999 => judged.p999,
+            Self::P9999 => judged.p9999,
+            Self::Max => judged.max,
         }
     }
 }
 
 impl Objective {
     fn check(&self, summary: &Summary) -> Option<Missed> {
+        let judged = &summary.judged;
         let (met, measured) = match *self {
-            Self::Quantile { quantile, below } => {
-                let value = quantile.of(summary);
-                (value < below, time(value))
-            }
-            Self::Mean { below } => (summary.response.mean < below, time(summary.response.mean)),
+            Self::Quantile { quantile, below } => in_time(quantile.of(judged), below, judged),
+            Self::Mean { below } => in_time(judged.mean, below, judged),
             Self::Errors { below } => {
                 (summary.error_ratio < below || summary.error_ratio == 0.0, percent(summary.error_ratio))
             }
         };
-        // A run without an answer meets nothing.
-        let answered = summary.response.count > 0;
-        (!met || !answered).then(|| Missed { objective: self.to_string(), measured })
+        // A run without a hit meets nothing.
+        let offered = judged.offered > 0;
+        (!met || !offered).then(|| Missed { objective: self.to_string(), measured })
     }
+}
+
+/// Whether a latency is below its bound, and what is to be said of it.
+fn in_time(latency: Option<Nanos>, below: Nanos, judged: &Judged) -> (bool, String) {
+    let without =
+        || format!("{} of {} hits had no good answer", judged.offered - judged.good, judged.offered);
+    (latency.is_some_and(|latency| latency < below), latency.map_or_else(without, time))
 }
 
 impl fmt::Display for Objective {
@@ -170,12 +176,11 @@ mod tests {
     use crate::fault::Fault;
     use crate::stats::{Finished, Stats};
 
-    /// 99 good answers of 1 ms, one timeout of 1 s.
-    fn summary() -> Summary {
-        let mut total = Stats { sent: 100, ..Stats::default() };
-        for hit in 0..100 {
-            let (outcome, end) =
-                if hit == 0 { (Err(Fault::Timeout), SECOND) } else { (Ok(200), SECOND / 1000) };
+    /// So many good answers of 1 ms and so many failures that took no time, of so many hits.
+    fn summary(good: u64, failed: u64, scheduled: u64, fault: Fault) -> Summary {
+        let mut total = Stats { sent: good + failed, ..Stats::default() };
+        for hit in 0..good + failed {
+            let (outcome, end) = if hit < good { (Ok(200), SECOND / 1000) } else { (Err(fault), 0) };
             total.finish(&Finished {
                 target: 0,
                 outcome,
@@ -189,7 +194,7 @@ mod tests {
         }
         let outcome = Outcome {
             total,
-            scheduled: Some(100),
+            scheduled: Some(scheduled),
             began_unix_ns: 0,
             scheduled_for: SECOND,
             elapsed: SECOND,
@@ -202,7 +207,11 @@ mod tests {
     }
 
     fn missed(text: &str) -> usize {
-        text.parse::<Objectives>().unwrap().missed(&summary()).len()
+        missed_by(text, &summary(99, 1, 100, Fault::Timeout)).len()
+    }
+
+    fn missed_by(text: &str, summary: &Summary) -> Vec<Missed> {
+        text.parse::<Objectives>().unwrap().missed(summary)
     }
 
     #[test]
@@ -212,6 +221,33 @@ mod tests {
         assert_eq!(missed("max<500ms, errors<1.1%, mean<1s"), 1);
         assert_eq!(missed("errors<1%,p50<1us,p99.9<1s"), 3);
         assert_eq!(missed("errors<0.02"), 0);
+    }
+
+    /// Refused connections are quick.
+    #[test]
+    fn a_hit_without_a_good_answer_is_slower_than_any_bound() {
+        for fault in [Fault::Connect(std::io::ErrorKind::ConnectionRefused), Fault::Dropped, Fault::Shed] {
+            let dead = summary(0, 200, 200, fault);
+            assert_eq!(missed_by("p50<1h,p99<1h,max<1h,mean<1h", &dead).len(), 4, "{fault:?}");
+            let cut = summary(99, 2, 101, fault);
+            assert_eq!(missed_by("p50<2ms,p95<2ms,mean<2ms", &cut), [], "{fault:?}");
+            assert_eq!(missed_by("p99<1h", &cut).len(), 1, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn hits_that_were_never_sent_are_the_tail_that_was_cut_off() {
+        let cut = summary(103, 0, 200, Fault::Dropped);
+        let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
+        assert_eq!(
+            (missed.objective.as_str(), missed.measured.as_str()),
+            ("p99 < 4s", "97 of 200 hits had no good answer")
+        );
+    }
+
+    #[test]
+    fn a_run_without_a_hit_meets_nothing() {
+        assert_eq!(missed_by("p99<1h,errors<1%", &summary(0, 0, 0, Fault::Timeout)).len(), 2);
     }
 
     #[test]

@@ -60,6 +60,14 @@ impl Histogram {
         self.0.quantile(quantile).unsigned_abs()
     }
 
+    /// The value that `rank` values do not exceed, counted from 1; none when there are fewer.
+    #[must_use]
+    pub fn at_rank(&self, rank: u64) -> Option<Nanos> {
+        // Half a value below, so that no rounding makes it the next one.
+        let quantile = (rank as f64 - 0.5) / self.count() as f64;
+        (1..=self.count()).contains(&rank).then(|| self.quantile(quantile))
+    }
+
     /// The mean; 0 when empty.
     #[must_use]
     pub fn mean(&self) -> Nanos {
@@ -414,6 +422,20 @@ mod tests {
         sum.clear();
         assert_eq!((sum.done, sum.lag.count(), sum.all().service.count()), (0, 0, 0));
         assert_eq!(sum.statuses.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_rank_is_exact_to_the_value_and_beyond_the_last_there_is_none() {
+        let mut values = Histogram::default();
+        (1..=300).for_each(|value| values.record(value));
+        assert_eq!(
+            (1..=300).map(|rank| values.at_rank(rank)).collect::<Vec<_>>(),
+            (1..=300).map(Some).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            (values.at_rank(0), values.at_rank(301), Histogram::default().at_rank(1)),
+            (None, None, None)
+        );
     }
 
     #[test]

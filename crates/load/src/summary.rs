@@ -42,6 +42,8 @@ pub struct Summary {
     pub unsent: u64,
     /// The share of offered hits that did not get a good answer, from 0 to 1.
     pub error_ratio: f64,
+    /// Response times as objectives judge them.
+    pub judged: Judged,
     /// From the intended instant, all outcomes.
     pub response: Latencies,
     /// From the real send, all outcomes.
@@ -124,6 +126,57 @@ impl From<&Histogram> for Latencies {
     }
 }
 
+/// Response times over all offered hits, of which one without a good answer (failed, refused, given up, dropped, shed or
+/// never sent) is slower than any bound. A quantile is none where such a hit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Judged {
+    /// Hits.
+    pub offered: u64,
+    /// Those with a good answer.
+    pub good: u64,
+    /// The mean of the good answers.
+    pub mean: Option<Nanos>,
+    /// Half are no slower.
+    pub p50: Option<Nanos>,
+    /// 90 % are no slower.
+    pub p90: Option<Nanos>,
+    /// 95 % are no slower.
+    pub p95: Option<Nanos>,
+    /// 99 % are no slower.
+    pub p99: Option<Nanos>,
+    /// 99.9 % are no slower.
+    #[serde(rename = "p99.9")]
+    pub p999: Option<Nanos>,
+    /// 99.99 % are no slower.
+    #[serde(rename = "p99.99")]
+    pub p9999: Option<Nanos>,
+    /// None is slower.
+    pub max: Option<Nanos>,
+}
+
+impl Judged {
+    fn new(good: &Histogram, offered: u64) -> Self {
+        let offered = offered.max(good.count());
+        // Of whole parts, because 0.999 times a count may be a hair above a rank.
+        let quantile = |of_ten_thousand: u128| {
+            let rank = (u128::from(offered) * of_ten_thousand).div_ceil(10_000);
+            good.at_rank(u64::try_from(rank).unwrap_or(u64::MAX))
+        };
+        Self {
+            offered,
+            good: good.count(),
+            mean: (good.count() > 0).then(|| good.mean()),
+            p50: quantile(5_000),
+            p90: quantile(9_000),
+            p95: quantile(9_500),
+            p99: quantile(9_900),
+            p999: quantile(9_990),
+            p9999: quantile(9_999),
+            max: quantile(10_000),
+        }
+    }
+}
+
 /// Where the time of a request went. Lookup, connect and TLS are per connection, the rest per request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Phases {
@@ -165,6 +218,7 @@ impl Summary {
             good,
             unsent: offered.saturating_sub(total.sent),
             error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
+            judged: Judged::new(&total.class(Class::Good).response, offered),
             response: (&response).into(),
             service: (&service).into(),
             lag: (&total.lag).into(),

@@ -217,6 +217,26 @@ fn objectives_and_spent_errors_are_exit_codes() {
     or_limited(code("-max-errors 5%", &broken), 3);
 }
 
+/// Refused connections are quick, and hits that are never sent have no latency at all.
+#[test]
+fn an_objective_does_not_hold_where_nothing_was_answered() {
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let words = "attack -rate=200 --requests 100 -slo p99<20s -output=none -live=none";
+    let output = seawall(words, format!("GET http://{dead}/\n").as_bytes());
+    assert!(matches!(output.status.code(), Some(3 | 4)), "{output:?}");
+    if output.status.code() == Some(3) {
+        let said = "seawall: missed p99 < 20s: 100 of 100 hits had no good answer\n";
+        assert!(text(&output.stderr).ends_with(said), "{}", text(&output.stderr));
+    }
+    let slow = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.wait_for_close()
+    });
+    let words =
+        "attack -rate=100 -duration=1s -max-workers=4 -timeout=500ms -slo p50<1h -output=none -live=none";
+    assert!(matches!(seawall(words, &get(&slow.unwrap())).status.code(), Some(3 | 4)));
+}
+
 #[test]
 fn templates_and_weights_make_the_requests_they_promise() {
     let (server, heads) = witness();

@@ -82,7 +82,8 @@ pub(crate) struct Args {
     /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives; missing one is exit code 3. Such as "p99<100ms,errors<0.1%"
+    /// Objectives over all hits; one without a good answer is slower than any bound. Missing one is exit code 3. Such as
+    /// "p99<100ms,errors<0.1%"
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
     /// A hit that finds -max-workers in flight waits (queue) or is not sent and counted (drop)
