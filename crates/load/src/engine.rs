@@ -26,7 +26,7 @@ use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
-use crate::schedule::{Arrivals, Cursor, Turn, Until};
+use crate::schedule::{Arrivals, Cursor, Drawn, Turn, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::sources::Sources;
 use crate::stats::{Histogram, Stats};
@@ -362,7 +362,7 @@ struct Crew {
     batches: Option<(Sender<Batch>, WhenFull)>,
     harvest: Sender<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Drawn>>,
 }
 
 impl Crew {
@@ -532,7 +532,7 @@ pub struct Running {
     harvest: Receiver<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
     alive: usize,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Drawn>>,
     total: Stats,
     since_tick: Stats,
     /// Most requests in flight, by thread.
@@ -602,7 +602,8 @@ impl Running {
         let ended = self.clock.now();
         let threads = self.threads.len();
         // A thread that panicked has said so on standard error; its figures are missing and nothing else.
-        self.threads.drain(..).for_each(|thread| _ = thread.join());
+        let drawn = self.threads.drain(..).filter_map(|thread| thread.join().ok());
+        let drawn = drawn.fold(Drawn::default(), Drawn::and);
         let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
         let written = self.written.as_ref().map_or(Ok(0), |writer| await_writer(writer, patience));
         let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
@@ -610,9 +611,9 @@ impl Running {
             // As if their number had been known from the start.
             self.until.hits = self.until.hits.min(exhausted.requests);
         }
-        let end = self.end(ended);
+        let end = self.end(ended, &drawn);
         Outcome {
-            scheduled: self.scheduled(end),
+            scheduled: self.scheduled(end, &drawn),
             began_unix_ns: self.clock.unix_ns(0),
             scheduled_for: end.saturating_sub(self.warm_up),
             elapsed: ended.saturating_sub(self.warm_up),
@@ -626,19 +627,20 @@ impl Running {
 
     /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
     /// some time before; or upon a command before that. A closed loop plans nothing and goes on to the end.
-    fn end(&self, ended: Nanos) -> Nanos {
+    fn end(&self, ended: Nanos, drawn: &Drawn) -> Nanos {
         let told = self.control.0.ended().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
-        let over = schedule.over(self.until.hits, told.unwrap_or(Nanos::MAX).min(self.end));
+        let latest = told.unwrap_or(Nanos::MAX).min(self.end);
+        let over = schedule.over_knowing(self.until.hits, latest, drawn);
         if over == Nanos::MAX { ended } else { over }
     }
 
     /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
-    fn scheduled(&self, end: Nanos) -> Option<u64> {
+    fn scheduled(&self, end: Nanos, drawn: &Drawn) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| schedule.hits_before(at).min(self.until.hits);
+        let hits = |at| schedule.hits_before_knowing(at, drawn).min(self.until.hits);
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
     }
 }

@@ -181,19 +181,18 @@ impl Schedule {
     /// nanoseconds for each.
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
+        self.hits_before_knowing(at, &Drawn::default())
+    }
+
+    /// The same, from where arrivals have been drawn already.
+    #[must_use]
+    pub fn hits_before_knowing(&self, at: Nanos, drawn: &Drawn) -> u64 {
         let position = self.reached(at);
         let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
         match self.spacing {
             Spacing::Even => even,
             Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
-            Spacing::Poisson(seed) => {
-                let mut gaps = Gaps::new(seed);
-                let due = std::iter::from_fn(|| {
-                    gaps.skip(1);
-                    (gaps.position < position).then_some(())
-                });
-                due.count() as u64
-            }
+            Spacing::Poisson(seed) => drawn.on_to(seed, u64::MAX, position).drawn - 1,
         }
     }
 
@@ -201,21 +200,20 @@ impl Schedule {
     /// the next one would be due. Poisson arrivals are drawn again for it.
     #[must_use]
     pub fn over(&self, hits: u64, latest: Nanos) -> Nanos {
+        self.over_knowing(hits, latest, &Drawn::default())
+    }
+
+    /// The same, from where arrivals have been drawn already.
+    #[must_use]
+    pub fn over_knowing(&self, hits: u64, latest: Nanos, drawn: &Drawn) -> Nanos {
         if hits == u64::MAX {
             return latest;
         }
         let next = match self.spacing {
             Spacing::Even | Spacing::Burst(_) => Position::from(hits) << HIT,
             Spacing::Poisson(seed) => {
-                let (mut gaps, reached) = (Gaps::new(seed), self.reached(latest));
-                let drawn = (0..=hits).map(|_| {
-                    gaps.skip(1);
-                    gaps.position
-                });
-                drawn
-                    .take_while(|&position| position < reached)
-                    .nth(usize::try_from(hits).unwrap_or(usize::MAX))
-                    .unwrap_or(reached)
+                let reached = self.reached(latest);
+                drawn.on_to(seed, hits, reached).position.min(reached)
             }
         };
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
@@ -390,7 +388,7 @@ pub struct Cursor {
     seq: u64,
     stride: u64,
     stage: usize,
-    gaps: Option<Gaps>,
+    trail: Option<Trail>,
     due: Option<Nanos>,
 }
 
@@ -398,8 +396,8 @@ impl Cursor {
     /// The way of thread `index` of `stride`.
     #[must_use]
     pub fn new(arrivals: Arc<Arrivals>, until: Until, index: u64, stride: u64) -> Self {
-        let gaps = match &*arrivals {
-            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Gaps::new(*seed)),
+        let trail = match &*arrivals {
+            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Trail::new(*seed)),
             _ => None,
         };
         let mut cursor = Self {
@@ -409,7 +407,7 @@ impl Cursor {
             seq: index,
             stride,
             stage: 0,
-            gaps,
+            trail,
             due: None,
         };
         cursor.skip_gaps(index + 1);
@@ -464,9 +462,15 @@ impl Cursor {
     }
 
     fn skip_gaps(&mut self, count: u64) {
-        if let Some(gaps) = &mut self.gaps {
-            gaps.skip(count);
+        if let Some(trail) = &mut self.trail {
+            trail.skip(count);
         }
+    }
+
+    /// Where its arrivals were drawn up to some time ago.
+    #[must_use]
+    pub fn drawn(&self) -> Drawn {
+        Drawn(self.trail.iter().flat_map(|trail| trail.marks.clone()).collect())
     }
 
     fn instant(&mut self) -> Option<Nanos> {
@@ -474,7 +478,7 @@ impl Cursor {
         let position = match schedule.spacing {
             Spacing::Even => Position::from(self.seq) << HIT,
             Spacing::Burst(size) => Position::from(self.seq - self.seq % size.max(1)) << HIT,
-            Spacing::Poisson(_) => self.gaps.as_ref().map_or(0, |gaps| gaps.position),
+            Spacing::Poisson(_) => self.trail.as_ref().map_or(0, |trail| trail.gaps.position),
         };
         schedule.instant(position, &mut self.stage)
     }
@@ -507,15 +511,17 @@ impl Turn {
 
 /// The positions of a Poisson process of rate one. Every thread draws all of them and keeps its own: the arrivals
 /// are then the same for any number of threads, and sequence numbers follow time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Gaps {
     random: fastrand::Rng,
+    /// Of the last hit drawn.
     position: Position,
+    drawn: u64,
 }
 
 impl Gaps {
     fn new(seed: u64) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), position: 0 }
+        Self { random: fastrand::Rng::with_seed(seed), position: 0, drawn: 0 }
     }
 
     fn skip(&mut self, count: u64) {
@@ -523,6 +529,61 @@ impl Gaps {
             let gap = -(1.0 - self.random.f64()).ln();
             self.position = self.position.saturating_add((gap * ONE) as Position);
         }
+        self.drawn += count;
+    }
+}
+
+/// Draws after which a mark is left: some milliseconds.
+const MARK: u64 = 1 << 20;
+
+/// A Poisson process and where it was, so that what is asked about a moment ago need not be drawn again from the start:
+/// after 10^9 hits that took seconds.
+#[derive(Debug)]
+struct Trail {
+    gaps: Gaps,
+    /// The older one first; at least [`MARK`] draws ago once there were as many.
+    marks: [Gaps; 2],
+}
+
+impl Trail {
+    fn new(seed: u64) -> Self {
+        let gaps = Gaps::new(seed);
+        Self { marks: [gaps.clone(), gaps.clone()], gaps }
+    }
+
+    #[inline]
+    fn skip(&mut self, count: u64) {
+        self.gaps.skip(count);
+        if self.gaps.drawn - self.marks[1].drawn >= MARK {
+            self.marks = [self.marks[1].clone(), self.gaps.clone()];
+        }
+    }
+}
+
+/// Where Poisson arrivals have been drawn up to; nowhere by default.
+#[derive(Debug, Clone, Default)]
+pub struct Drawn(Vec<Gaps>);
+
+impl Drawn {
+    /// What several know.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Draws on to the hit with this number, or to the first that is not before this position.
+    fn on_to(&self, seed: u64, hit: u64, position: Position) -> Gaps {
+        let known = self.0.iter().filter(|mark| mark.drawn <= hit && mark.position < position);
+        let mut gaps = known
+            .max_by_key(|mark| mark.drawn)
+            .filter(|mark| mark.drawn > 0)
+            .cloned()
+            .unwrap_or_else(|| Gaps::new(seed));
+        while gaps.drawn == 0 || gaps.drawn <= hit && gaps.position < position {
+            gaps.skip(1);
+        }
+        gaps
     }
 }
 
@@ -662,6 +723,23 @@ mod tests {
                 let due = all(&arrivals, Until { after, ..Until::default() }, 2).len() as u64;
                 assert_eq!(schedule.hits_before(after), due, "{spacing:?} before {after}");
             }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_long_run_of_poisson_arrivals_was_silent_while_all_were_drawn_again() {
+        let schedule = Schedule::constant(rate("1000000"), Spacing::Poisson(9));
+        let arrivals = Arc::new(Arrivals::Open(schedule.clone()));
+        let mut cursor = Cursor::new(arrivals, Until::default(), 1, 2);
+        let sent = 3 * MARK;
+        let at = (0..sent / 2).map(|_| cursor.next(Nanos::MAX - 1)).last();
+        let Some(Next::Due(Hit { due, .. })) = at else { panic!("{at:?}") };
+        let drawn = cursor.drawn();
+        let nearest = drawn.0.iter().map(|mark| mark.drawn).min();
+        assert!(nearest >= Some(MARK), "{nearest:?} of {sent}");
+        for (hits, at) in [(sent, due), (sent - 7, due), (sent, due - 40_000), (3, due), (sent, 5_000)] {
+            assert_eq!(schedule.hits_before_knowing(at, &drawn), schedule.hits_before(at), "before {at}");
+            assert_eq!(schedule.over_knowing(hits, at, &drawn), schedule.over(hits, at), "{hits} until {at}");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::flights::{Flight, FlightKey, Flights};
 use crate::http2::Done;
 use crate::poller::{Event, EventFlags, Poller, token};
 use crate::pool::{Pool, Readiness, Want};
-use crate::schedule::{Cursor, Hit, Next};
+use crate::schedule::{Cursor, Drawn, Hit, Next};
 use crate::supply::{Reach, Supply};
 
 /// Due hits sent in one go before answers are looked at again.
@@ -99,8 +99,8 @@ pub(crate) struct Progress {
 const SPIN_STEP: Nanos = 5_000;
 
 impl Shard {
-    /// Runs to the end of the schedule, or to a command.
-    pub(crate) fn run(mut self) {
+    /// Runs to the end of the schedule, or to a command; says how far arrivals were drawn.
+    pub(crate) fn run(mut self) -> Drawn {
         let mut events = Poller::events();
         while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
             let waited = self.pool.poller.wait(&mut events, 0, 0);
@@ -123,6 +123,7 @@ impl Shard {
         }
         self.publish();
         self.books.hand_over(true);
+        self.cursor.drawn()
     }
 
     #[inline]
