@@ -20,6 +20,8 @@ use crate::supply::Supply;
 pub(crate) struct Counting {
     /// Hits due before this are sent and not counted.
     pub(crate) warm_up: Nanos,
+    /// When the schedule ends, as far as that is planned.
+    pub(crate) end: Nanos,
     /// A closed loop has no lag.
     pub(crate) closed: bool,
     /// Outcomes are told apart by status, too.
@@ -84,6 +86,11 @@ impl Books {
 
     pub(crate) fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// The schedule is over, by then at the latest.
+    pub(crate) fn schedule_ends(&mut self, at: Nanos) {
+        self.counting.end = self.counting.end.min(at);
     }
 
     /// A hit is sent, which could have been from when it was due and there was room for it.
@@ -172,6 +179,9 @@ impl Books {
     fn count(&mut self, finished: &Finished) {
         self.stats.finish(finished);
         self.tally.count(finished);
+        if finished.end > self.counting.end {
+            self.stats.finish_after(finished);
+        }
         if self.counting.by_outcome {
             self.stats.outcomes.count(finished);
         }

@@ -95,10 +95,6 @@ impl Plan {
 impl Plan {
     /// What the loop needs to know of it.
     fn rules(&self) -> Rules {
-        let planned = match &self.arrivals {
-            Arrivals::Closed => None,
-            Arrivals::Open(schedule) => schedule.end(),
-        };
         let closed = matches!(self.arrivals, Arrivals::Closed);
         Rules {
             in_flight: self.in_flight.most,
@@ -106,17 +102,27 @@ impl Plan {
             when_busy: if closed { WhenBusy::Queue } else { self.in_flight.when_busy },
             timeout: self.travel.timeout.map_or(Nanos::MAX, nanos),
             deadline: self.travel.deadline.map_or(Nanos::MAX, nanos),
-            end: planned.unwrap_or(Nanos::MAX).min(self.until.after),
+            end: self.end(),
             grace: nanos(self.grace),
             redirects: self.travel.redirects,
             spin: nanos(self.spin),
         }
     }
 
+    /// When the schedule ends, apart from hits and commands that end it before.
+    fn end(&self) -> Nanos {
+        let planned = match &self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Open(schedule) => schedule.end(),
+        };
+        planned.unwrap_or(Nanos::MAX).min(self.until.after)
+    }
+
     /// What is written down of it.
     fn counting(&self) -> Counting {
         Counting {
             warm_up: nanos(self.warm_up),
+            end: self.end(),
             closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
             name: self.name.clone(),
@@ -269,8 +275,7 @@ impl Outcome {
 
 /// Hits that were sent, dropped, shed or no request.
 fn handed_out(total: &Stats) -> u64 {
-    let never_sent = [Fault::Dropped, Fault::Shed, Fault::Template];
-    total.sent + never_sent.map(|fault| total.fault(fault)).iter().sum::<u64>()
+    total.sent + Fault::NEVER_SENT.map(|fault| total.fault(fault)).iter().sum::<u64>()
 }
 
 /// Starts a run. The first hit is due some milliseconds later, when every thread is there.

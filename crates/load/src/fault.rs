@@ -171,6 +171,9 @@ impl Fault {
     /// How many kinds there are, details aside.
     pub const KINDS: usize = NAMES.len();
 
+    /// Those of requests that were never handed to a connection.
+    pub const NEVER_SENT: [Self; 3] = [Self::Shed, Self::Dropped, Self::Template];
+
     /// The class it belongs to.
     #[must_use]
     pub fn class(self) -> Class {
@@ -183,7 +186,7 @@ impl Fault {
     /// False when the request was never handed to a connection, so that it has no service time.
     #[must_use]
     pub fn was_sent(self) -> bool {
-        !matches!(self, Self::Shed | Self::Dropped | Self::Template)
+        !Self::NEVER_SENT.contains(&self)
     }
 
     /// Its place in [`Fault::KINDS`].

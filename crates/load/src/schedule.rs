@@ -467,6 +467,23 @@ impl Cursor {
         }
     }
 
+    /// No hits from this one on: the input has ended.
+    pub fn cut(&mut self, seq: u64) {
+        self.until.hits = self.until.hits.min(seq);
+    }
+
+    /// When the schedule is over, apart from commands; a closed loop that ends with its hits goes on to the last answer.
+    #[must_use]
+    pub fn over(&self) -> Nanos {
+        match &*self.arrivals {
+            Arrivals::Closed => self.until.after,
+            Arrivals::Open(schedule) => {
+                let latest = schedule.end.unwrap_or(Nanos::MAX).min(self.until.after);
+                schedule.over_knowing(self.until.hits, latest, &self.drawn())
+            }
+        }
+    }
+
     /// Where its arrivals were drawn up to some time ago.
     #[must_use]
     pub fn drawn(&self) -> Drawn {

@@ -163,7 +163,7 @@ impl Shard {
     fn obey(&mut self) {
         match self.shared.commanded() {
             Command::Run => {}
-            Command::Drain => self.progress.over = true,
+            Command::Drain => self.end_for_command(),
             Command::Abort => self.abort(),
         }
         if let Some((revision, arrivals)) = self.shared.changed_arrivals(self.progress.revision) {
@@ -175,7 +175,7 @@ impl Shard {
 
     #[cold]
     fn abort(&mut self) {
-        self.progress.over = true;
+        self.end_for_command();
         while let Some(key) = self.flights.any() {
             self.give_up(key, Fault::Aborted);
         }
@@ -217,12 +217,23 @@ impl Shard {
                 self.progress.held = Some(hit);
                 Next::Later(Nanos::MAX)
             }
-            Reach::NotYet | Reach::Over => Next::Over,
+            Reach::NotYet => Next::Over,
+            Reach::Over => {
+                self.cursor.cut(hit.seq);
+                Next::Over
+            }
         }
     }
 
     fn end_schedule(&mut self) {
         self.progress.over = true;
+        self.books.schedule_ends(self.cursor.over());
+    }
+
+    fn end_for_command(&mut self) {
+        self.progress.over = true;
+        let (at, _) = self.shared.ended().unwrap_or((self.progress.now, Early::Commanded));
+        self.books.schedule_ends(at);
     }
 
     /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run

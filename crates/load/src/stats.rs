@@ -8,6 +8,8 @@
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
 //! it was given up. One that was never sent has neither time and is only counted.
 
+use serde::Serialize;
+
 use crate::clock::{Nanos, SECOND};
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
@@ -135,6 +137,8 @@ pub struct Stats {
     pub sent: u64,
     /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
+    /// Of the requests that were sent, those that ended after the schedule.
+    pub after: After,
     /// Answers by status, `[0]` is 100.
     pub statuses: Statuses,
     /// Failures by [`Fault::kind`].
@@ -207,6 +211,15 @@ impl Statuses {
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
         (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
     }
+}
+
+/// What ended after the schedule did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct After {
+    /// Requests that were sent and came to an end, well or badly.
+    pub ended: u64,
+    /// Those with a good answer.
+    pub good: u64,
 }
 
 /// One finished request.
@@ -294,6 +307,20 @@ impl Stats {
         sum
     }
 
+    /// Counts one that ended after the schedule, too.
+    pub(crate) fn finish_after(&mut self, finished: &Finished) {
+        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+        self.after.ended += u64::from(finished.outcome.err().is_none_or(Fault::was_sent));
+        self.after.good += u64::from(good);
+    }
+
+    /// Requests that were sent and came to an end, well or badly.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        let never_sent = Fault::NEVER_SENT.map(|fault| self.fault(fault)).iter().sum();
+        self.done.saturating_sub(never_sent)
+    }
+
     /// Complete answers with a status from 200 to 399.
     #[must_use]
     pub fn good(&self) -> u64 {
@@ -310,6 +337,8 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.done += other.done;
+        self.after.ended += other.after.ended;
+        self.after.good += other.after.good;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.connections += other.connections;

@@ -1,7 +1,7 @@
 //! A run's figures as a person or a program wants them: rates, quantiles, counts, and whether to believe them.
 //!
 //! Made once, at the end, of an [`Outcome`]; the search methods read the fields, the tool prints them. All times are in
-//! nanoseconds, all rates per second over [`Summary::duration`].
+//! nanoseconds, all rates per second over [`Summary::duration`]: what ended in it counts, and what came after it is said apart.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::engine::Outcome;
 use crate::fault::{Class, Fault};
 use crate::selfcheck::{Finding, Verdict, worst};
-use crate::stats::{Histogram, Times};
+use crate::stats::{After, Histogram, Times};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
@@ -28,10 +28,12 @@ pub struct Summary {
     pub elapsed: Nanos,
     /// What the schedule asked for; in a closed loop what there was room for.
     pub offered_rate: f64,
-    /// What was sent.
+    /// What was sent and came to an end, well or badly.
     pub achieved_rate: f64,
     /// What was answered with a status from 200 to 399.
     pub good_rate: f64,
+    /// What came in the rest of [`Summary::elapsed`], and is in no rate.
+    pub after: After,
     /// Hits that the schedule made due; in a closed loop those that there was room for.
     pub offered: u64,
     /// Requests sent.
@@ -211,8 +213,9 @@ impl Summary {
             duration: outcome.scheduled_for,
             elapsed: outcome.elapsed,
             offered_rate: per_second(offered),
-            achieved_rate: per_second(total.sent),
-            good_rate: per_second(good),
+            achieved_rate: per_second(total.ended().saturating_sub(total.after.ended)),
+            good_rate: per_second(good.saturating_sub(total.after.good)),
+            after: total.after,
             offered,
             sent: total.sent,
             good,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
@@ -20,6 +20,8 @@ use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, EncodeError, Format};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard::WhenBusy;
+use seawall_load::stats::After;
+use seawall_load::summary::Summary;
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
 use seawall_load::template::Templates;
@@ -156,6 +158,33 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     control.abort();
     let outcome = running.finish();
     assert_eq!((outcome.scheduled, outcome.scheduled_for, outcome.unsent()), (Some(10), SECOND / 10, 0));
+    assert_eq!(outcome.total.after, After { ended: 10, good: 0 });
+}
+
+/// A server of 20/s that was offered 40/s for 5 s was said to be good for 40/s.
+#[test]
+fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().unwrap();
+    let opened = Arc::clone(&gate);
+    let server = Server::start(move |mut peer, _| {
+        peer.request()?;
+        drop(opened.read().unwrap());
+        peer.send(OK.as_bytes())
+    })
+    .unwrap();
+    let running = engine::start(open(&server, "100", Duration::from_millis(100)), None).unwrap();
+    let control = running.control();
+    while control.elapsed() < SECOND / 5 {
+        std::thread::yield_now();
+    }
+    drop(closed);
+    let outcome = running.finish();
+    assert_eq!((outcome.total.good(), outcome.total.after), (10, After { ended: 10, good: 10 }));
+    let summary = Summary::new(&outcome, Vec::new());
+    assert_eq!((summary.offered_rate, summary.achieved_rate, summary.good_rate), (100.0, 0.0, 0.0));
+    let closed = run(some(&Server::answering(OK).unwrap(), 20));
+    assert_eq!((closed.total.ended(), closed.total.after), (20, After::default()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub(crate) mod input;
 pub(crate) mod json;
 pub(crate) mod logs;
 pub(crate) mod output;
+pub(crate) mod rates;
 pub(crate) mod runs;
 pub(crate) mod scale;
 pub(crate) mod series;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use seawall_load::selfcheck::Verdict;
+use seawall_load::stats::After;
 use seawall_load::summary::{Latencies, Summary};
 
 use crate::go::Duration;
@@ -17,6 +18,7 @@ pub(crate) fn text(summary: &Summary) -> String {
         "schedule, to last answer",
         &format!("{}, {}", duration(summary.duration), duration(summary.elapsed)),
     );
+    after(&mut out, summary);
     latencies(&mut out, "Response time", &summary.response);
     latencies(&mut out, "Service time", &summary.service);
     if summary.model == "open" {
@@ -71,6 +73,15 @@ fn rates(out: &mut String, summary: &Summary) {
     let rates =
         [summary.offered_rate, summary.achieved_rate, summary.good_rate].map(|rate| format!("{rate:.2}"));
     row(out, "Rate", "offered, achieved, good /s", &rates.join(", "));
+}
+
+/// What is in no rate.
+fn after(out: &mut String, summary: &Summary) {
+    let After { ended, good } = summary.after;
+    if ended > 0 {
+        let time = duration(summary.elapsed.saturating_sub(summary.duration));
+        row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
+    }
 }
 
 fn notes(out: &mut String, summary: &Summary) {

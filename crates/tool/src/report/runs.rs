@@ -1,7 +1,7 @@
 //! Results told apart by run, for everything that is drawn or compared.
 //!
 //! A run is one attack name in one input, so two files of the same name stay apart and one file may hold several. What
-//! is kept per run does not grow with its length: totals, a [`Timeline`], and a bounded number of targets.
+//! is kept per run does not grow with its length: totals, a [`Timeline`], when requests ended, and a bounded number of targets.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,6 +10,7 @@ use seawall_load::results::hdr::Logged;
 use seawall_load::timeline::{Spread, Timeline};
 
 use super::input::{Input, Sink};
+use super::rates::Ends;
 use super::totals::{Totals, never_sent};
 
 /// More runs than this are of no use in one picture; results of further ones are added up as one.
@@ -37,6 +38,7 @@ pub(crate) struct Run {
     attack: String,
     pub(crate) totals: Totals,
     pub(crate) timeline: Timeline,
+    pub(crate) ends: Ends,
     pub(crate) targets: Targets,
 }
 
@@ -103,6 +105,7 @@ impl Runs {
             attack: attack.to_owned(),
             totals: Totals::default(),
             timeline: Timeline::default(),
+            ends: Ends::default(),
             targets: Targets::default(),
         });
         self.runs.len() - 1
@@ -124,6 +127,7 @@ impl Sink for Runs {
         let run = self.run_mut(source, &record.attack);
         run.totals.add(record);
         run.timeline.add(record);
+        run.ends.add(record);
         if never_sent(record) {
             // Where its failure is counted, so that one can be taken from the other.
             run.timeline.row_mut(record.end_unix_ns()).dropped += 1;

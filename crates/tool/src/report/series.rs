@@ -3,6 +3,7 @@
 use seawall_load::timeline::{Row, Spread, Timeline};
 use serde::Serialize;
 
+use super::rates::{Rates, SHORTEST, schedule_seconds};
 use super::runs::{Run, Target};
 use super::totals::Totals;
 
@@ -16,10 +17,6 @@ const MIN_POINTS: usize = 15;
 /// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
 /// no upper bound at 95 % confidence).
 pub(crate) const FEW: f64 = 4.0;
-
-/// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
-/// which all were due at once has none at all and shows plain counts, as in vegeta.
-const SHORTEST: f64 = 1e-3;
 
 /// One run.
 #[derive(Debug, Serialize)]
@@ -57,13 +54,11 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     /// From the first request due to the last.
     pub(crate) seconds: f64,
-    /// Per second: intervals between requests over [`Self::seconds`].
-    pub(crate) offered: f64,
-    /// Requests sent that came to an end, per second of the same time as [`Self::good`].
-    pub(crate) achieved: f64,
-    /// Good answers per second, from the first request due to the last answer, or to when the next request would have
-    /// been due if that is later.
-    pub(crate) good: f64,
+    /// Per second of the schedule.
+    #[serde(flatten)]
+    pub(crate) rates: Rates,
+    /// From the end of the schedule to the last answer.
+    pub(crate) after_seconds: f64,
     /// 0 to 1.
     pub(crate) success: f64,
     pub(crate) min: i64,
@@ -91,14 +86,14 @@ pub(crate) struct TargetFigures {
 
 impl Figures {
     /// From the sums.
-    pub(crate) fn new(totals: &Totals) -> Self {
+    pub(crate) fn new(run: &Run) -> Self {
+        let totals = &run.totals;
         let quantile = |q| totals.quantile(q).0;
         Self {
             requests: totals.requests,
             seconds: totals.duration().seconds(),
-            offered: offered_rate(totals),
-            achieved: achieved_rate(totals),
-            good: good_rate(totals),
+            rates: Rates::of(run),
+            after_seconds: (totals.whole().seconds() - schedule_seconds(totals)).max(0.0),
             success: totals.success(),
             min: totals.latency.min(),
             mean: totals.mean().0,
@@ -112,29 +107,6 @@ impl Figures {
             bytes_out: totals.bytes_out,
         }
     }
-}
-
-/// N requests have N - 1 intervals between them: vegeta's `rate` divides by one too few.
-pub(crate) fn offered_rate(totals: &Totals) -> f64 {
-    let seconds = due_seconds(totals);
-    if seconds > 0.0 { totals.requests.saturating_sub(1) as f64 / seconds } else { totals.requests as f64 }
-}
-
-/// What was sent and came to an end, well or badly. Results do not say when a request was sent, so it counts when it
-/// ended.
-pub(crate) fn achieved_rate(totals: &Totals) -> f64 {
-    ended_rate(totals, totals.requests - totals.unsent)
-}
-
-/// As vegeta's throughput, except that N requests fill N intervals, so that the good rate never exceeds the offered one.
-pub(crate) fn good_rate(totals: &Totals) -> f64 {
-    ended_rate(totals, totals.successes)
-}
-
-fn ended_rate(totals: &Totals, count: u64) -> f64 {
-    let due = due_seconds(totals);
-    let seconds = due + totals.wait().seconds().max(interval(totals));
-    if due > 0.0 { count as f64 / seconds } else { count as f64 }
 }
 
 impl TargetFigures {
@@ -169,7 +141,7 @@ impl Series {
         };
         Self {
             name,
-            figures: Figures::new(&run.totals),
+            figures: Figures::new(run),
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),
             targets: run.targets.iter().map(TargetFigures::new).collect(),
@@ -254,7 +226,7 @@ struct Time {
 impl Time {
     fn new(timeline: &Timeline, totals: &Totals) -> Self {
         let start = timeline.start_unix_ns().unwrap_or(0) - totals.earliest().unix_ns();
-        let due_length = due_seconds(totals) + interval(totals);
+        let due_length = schedule_seconds(totals);
         Self {
             width: timeline.width_seconds(),
             start: start as f64 / 1e9,
@@ -296,17 +268,6 @@ impl Time {
     }
 }
 
-/// From the first request due to the last, for rates.
-fn due_seconds(totals: &Totals) -> f64 {
-    let seconds = totals.duration().seconds();
-    if seconds > 0.0 { seconds.max(SHORTEST) } else { 0.0 }
-}
-
-/// Mean time between requests: the last one's share of the time.
-fn interval(totals: &Totals) -> f64 {
-    due_seconds(totals) / totals.requests.saturating_sub(1).max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use seawall_load::fault::Fault;
@@ -336,12 +297,12 @@ mod tests {
     fn one_request_was_drawn_at_a_billion_a_second() {
         for (due, count) in [(&[0][..], 1.0), (&[0, 0], 2.0)] {
             let series = drawn(due);
-            assert_eq!((series.figures.offered, series.figures.good), (count, count), "{due:?}");
+            assert_eq!((series.figures.rates.offered, series.figures.rates.good), (count, count), "{due:?}");
             assert_eq!((most(&series.offered), most(&series.good)), (count, count), "{due:?}");
         }
         let series = drawn(&[0, 1]);
         assert!(most(&series.offered) <= 2000.0 && most(&series.good) <= 2000.0, "{series:?}");
-        assert_eq!((series.figures.offered, series.figures.good), (1000.0, 1000.0), "{series:?}");
+        assert_eq!((series.figures.rates.offered, series.figures.rates.good), (1000.0, 1000.0), "{series:?}");
     }
 
     /// Two a millisecond, of which one is answered, one refused by the server, and every fourth never sent.
@@ -360,7 +321,7 @@ mod tests {
         }
         let (name, run) = runs.named().next().unwrap();
         let series = Series::new(name, run, POINTS);
-        let Figures { offered, achieved, good, .. } = series.figures;
+        let Rates { offered, achieved, good, .. } = series.figures.rates;
         let rates = [offered, achieved, good, most(&series.achieved)];
         for (rate, expected) in rates.into_iter().zip([2000.0, 1500.0, 1000.0, 1500.0]) {
             assert!((rate - expected).abs() < 0.01 * expected, "{rates:?}");
@@ -370,7 +331,7 @@ mod tests {
     #[test]
     fn a_run_shorter_than_a_row_keeps_its_rate() {
         let series = drawn(&(0..10).map(|i| i * 1_000_000).collect::<Vec<_>>());
-        assert!((series.figures.offered - 1000.0).abs() < 1e-6, "{:?}", series.figures);
+        assert!((series.figures.rates.offered - 1000.0).abs() < 1e-6, "{:?}", series.figures);
         assert!((900.0..1100.0).contains(&most(&series.offered)), "{:?}", series.offered);
         assert!((900.0..1100.0).contains(&most(&series.good)), "{:?}", series.good);
     }

@@ -5,8 +5,9 @@
 use std::fmt::{self, Write};
 
 use super::json::second;
+use super::rates::Rates;
 use super::runs::{Run, Runs, Target};
-use super::series::{FEW, achieved_rate, good_rate, offered_rate};
+use super::series::FEW;
 use super::totals::Totals;
 use crate::go::{Duration, aligned};
 
@@ -34,7 +35,7 @@ pub(crate) fn render(runs: &Runs) -> String {
 fn block(out: &mut String, run: &Run) -> fmt::Result {
     let totals = &run.totals;
     headline(out, run)?;
-    out.push_str(&aligned(&rates(totals)));
+    out.push_str(&aligned(&rates(run)));
     out.push_str(&aligned(&latencies(totals)));
     out.push_str(&aligned(&codes(totals)));
     errors(out, totals)?;
@@ -55,16 +56,19 @@ fn headline(out: &mut String, run: &Run) -> fmt::Result {
     }
 }
 
-fn rates(totals: &Totals) -> String {
+fn rates(run: &Run) -> String {
+    let totals = &run.totals;
     let mut rows = "\nRate\n".to_owned();
-    let (offered, achieved, good) = (offered_rate(totals), achieved_rate(totals), good_rate(totals));
+    let Rates { offered, achieved, good, after } = Rates::of(run);
     let failed = totals.requests - totals.successes;
     let _ = writeln!(rows, "  offered\t{offered:.2}/s\trequests due per second, from the first to the last");
-    let _ = writeln!(
-        rows,
-        "  achieved\t{achieved:.2}/s\tanswers and failures per second, until the last one came"
-    );
-    let _ = writeln!(rows, "  good\t{good:.2}/s\tanswers 200 to 399 per second, until the last answer came");
+    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tanswers and failures per second of that time");
+    let _ = writeln!(rows, "  good\t{good:.2}/s\tanswers 200 to 399 per second of that time");
+    if after.ended > 0 {
+        let [ended, good] = [after.ended, after.good].map(thousands);
+        let _ =
+            writeln!(rows, "  after it\t{ended}\tanswers and failures that are in no rate; {good} were good");
+    }
     let _ = writeln!(
         rows,
         "  good share\t{}\t{} of {} requests; {} were not good",

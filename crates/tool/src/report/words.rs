@@ -12,11 +12,15 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ),
     (
         "achieved rate",
-        "Requests that were sent and came to an end, well or badly, per second from the first request due to the last answer. Below the offered rate the server did not keep up, or the generator gave requests up before it sent them.",
+        "Requests that were sent and came to an end, well or badly, per second of the schedule: from the first request due to when the one after the last would have been. Below the offered rate the server did not keep up, or the generator gave requests up before it sent them.",
     ),
     (
         "good rate",
-        "Answers with status 200 to 399, per second from the first request due to the last answer. vegeta's throughput is nearly the same.",
+        "Answers with status 200 to 399, per second of the schedule. vegeta's throughput counts those after it, too, and divides by the time until the last answer.",
+    ),
+    (
+        "after the schedule",
+        "Answers and failures that came when no request was due any more. They are in no rate: a server that takes 10 s for what was due in 5 s has half the good rate.",
     ),
     (
         "good answers",

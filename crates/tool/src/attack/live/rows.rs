@@ -109,7 +109,7 @@ pub(super) struct Row {
     pub(super) now: Now,
     /// What is called a second here.
     pub(super) length: Nanos,
-    /// Sent, per second.
+    /// Sent before and ended now, well or badly, per second.
     pub(super) achieved: f64,
     /// Answered well, per second.
     pub(super) good: f64,
@@ -214,7 +214,7 @@ impl Meter {
         Row {
             now,
             length,
-            achieved: per_second(stats.sent),
+            achieved: per_second(stats.ended()),
             good: per_second(stats.good()),
             second: three(&times, &stats.lag),
             whole: three(&self.times, &self.lag),

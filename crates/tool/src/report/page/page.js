@@ -333,12 +333,13 @@ function tiles(run) {
   const tail = (value, q, name) => f.requests * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
   return h("div", { class: "tiles" },
     tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.achieved) + " /s", "achieved rate"), tile(count(f.good) + " /s", "good rate"),
+    ...(f.after.ended ? [tile(whole(f.after.ended), "ended after the schedule, in " + span(f.afterSeconds), "vague")] : []),
     tile(percent(f.success), "good answers", f.success < 1 ? "bad" : ""), tile(time(f.p50), "median"), tail(f.p99, 0.99, "99 %"),
     tail(f.p999, 0.999, "99.9 %"), tile(time(f.max), "largest"));
 }
 
 const FIGURES = [["requests", "Requests", whole], ["seconds", "Attack", span], ["offered", "Offered rate /s", count],
-  ["achieved", "Achieved rate /s", count], ["good", "Good rate /s", count],
+  ["achieved", "Achieved rate /s", count], ["good", "Good rate /s", count], ["afterSeconds", "Answers after the schedule", span],
   ["success", "Good answers", percent], ["min", "Smallest", time], ["mean", "Mean", time], ["p50", "Median", time], ["p90", "90 %", time],
   ["p95", "95 %", time], ["p99", "99 %", time], ["p999", "99.9 %", time], ["max", "Largest", time], ["bytesIn", "Body bytes in", bytes], ["bytesOut", "Body bytes out", bytes]];
 const WORSE_IF_MORE = new Set(["min", "mean", "p50", "p90", "p95", "p99", "p999", "max"]);

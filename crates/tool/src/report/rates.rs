@@ -1,0 +1,164 @@
+//! Offered, achieved and good rate of a run, from its results: the definition of `attack`, for everything here that shows a
+//! rate in a word of ours.
+//!
+//! A request is offered when it was due and counts as achieved, or good, when it ended. Rates are per second of the schedule,
+//! which results know as the time from the first request due to when the one after the last would have been; what ended
+//! after it is in no rate and said apart. vegeta's own rows know nothing of this: they are [`super::totals`].
+
+use std::collections::BTreeMap;
+
+use seawall_load::record::Record;
+use seawall_load::stats::After;
+use serde::Serialize;
+
+use super::runs::Run;
+use super::totals::{Totals, never_sent};
+
+/// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
+/// which all were due at once has none at all and shows plain counts, as in vegeta.
+pub(crate) const SHORTEST: f64 = 1e-3;
+
+/// The rates of a whole run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Rates {
+    /// Requests due per second: N requests have N - 1 intervals, where vegeta's `rate` divides by one too few.
+    pub(crate) offered: f64,
+    /// Requests sent that came to an end, well or badly, per second. Results do not say when a request was sent.
+    pub(crate) achieved: f64,
+    /// Good answers per second.
+    pub(crate) good: f64,
+    /// What is in no rate.
+    pub(crate) after: After,
+}
+
+impl Rates {
+    /// Of a run.
+    pub(crate) fn of(run: &Run) -> Self {
+        let (totals, due) = (&run.totals, due_seconds(&run.totals));
+        let all = After { ended: totals.requests - totals.unsent, good: totals.successes };
+        if due == 0.0 {
+            let [offered, achieved, good] = [totals.requests, all.ended, all.good].map(|count| count as f64);
+            return Self { offered, achieved, good, after: After::default() };
+        }
+        let seconds = schedule_seconds(totals);
+        let inside = run.ends.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
+        Self {
+            offered: totals.requests.saturating_sub(1) as f64 / due,
+            achieved: inside.ended as f64 / seconds,
+            good: inside.good as f64 / seconds,
+            after: After { ended: all.ended - inside.ended, good: all.good - inside.good },
+        }
+    }
+}
+
+/// From the first request due to the last, for rates.
+pub(crate) fn due_seconds(totals: &Totals) -> f64 {
+    let seconds = totals.duration().seconds();
+    if seconds > 0.0 { seconds.max(SHORTEST) } else { 0.0 }
+}
+
+/// From the first request due to when the one after the last would have been: N requests fill N intervals.
+pub(crate) fn schedule_seconds(totals: &Totals) -> f64 {
+    let due = due_seconds(totals);
+    due + due / totals.requests.saturating_sub(1).max(1) as f64
+}
+
+/// Intervals in which ends are counted; with so many the one that an instant falls into holds a two-thousandth of the run.
+const MOST: usize = 4096;
+
+/// When requests ended, in memory that does not grow with the run: counts in intervals that become wider with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    width_ns: i128,
+    counts: BTreeMap<i128, After>,
+    last_ns: i128,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self { width_ns: 1, counts: BTreeMap::new(), last_ns: i128::MIN }
+    }
+}
+
+impl Ends {
+    /// Adds a result.
+    pub(crate) fn add(&mut self, record: &Record) {
+        if never_sent(record) {
+            return;
+        }
+        let end = record.end_unix_ns();
+        self.last_ns = self.last_ns.max(end);
+        let count = self.counts.entry(end.div_euclid(self.width_ns)).or_default();
+        count.ended += 1;
+        count.good += u64::from(record.is_success());
+        while self.counts.len() > MOST {
+            self.double();
+        }
+    }
+
+    fn double(&mut self) {
+        for (at, count) in std::mem::take(&mut self.counts) {
+            let sum = self.counts.entry(at.div_euclid(2)).or_default();
+            sum.ended += count.ended;
+            sum.good += count.good;
+        }
+        self.width_ns *= 2;
+    }
+
+    /// How many ended by an instant: exactly as long as there are few, then as if ends were spread evenly over the
+    /// interval that it falls into, or over its part before the last of all.
+    fn until(&self, at_ns: i128) -> After {
+        let last = at_ns.div_euclid(self.width_ns);
+        let start = last * self.width_ns;
+        let covered = self.width_ns.min(self.last_ns.saturating_sub(start) + 1).max(1);
+        let share = ((at_ns - start + 1) as f64 / covered as f64).min(1.0);
+        let mut sum = After::default();
+        for (&at, count) in self.counts.range(..=last) {
+            let part = |count: u64| if at < last { count } else { (count as f64 * share).round() as u64 };
+            sum.ended += part(count.ended);
+            sum.good += part(count.good);
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::record::{Timestamp, Zone};
+
+    use super::*;
+    use crate::report::input::Sink;
+    use crate::report::runs::Runs;
+
+    const MILLI: i64 = 1_000_000;
+
+    /// So many requests, one due each `every_ms`, answered `latency_ms(i)` after it.
+    fn rates(requests: i64, every_ms: i64, latency_ms: impl Fn(i64) -> i64) -> Rates {
+        let mut runs = Runs::new(&[]);
+        for i in 0..requests {
+            let timestamp =
+                Timestamp::from_unix_ns(1_735_787_045_000_000_000 + i * every_ms * MILLI, Zone::Utc);
+            let record =
+                Record { code: 200, latency_ns: latency_ms(i) * MILLI, timestamp, ..Record::default() };
+            runs.add(0, &record);
+        }
+        Rates::of(runs.named().next().unwrap().1)
+    }
+
+    /// A server of 20/s that is offered 40/s for 5 s works for 10 s.
+    #[test]
+    fn what_was_answered_after_the_schedule_is_in_no_rate() {
+        let Rates { offered, achieved, good, after } = rates(200, 25, |i| (i + 1) * 50 - i * 25);
+        assert_eq!((offered, achieved, good), (40.0, 20.0, 20.0));
+        assert_eq!(after, After { ended: 100, good: 100 });
+    }
+
+    #[test]
+    fn a_long_run_is_counted_as_exactly_as_it_is_drawn() {
+        let Rates { achieved, after, .. } = rates(100_000, 1, |i| i + 1);
+        assert!((achieved - 500.0).abs() < 0.5, "{achieved}");
+        assert!(after.ended.abs_diff(50_000) < 50, "{after:?}");
+        let healthy = rates(100_000, 1, |_| 0);
+        assert_eq!((healthy.achieved, healthy.after.ended), (1000.0, 0));
+    }
+}
