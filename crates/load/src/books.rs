@@ -35,8 +35,8 @@ pub(crate) struct Counting {
 pub(crate) struct Harvest {
     pub(crate) shard: usize,
     pub(crate) stats: Box<Stats>,
-    /// The thread has ended.
-    pub(crate) last: bool,
+    /// When the thread ended, if it has.
+    pub(crate) ended: Option<Nanos>,
 }
 
 /// The way to the collector and back.
@@ -195,18 +195,18 @@ impl Books {
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, last: bool) {
+    pub(crate) fn hand_over(&mut self, ended: Option<Nanos>) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
             self.stats.stalled += std::mem::take(&mut recorder.stalled);
             self.stats.unrecorded += std::mem::take(&mut recorder.lost);
         }
         let Collection { shard, harvest, spare } = &self.collection;
-        let empty = if last { Some(Box::default()) } else { spare.try_recv().ok() };
+        let empty = if ended.is_some() { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(Harvest { shard: *shard, stats, last });
+            let _ = harvest.send(Harvest { shard: *shard, stats, ended });
         }
     }
 }

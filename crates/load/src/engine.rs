@@ -337,6 +337,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         harvest,
         spares: crew.spares,
         alive: crew.threads.len(),
+        ended: None,
         threads: crew.threads,
         total,
         since_tick: *Stats::reserved(),
@@ -537,6 +538,8 @@ pub struct Running {
     harvest: Receiver<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
     alive: usize,
+    /// When the last of the threads that have ended did.
+    ended: Option<Nanos>,
     threads: Vec<JoinHandle<Drawn>>,
     total: Stats,
     since_tick: Stats,
@@ -586,9 +589,10 @@ impl Running {
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last tick.
     fn take(&mut self, harvest: Harvest, first: bool) {
-        let Harvest { shard, mut stats, last } = harvest;
+        let Harvest { shard, mut stats, ended } = harvest;
         self.peaks[shard] = self.peaks[shard].max(stats.in_flight_peak);
-        self.alive -= usize::from(last);
+        self.alive -= usize::from(ended.is_some());
+        self.ended = self.ended.max(ended);
         if first {
             std::mem::swap(&mut self.since_tick, &mut *stats);
         } else {
@@ -604,7 +608,8 @@ impl Running {
     #[must_use]
     pub fn finish(mut self) -> Outcome {
         while self.tick(Duration::from_secs(1)).is_some() {}
-        let ended = self.clock.now();
+        // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
+        let ended = self.ended.unwrap_or_else(|| self.clock.now());
         let threads = self.threads.len();
         // A thread that panicked has said so on standard error; its figures are missing and nothing else.
         let drawn = self.threads.drain(..).filter_map(|thread| thread.join().ok());

@@ -122,7 +122,7 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        self.books.hand_over(true);
+        self.books.hand_over(Some(self.progress.now));
         self.cursor.drawn()
     }
 
@@ -574,7 +574,7 @@ impl Shard {
         self.publish();
         self.shared.check_errors();
         if next_tick / SECOND != self.progress.next_tick / SECOND {
-            self.books.hand_over(false);
+            self.books.hand_over(None);
         }
     }
 

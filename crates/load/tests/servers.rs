@@ -161,6 +161,30 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     assert_eq!(outcome.total.after, After { ended: 10, good: 0 });
 }
 
+/// A closed loop seemed slower than it was by as much as its caller was busy.
+#[test]
+fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
+    let (sender, closed) = channel();
+    let server = Server::start(move |mut peer, _| {
+        while peer.request().is_ok() {
+            peer.send(OK.as_bytes())?;
+        }
+        // The test has ended if nobody hears it.
+        let _ = sender.send(());
+        Ok(())
+    })
+    .unwrap();
+    let running = engine::start(some(&server, 20), None).unwrap();
+    closed.recv().unwrap();
+    let seen = running.control().elapsed();
+    while running.control().elapsed() < seen + SECOND / 5 {
+        std::thread::yield_now();
+    }
+    let outcome = running.finish();
+    assert!(outcome.elapsed <= seen, "{} of {seen}", outcome.elapsed);
+    assert_eq!(outcome.scheduled_for, outcome.elapsed);
+}
+
 /// A server of 20/s that was offered 40/s for 5 s was said to be good for 40/s.
 #[test]
 fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
