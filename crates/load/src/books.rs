@@ -93,15 +93,23 @@ impl Books {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent, which could have been from when it was due and there was room for it.
+    /// A hit is sent; there has been room since then.
     #[inline]
     pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos) {
         if hit.due < self.counting.warm_up {
             return;
         }
         self.stats.sent += 1;
-        if !self.counting.closed {
-            self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
+        if !self.counting.closed && hit.due >= room_since {
+            self.stats.own_lag.record(now.saturating_sub(hit.due));
+        }
+    }
+
+    /// The clock is looked at that should have been looked at then, and each `every` since.
+    pub(crate) fn looked_at_clock(&mut self, due: Nanos, now: Nanos, every: Nanos) {
+        let all = (due..=now).step_by(usize::try_from(every).unwrap_or(usize::MAX));
+        for due in all.filter(|&due| due >= self.counting.warm_up) {
+            self.stats.clock_lag.record(now - due);
         }
     }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND};
 use crate::engine::Outcome;
+use crate::fault::{Class, Fault};
 
 /// How far the figures can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -59,9 +60,15 @@ pub fn of_run(outcome: &Outcome) -> Vec<Finding> {
     [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
 }
 
+/// A lag beyond which the figures are coloured. Given up requests took as long as we waited for them, so only good answers
+/// say what is little.
+fn bound(outcome: &Outcome) -> Nanos {
+    LEAST_LAG.max(outcome.total.class(Class::Good).response.quantile(0.5) / 20)
+}
+
 fn lag(outcome: &Outcome) -> Option<Finding> {
     let own = outcome.total.own_lag.quantile(0.99);
-    let bound = LEAST_LAG.max(outcome.total.all().response.quantile(0.5) / 20);
+    let bound = bound(outcome);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
         let measured = format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}");
@@ -69,14 +76,34 @@ fn lag(outcome: &Outcome) -> Option<Finding> {
     })
 }
 
-/// Hits that were never sent although there was room for them in flight.
+/// Hits that were due and not sent, if they are more than 1 %; those that were given up for want of room or time included.
+fn missed(outcome: &Outcome) -> Option<u64> {
+    let given_up = [Fault::Dropped, Fault::Shed].map(|fault| outcome.total.fault(fault));
+    let missed = outcome.unsent().saturating_add(given_up.iter().sum());
+    outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
+}
+
+/// Whether more than 1 % of the hits due were not sent. Whose fault that was, the machine must say as well.
+#[must_use]
+pub fn has_missed_sends(outcome: &Outcome) -> bool {
+    missed(outcome).is_some()
+}
+
+/// Hits that were never sent although there was room for them in flight, or nobody can say whether there was: a bound in
+/// flight is reached as well by who comes too late to read the answers, and who does is late for his own clock.
 fn unsent(outcome: &Outcome) -> Option<Finding> {
     let scheduled = outcome.scheduled?;
-    let unsent = outcome.unsent();
-    let mostly_busy =
-        outcome.total.busy > (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
-    (unsent > scheduled / 100 && !mostly_busy).then(|| {
-        let measured = format!("{unsent} of {scheduled} hits were not sent in time, more than 1 %");
+    let missed = missed(outcome)?;
+    let (late, bound) = (outcome.total.clock_lag.quantile(0.5), bound(outcome));
+    let was_late = late > bound;
+    let had_room = outcome.total.busy <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
+    let unsent = outcome.unsent() > scheduled / 100 && had_room;
+    (was_late || unsent).then(|| {
+        let [late, bound] = [late, bound].map(Duration::from_nanos);
+        let clock =
+            format!("; half of the time the generator was late by {late:.2?} or more, above {bound:.2?}");
+        let clock = if was_late { clock } else { String::new() };
+        let measured = format!("{missed} of {scheduled} hits were not sent in time, more than 1 %{clock}");
         Finding::new("unsent", Verdict::GeneratorLimited, measured)
     })
 }
@@ -101,7 +128,7 @@ fn unrecorded(outcome: &Outcome) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Stats;
+    use crate::stats::{Finished, Stats};
 
     fn outcome(total: Stats) -> Outcome {
         Outcome {
@@ -145,6 +172,37 @@ mod tests {
         total.lag.record(SECOND);
         assert_eq!(checks(total.clone()), [""; 0], "hits waited for room, which is the target's doing");
         total.own_lag.record(2_000_000);
+        assert_eq!(checks(total), ["send-lag"]);
+    }
+
+    /// Held to 50m of CPU it sent a third, and 1 % of the time at the bound excused that.
+    #[test]
+    fn a_bound_in_flight_excuses_no_generator_that_was_late_for_its_own_clock() {
+        let missed = |clock_lag: Nanos, dropped: u64| {
+            let mut total = Stats { sent: 300, busy: SECOND * 9 / 10, ..Stats::default() };
+            (0..10).for_each(|_| total.clock_lag.record(clock_lag));
+            total.faults[Fault::Dropped.kind()] = dropped;
+            checks(total)
+        };
+        assert_eq!((missed(SECOND / 20, 0), missed(SECOND / 20, 700)), (vec!["unsent"], vec!["unsent"]));
+        assert_eq!((missed(100_000, 0), missed(100_000, 700)), (vec![], vec![]), "the target's doing");
+    }
+
+    #[test]
+    fn requests_that_were_given_up_made_any_lag_seem_little() {
+        let mut total = Stats { sent: 1000, ..Stats::default() };
+        total.own_lag.record(SECOND);
+        let timeout = Finished {
+            target: 0,
+            outcome: Err(Fault::Timeout),
+            due: 0,
+            sent: 0,
+            first_byte: None,
+            end: 30 * SECOND,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        (0..1000).for_each(|_| total.finish(&timeout));
         assert_eq!(checks(total), ["send-lag"]);
     }
 

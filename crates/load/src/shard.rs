@@ -569,6 +569,9 @@ impl Shard {
         if now < next_tick {
             return;
         }
+        if !self.progress.over {
+            self.books.looked_at_clock(next_tick, now, TICK);
+        }
         self.progress.next_tick = (now / TICK + 1) * TICK;
         self.books.flush();
         self.publish();

@@ -170,8 +170,12 @@ pub struct Stats {
     pub in_flight_peak: u64,
     /// Real send minus intended send.
     pub lag: Histogram,
-    /// The part of the lag that is ours: from when the request was due *and* had room.
+    /// The part of the lag that is ours: of requests that had room when they were due. When an answer that made room could
+    /// have been read nobody knows, so those that waited for room say nothing of us.
     pub own_lag: Histogram,
+    /// How late senders looked at their clock, ten times a second while they sent: who is late for that is late whatever is in
+    /// flight.
+    pub clock_lag: Histogram,
     /// Name lookup, where one was made for a request.
     pub lookup: Histogram,
     /// TCP handshake of each connection.
@@ -382,7 +386,7 @@ impl Stats {
         self.histograms_mut().into_iter().for_each(Histogram::clear);
         let mut targets = std::mem::take(&mut self.targets);
         targets.iter_mut().flat_map(|target| &mut target.classes).for_each(Times::clear);
-        let [lag, own_lag, lookup, connect, tls, write, first_byte, body] =
+        let [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
         let mut outcomes = std::mem::take(&mut self.outcomes);
         outcomes.clear();
@@ -391,6 +395,7 @@ impl Stats {
             outcomes,
             lag,
             own_lag,
+            clock_lag,
             lookup,
             connect,
             tls,
@@ -401,14 +406,14 @@ impl Stats {
         };
     }
 
-    fn histograms(&self) -> [&Histogram; 8] {
-        let Self { lag, own_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
-        [lag, own_lag, lookup, connect, tls, write, first_byte, body]
+    fn histograms(&self) -> [&Histogram; 9] {
+        let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
+        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
     }
 
-    fn histograms_mut(&mut self) -> [&mut Histogram; 8] {
-        let Self { lag, own_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
-        [lag, own_lag, lookup, connect, tls, write, first_byte, body]
+    fn histograms_mut(&mut self) -> [&mut Histogram; 9] {
+        let Self { lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body, .. } = self;
+        [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body]
     }
 }
 

@@ -52,8 +52,10 @@ pub struct Summary {
     pub service: Latencies,
     /// Between the two.
     pub lag: Latencies,
-    /// Its part that is the generator's own.
+    /// That of requests that had room when they were due: the generator's own.
     pub own_lag: Latencies,
+    /// How late the generator looked at its clock, ten times a second, whatever was in flight.
+    pub clock_lag: Latencies,
     /// Response times by class, where there were any.
     pub response_by_class: BTreeMap<&'static str, Latencies>,
     /// Where the time went.
@@ -226,6 +228,7 @@ impl Summary {
             service: (&service).into(),
             lag: (&total.lag).into(),
             own_lag: (&total.own_lag).into(),
+            clock_lag: (&total.clock_lag).into(),
             response_by_class: by_class(outcome),
             phases: Phases {
                 lookup: (&total.lookup).into(),

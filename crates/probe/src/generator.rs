@@ -23,8 +23,8 @@ use crate::threads::{Thread, Threads};
 pub struct Run {
     /// Time in which requests were due.
     pub sending: Duration,
-    /// An open loop whose requests left in time: what the CPU was doing did not keep it from its schedule.
-    pub kept_pace: bool,
+    /// More than 1 % of the requests due were not sent, for whatever reason.
+    pub missed_sends: bool,
     /// Connections opened.
     pub connections: u64,
     /// Connection attempts for which this machine had no socket: out of files or ports.

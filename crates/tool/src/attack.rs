@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
     let outcome = running.finish();
     let own = selfcheck::of_run(&outcome);
-    let machine = machine.finish(&outcome, &own);
+    let machine = machine.finish(&outcome);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
     report(args, &summary, &machine)?;
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;

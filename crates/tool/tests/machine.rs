@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use seawall_testkit::server::Server;
@@ -37,6 +39,66 @@ fn every_check_of_the_machine_is_in_the_json_summary() {
     // The exit code agrees with the verdict, whichever it is on this machine.
     let limited = summary["verdict"] == "generator-limited";
     assert_eq!(done.status.code(), Some(if limited { 4 } else { 0 }), "{summary}");
+}
+
+/// A control group with a CPU quota, removed in the end.
+struct Held(PathBuf);
+
+impl Held {
+    /// None where this machine lets nobody make one (not root, or no CPU controller to be had).
+    fn to(cores: &str) -> Option<Self> {
+        let name = format!("seawall-test-{}", std::process::id());
+        let kinds =
+            [("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", ""), ("/sys/fs/cgroup", "cpu.max", " 100000")];
+        kinds.into_iter().find_map(|(root, file, period)| {
+            let directory = Path::new(root).join(&name);
+            std::fs::create_dir(&directory).ok()?;
+            let held = Self(directory);
+            // A directory that is no group has no such file.
+            let mut quota = OpenOptions::new().write(true).open(held.0.join(file)).ok()?;
+            write!(quota, "{cores}{period}").ok().map(|()| held)
+        })
+    }
+
+    /// The same command, run inside.
+    fn inside(&self, command: &Command) -> Command {
+        let mut shell = Command::new("sh");
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display());
+        shell.args(["-c", &script]).arg(command.get_program()).args(command.get_args());
+        shell
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// With few in flight the bound excused what was not sent, and the lag was that of nobody.
+#[test]
+#[expect(clippy::print_stderr, reason = "what was not tested must be said")]
+fn a_generator_held_to_little_cpu_says_so_whatever_may_be_in_flight() {
+    let Some(held) = Held::to("5000") else {
+        eprintln!("no control group with a CPU quota can be made here: not tested");
+        return;
+    };
+    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    for workers in ["1", "10", "1000"] {
+        let attack = seawall(&[
+            "attack",
+            "-rate=20000",
+            "-duration=1s",
+            "-output=none",
+            "-live=none",
+            "-max-workers",
+            workers,
+        ]);
+        let done = run(held.inside(&attack), &format!("GET {}\n", server.url("/")));
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.status.code(), Some(4), "{workers}: {said}");
+        assert!(said.starts_with("GENERATOR LIMITED"), "{workers}: {said}");
+    }
 }
 
 #[test]

@@ -12,31 +12,51 @@ const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
 /// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on
 /// average (M/M/1), and each waits for the others.
 const CPU_LIMITED: f64 = 90.0;
+/// Where requests that were due were not sent, a target that was too slow for the bound in flight leaves a sender idle most of
+/// the time; one that ran, or would have, for half of it had no time for them.
+const CPU_LIMITED_MISSING: f64 = 50.0;
 
-/// CPU time of the busiest sending thread, without what it spun away.
+/// CPU time of the busiest sending thread, without what it spun away: what it used, and what it waited for in vain. A quota
+/// that is used up, or a core taken by others, saturates a thread no less than work does.
 pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
     let senders = match senders {
         Ok(senders) => senders,
         Err(why) => return CPU.untested(why),
     };
-    let (share, name) = most(senders, |sender| sender.on_cpu.saturating_sub(run.spun));
+    let used = |sender: &Thread| sender.on_cpu.saturating_sub(run.spun);
+    let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
+    let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let verdict = match share {
-        share if share <= CPU.limit => Verdict::Fine,
-        share if share <= CPU_LIMITED || run.kept_pace => Verdict::Degraded,
-        _ => Verdict::Invalid,
+        share if share > limited => Verdict::Invalid,
+        share if share > CPU.limit => Verdict::Degraded,
+        _ => Verdict::Fine,
     };
     let advice = match verdict {
         Verdict::Fine => "",
         _ => ": use more --threads on more cores, or more generators",
     };
-    CPU.finding(verdict, share, format!("thread {name:?} used {share:.0} % of a core{advice}"))
+    let used = sender.map_or(0.0, |sender| share_of(sender, used(sender)));
+    let name = name(sender);
+    let waited = if share > used {
+        format!(" and waited {:.0} % of the time for one", share - used)
+    } else {
+        String::new()
+    };
+    CPU.finding(verdict, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
 }
 
-/// The thread with the largest share of its time, in percent.
-fn most(threads: &[Thread], time: impl Fn(&Thread) -> Duration) -> (f64, &str) {
-    let share = |thread: &Thread| percent(time(thread).as_secs_f64(), thread.span.as_secs_f64());
-    let shares = threads.iter().map(|thread| (share(thread), thread.name.as_str()));
+/// The thread with the largest share of its time, and that in percent.
+fn most(threads: &[Thread], time: impl Fn(&Thread) -> Duration) -> (f64, Option<&Thread>) {
+    let shares = threads.iter().map(|thread| (share_of(thread, time(thread)), Some(thread)));
     shares.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or_default()
+}
+
+fn share_of(thread: &Thread, time: Duration) -> f64 {
+    percent(time.as_secs_f64(), thread.span.as_secs_f64())
+}
+
+fn name(thread: Option<&Thread>) -> &str {
+    thread.map_or("", |thread| &thread.name)
 }
 
 /// A thread that waits for a CPU sends late and reads late. 5 % is where fortio begins to warn as well
@@ -52,7 +72,8 @@ pub(super) fn queueing(senders: &Reading<Vec<Thread>>) -> Finding {
     if senders.iter().any(|sender| sender.waited.is_none()) {
         return QUEUE.untested(&Unread::Absent("this kernel does not count waits for a CPU"));
     }
-    let (share, name) = most(senders, |sender| sender.waited.unwrap_or_default());
+    let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
+    let name = name(sender);
     let (verdict, advice) = match share > QUEUE.limit {
         true => (Verdict::Degraded, ": give it cores of its own, or less to do beside it"),
         false => (Verdict::Fine, ""),

@@ -8,7 +8,7 @@ use crate::finding::Verdict;
 
 const RUN: Run = Run {
     sending: Duration::from_secs(10),
-    kept_pace: true,
+    missed_sends: false,
     connections: 64,
     no_socket: 0,
     in_flight_peak: 64,
@@ -100,26 +100,41 @@ fn a_quiet_machine_is_fine() {
     assert_eq!(after(&RUN, |_| {}).len(), 13);
 }
 
+/// One that had kept its schedule so far was only said to colour it.
 #[test]
-fn a_thread_at_its_limit_is_the_limit_of_a_closed_loop() {
-    let closed = Run { kept_pace: false, ..RUN };
-    assert_eq!(bad(&closed, |texts| sender(texts, 8_000, 0)), []);
-    assert_eq!(bad(&closed, |texts| sender(texts, 8_500, 0)), [("thread-cpu", Verdict::Degraded)]);
-    assert_eq!(bad(&closed, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Verdict::Invalid)]);
-    let findings = after(&closed, |texts| sender(texts, 9_500, 0));
+fn a_saturated_thread_is_the_limit_of_any_run() {
+    assert_eq!(bad(&RUN, |texts| sender(texts, 8_000, 0)), []);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 8_500, 0)), [("thread-cpu", Verdict::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Verdict::Invalid)]);
+    let findings = after(&RUN, |texts| sender(texts, 9_500, 0));
     let expected =
         "thread \"sender 0\" used 95 % of a core: use more --threads on more cores, or more generators";
     assert_eq!(text(&findings, "thread-cpu"), expected);
 }
 
 #[test]
-fn a_thread_at_its_limit_that_kept_the_schedule_did_not_limit_the_run() {
-    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Verdict::Degraded)]);
+fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
+    let starved = |texts: &Texts| sender(texts, 500, 9_000);
+    let queued = ("run-queue-wait", Verdict::Degraded);
+    assert_eq!(bad(&RUN, starved), [("thread-cpu", Verdict::Invalid), queued]);
+    let findings = after(&RUN, starved);
+    let expected = "thread \"sender 0\" used 5 % of a core and waited 90 % of the time for one: ";
+    assert!(text(&findings, "thread-cpu").starts_with(expected), "{findings:?}");
+}
+
+#[test]
+fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
+    let missing = Run { missed_sends: true, ..RUN };
+    let busy = |texts: &Texts| sender(texts, 2_000, 4_000);
+    let queued = ("run-queue-wait", Verdict::Degraded);
+    assert_eq!(bad(&missing, busy), [("thread-cpu", Verdict::Invalid), queued]);
+    assert_eq!(bad(&RUN, busy), [queued]);
+    assert_eq!(bad(&missing, |texts| sender(texts, 4_000, 0)), [], "the target did not let it send");
 }
 
 #[test]
 fn what_a_thread_spins_away_is_not_held_against_it() {
-    let spinning = Run { spun: Duration::from_secs(6), kept_pace: false, ..RUN };
+    let spinning = Run { spun: Duration::from_secs(6), ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
     let spinning = Run { spun: Duration::from_millis(500), ..spinning };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Verdict::Invalid)]);

@@ -34,11 +34,11 @@ impl Machine {
         }
     }
 
-    /// What was found, given what the run says of itself.
-    pub(crate) fn finish(self, outcome: &Outcome, own: &[selfcheck::Finding]) -> Vec<Finding> {
+    /// What was found, given what the run came to.
+    pub(crate) fn finish(self, outcome: &Outcome) -> Vec<Finding> {
         let run = Run {
             sending: Duration::from_nanos(outcome.scheduled_for),
-            kept_pace: outcome.scheduled.is_some() && own.is_empty(),
+            missed_sends: selfcheck::has_missed_sends(outcome),
             connections: outcome.total.connections,
             no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
