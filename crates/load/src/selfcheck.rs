@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::clock::{Nanos, SECOND};
 use crate::engine::Outcome;
 use crate::fault::{Class, Fault};
+use crate::stats::Histogram;
 
 /// How far the figures can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -60,15 +61,15 @@ pub fn of_run(outcome: &Outcome) -> Vec<Finding> {
     [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
 }
 
-/// A lag beyond which the figures are coloured. Given up requests took as long as we waited for them, so only good answers
+/// A lag beyond which times are coloured. Requests that were given up took as long as we waited for them, so only good answers
 /// say what is little.
-fn bound(outcome: &Outcome) -> Nanos {
-    LEAST_LAG.max(outcome.total.class(Class::Good).response.quantile(0.5) / 20)
+fn bound(good: &Histogram) -> Nanos {
+    LEAST_LAG.max(good.quantile(0.5) / 20)
 }
 
 fn lag(outcome: &Outcome) -> Option<Finding> {
     let own = outcome.total.own_lag.quantile(0.99);
-    let bound = bound(outcome);
+    let bound = bound(&outcome.total.class(Class::Good).response);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
         let measured = format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}");
@@ -94,7 +95,9 @@ pub fn has_missed_sends(outcome: &Outcome) -> bool {
 fn unsent(outcome: &Outcome) -> Option<Finding> {
     let scheduled = outcome.scheduled?;
     let missed = missed(outcome)?;
-    let (late, bound) = (outcome.total.clock_lag.quantile(0.5), bound(outcome));
+    // Not the response time, which is long where hits wait for room.
+    let bound = bound(&outcome.total.class(Class::Good).service);
+    let late = outcome.total.clock_lag.quantile(0.5);
     let was_late = late > bound;
     let had_room = outcome.total.busy <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
     let unsent = outcome.unsent() > scheduled / 100 && had_room;
