@@ -127,6 +127,24 @@ fn every_mistake_in_the_flags_is_said_at_once() {
     }
 }
 
+/// `--concurrency` silently won.
+#[test]
+fn flags_that_contradict_each_other_are_refused() {
+    for contradiction in
+        ["-rate=50 --concurrency=4", "-max-workers=4 --concurrency=4", "-rate=50 --profile=x"]
+    {
+        let output = seawall(&format!("attack {contradiction} -duration=1s"), b"");
+        assert_eq!(output.status.code(), Some(2), "{contradiction}");
+        assert!(text(&output.stderr).contains("cannot be used with"), "{}", text(&output.stderr));
+    }
+    for closed in ["--concurrency=4", "-rate=0 -max-workers=4"] {
+        let output = seawall(&format!("attack {closed} --arrivals=poisson --when-busy=drop"), b"");
+        assert_eq!(output.status.code(), Some(1), "{closed}");
+        let said = text(&output.stderr);
+        assert!(said.contains("--arrivals") && said.contains("--when-busy"), "{said}");
+    }
+}
+
 #[test]
 fn the_flags_before_the_command_are_vegetas() {
     let (server, heads) = witness();

@@ -76,8 +76,8 @@ pub(crate) struct Args {
     /// Requests in all
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// A closed loop of so many clients, whatever -rate says
-    #[arg(long, value_name = "N", conflicts_with = "max_workers")]
+    /// A closed loop of so many clients, instead of -rate
+    #[arg(long, value_name = "N", conflicts_with_all = ["max_workers", "rate"])]
     pub(crate) concurrency: Option<u64>,
     /// Errors after which the attack ends within a tenth of a second: a number, or a share such as 5% (of 100 or more)
     #[arg(long, value_name = "N|SHARE")]

@@ -75,6 +75,15 @@ fn check(args: &Args) -> anyhow::Result<()> {
         args.rate == Pace::Unlimited && args.profile.is_none() && unbounded,
         "-rate=0 is a closed loop: it needs -max-workers, the number of clients",
     );
+    let closed = args.profile.is_none() && (args.rate == Pace::Unlimited || args.concurrency.is_some());
+    refuse(
+        closed && !matches!(args.arrivals, args::Arrivals::Even),
+        "--arrivals spaces the hits of a rate, and a closed loop has none",
+    );
+    refuse(
+        closed && matches!(args.when_busy, WhenBusy::Drop),
+        "--when-busy=drop drops what is due while there is no room, and in a closed loop nothing is",
+    );
     refuse(args.max_workers == 0, "-max-workers must be above 0");
     refuse(args.concurrency == Some(0), "--concurrency must be above 0");
     refuse(args.requests == Some(0), "--requests must be above 0");
