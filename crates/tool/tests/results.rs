@@ -207,6 +207,19 @@ fn the_page_loads_nothing_and_hostile_texts_stay_texts() {
     assert_eq!(data["title"], hostile);
 }
 
+/// A closed loop at 113,000/s was shown as 25 times worse than a run at 1,000/s.
+#[test]
+fn runs_of_other_loads_are_said_to_be_that() {
+    let place = scratch("loads");
+    let input = place.join("in.json");
+    std::fs::write(&input, results("a", 0, 10, 60) + &results("b", 5, 10, 60) + &results("c", 5, 20, 60))
+        .unwrap();
+    let done = seawall(&["plot"]).arg(&input).output().unwrap();
+    let page = text(&done.stdout);
+    assert!(page.contains("\"otherLoad\":[false,false,true]"), "{}", text(&done.stderr));
+    assert!(page.contains("no change is called better or worse"));
+}
+
 #[test]
 fn two_attacks_are_two_runs_and_an_svg_is_one_picture() {
     let place = scratch("svg");

@@ -14,16 +14,22 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Data<'a> {
     title: &'a str,
     subtitle: String,
     runs: Vec<Series>,
+    /// For each run whether it was offered another load than the first.
+    other_load: Vec<bool>,
     words: &'a [(&'a str, &'a str)],
 }
 
 /// The whole page.
 pub(crate) fn render(title: &str, runs: &Runs, series: Vec<Series>) -> anyhow::Result<String> {
-    let data = Data { title, subtitle: subtitle(runs), runs: series, words: WORDS };
+    let first = series.first().map(|first| first.figures.rates);
+    let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
+    let other_load = series.iter().map(is_other).collect();
+    let data = Data { title, subtitle: subtitle(runs), runs: series, other_load, words: WORDS };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     Ok(fill([

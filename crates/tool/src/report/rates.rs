@@ -51,6 +51,17 @@ impl Rates {
     }
 }
 
+/// Offered rates that differ by more than this share are different loads; a machine's clock makes less of it.
+const OTHER_LOAD: f64 = 0.02;
+
+impl Rates {
+    /// Whether it was offered another load than the other run, so that times and rates of the two do not compare. Two closed
+    /// loops mostly were: their load follows from the answers.
+    pub(crate) fn is_other_load(&self, than: &Self) -> bool {
+        (self.offered - than.offered).abs() > than.offered.abs() * OTHER_LOAD
+    }
+}
+
 /// From the first request due to the last, for rates.
 pub(crate) fn due_seconds(totals: &Totals) -> f64 {
     let seconds = totals.duration().seconds();
@@ -151,6 +162,13 @@ mod tests {
         let Rates { offered, achieved, good, after } = rates(200, 25, |i| (i + 1) * 50 - i * 25);
         assert_eq!((offered, achieved, good), (40.0, 20.0, 20.0));
         assert_eq!(after, After { ended: 100, good: 100 });
+    }
+
+    #[test]
+    fn loads_are_other_loads_from_two_percent_on() {
+        let [base, near, far] = [100, 99, 50].map(|every_ms| rates(1000, every_ms, |_| 1));
+        assert!(!base.is_other_load(&base) && !near.is_other_load(&base));
+        assert!(far.is_other_load(&base) && base.is_other_load(&far));
     }
 
     #[test]

@@ -347,17 +347,20 @@ const WORSE_IF_LESS = new Set(["achieved", "good", "success"]);
 
 function comparison() {
   const head = h("tr", {}, h("th", {}, ""), ...runs.map((run, i) => h("th", { class: "n" },
-    h("i", { class: "bar", style: `background:var(--${hue(i)});width:9px` }), " " + run.name)));
+    h("i", { class: "bar", style: `background:var(--${hue(i)});width:9px` }), " " + run.name + (data.otherLoad[i] ? " (other load)" : ""))));
   const rows = FIGURES.map(([key, name, format]) => h("tr", {}, h("th", {}, name), ...runs.map((run, i) => {
     const value = run.figures[key], first = runs[0].figures[key];
     const change = i > 0 && first > 0 && value !== null ? value / first - 1 : 0;
+    // More or less load is neither better nor worse, and neither is what it does to times.
+    const judged = !data.otherLoad[i];
     const worse = WORSE_IF_MORE.has(key) ? change > 0.02 : WORSE_IF_LESS.has(key) ? change < -0.02 : false;
     const better = WORSE_IF_MORE.has(key) ? change < -0.02 : WORSE_IF_LESS.has(key) ? change > 0.02 : false;
     const by = Math.abs(change) < 0.005 ? "" : ` (${change > 0 ? "+" : "−"}${digits(Math.abs(change) * 100, 2)} %)`;
-    return h("td", { class: "n" + (worse ? " more" : better ? " less" : "") }, format(value) + by);
+    return h("td", { class: "n" + (judged && worse ? " more" : judged && better ? " less" : "") }, format(value) + by);
   })));
   return h("section", { class: "card wide" }, h("h2", {}, "Runs side by side"),
     h("p", { class: "note" }, "Changes are against the first run. One run each proves little: repeat whole runs before you trust a small difference."),
+    ...(data.otherLoad.includes(true) ? [h("p", { class: "note" }, "Runs marked so were offered another load than the first: their times and rates do not compare, and no change is called better or worse.")] : []),
     h("div", { class: "scroll" }, h("table", {}, head, ...rows)));
 }
 
