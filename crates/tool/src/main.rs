@@ -7,6 +7,7 @@ mod flags;
 mod go;
 mod plot;
 mod report;
+mod times;
 
 use std::num::NonZero;
 use std::process::ExitCode;

@@ -6,7 +6,8 @@ use seawall_load::selfcheck::Verdict;
 use seawall_load::stats::After;
 use seawall_load::summary::{Latencies, Summary};
 
-use crate::go::Duration;
+use crate::go::aligned;
+use crate::times::brief;
 
 /// Everything, one fact per line.
 pub(crate) fn text(summary: &Summary) -> String {
@@ -16,25 +17,10 @@ pub(crate) fn text(summary: &Summary) -> String {
         &mut out,
         "Duration",
         "schedule, to last answer",
-        &format!("{}, {}", duration(summary.duration), duration(summary.elapsed)),
+        &format!("{}, {}", brief(summary.duration), brief(summary.elapsed)),
     );
     after(&mut out, summary);
-    latencies(&mut out, "Response time", &summary.response);
-    latencies(&mut out, "Service time", &summary.service);
-    if summary.model == "open" {
-        latencies(&mut out, "Lag", &summary.lag);
-    }
-    for (class, times) in summary.response_by_class.iter().filter(|(class, _)| **class != "good") {
-        latencies(&mut out, &format!("  {class}"), times);
-    }
-    let phases = [
-        ("  connect", &summary.phases.connect),
-        ("  tls", &summary.phases.tls),
-        ("  first byte", &summary.phases.first_byte),
-    ];
-    for (name, times) in phases.into_iter().filter(|(_, times)| times.count > 0) {
-        latencies(&mut out, name, times);
-    }
+    out.push_str(&aligned(&latencies(summary)));
     row(&mut out, "In flight", "most", &summary.in_flight_peak.to_string());
     row(&mut out, "Connections", "opened", &summary.connections.to_string());
     row(&mut out, "Bytes", "in, out", &format!("{}, {}", summary.bytes_in, summary.bytes_out));
@@ -79,7 +65,7 @@ fn rates(out: &mut String, summary: &Summary) {
 fn after(out: &mut String, summary: &Summary) {
     let After { ended, good } = summary.after;
     if ended > 0 {
-        let time = duration(summary.elapsed.saturating_sub(summary.duration));
+        let time = brief(summary.elapsed.saturating_sub(summary.duration));
         row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
     }
 }
@@ -96,11 +82,8 @@ fn notes(out: &mut String, summary: &Summary) {
         let _ = writeln!(out, "Note: {count} {what}");
     }
     if summary.stalled > 0 {
-        let _ = writeln!(
-            out,
-            "Note: senders waited {} for a slow reader of the results",
-            duration(summary.stalled)
-        );
+        let _ =
+            writeln!(out, "Note: senders waited {} for a slow reader of the results", brief(summary.stalled));
     }
 }
 
@@ -118,10 +101,30 @@ pub(crate) fn warnings(summary: &Summary) -> String {
     out
 }
 
-fn latencies(out: &mut String, name: &str, times: &Latencies) {
-    let Latencies { min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
-    let values = [min, mean, p50, p90, p95, p99, p999, max].map(duration).join(", ");
-    row(out, name, "min, mean, 50, 90, 95, 99, 99.9, max", &values);
+/// Every distribution that has values, in columns under one head.
+fn latencies(summary: &Summary) -> String {
+    let mut rows = "\tmin\tmean\t50 %\t90 %\t95 %\t99 %\t99.9 %\tmax\n".to_owned();
+    let phases = [
+        ("  connect", &summary.phases.connect),
+        ("  tls", &summary.phases.tls),
+        ("  first byte", &summary.phases.first_byte),
+    ];
+    // Where all answers are good, the response time is theirs.
+    let mixed = |class: &str| class != "good" || summary.response_by_class.len() > 1;
+    let classes = summary.response_by_class.iter().filter(|(class, _)| mixed(class));
+    let classes = classes.map(|(class, times)| (format!("  {class}"), times));
+    let whole =
+        [("Response time", &summary.response), ("Service time", &summary.service), ("Lag", &summary.lag)];
+    let named = |(name, times): (&str, _)| (name.to_owned(), times);
+    let [response, service, lag] = whole.map(named);
+    let all = std::iter::once(response).chain(classes).chain([service, lag]).chain(phases.map(named));
+    for (name, times) in all.filter(|(_, times)| times.count > 0) {
+        let Latencies { min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
+        let values = [min, mean, p50, p90, p95, p99, p999, max].map(brief).join("\t");
+        // Writing to a string cannot fail.
+        let _ = writeln!(rows, "{name}\t{values}");
+    }
+    rows
 }
 
 fn row(out: &mut String, name: &str, columns: &str, values: &str) {
@@ -133,6 +136,57 @@ fn pairs<K: std::fmt::Display>(counts: impl Iterator<Item = (K, impl std::fmt::D
     counts.map(|(key, count)| format!("{key}:{count}")).collect::<Vec<_>>().join("  ")
 }
 
-fn duration(ns: u64) -> String {
-    Duration(i64::try_from(ns).unwrap_or(i64::MAX)).rounded().to_string()
+#[cfg(test)]
+mod tests {
+    use seawall_load::clock::SECOND;
+    use seawall_load::engine::Outcome;
+    use seawall_load::fault::Fault;
+    use seawall_load::stats::{Finished, Stats};
+
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let mut total = Stats::default();
+        total.sent = 3;
+        for (outcome, sent, end) in
+            [(Ok(200), 1, 1_234_567), (Ok(200), 123, 987_654_321), (Err(Fault::Timeout), 1_999, 30 * SECOND)]
+        {
+            total.lag.record(sent);
+            let (first_byte, bytes_in, bytes_out) = (None, 0, 0);
+            total.finish(&Finished {
+                target: 0,
+                outcome,
+                due: 0,
+                sent,
+                first_byte,
+                end,
+                bytes_in,
+                bytes_out,
+            });
+        }
+        Outcome {
+            total,
+            scheduled: Some(3),
+            began_unix_ns: 0,
+            scheduled_for: SECOND,
+            elapsed: 30 * SECOND,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn times_have_three_digits_and_stand_in_columns() {
+        let text = text(&Summary::new(&outcome(), Vec::new()));
+        let rows: Vec<_> = text.lines().skip_while(|line| !line.contains(" mean ")).take(6).collect();
+        let column = |row: &str, at: usize| row.char_indices().skip(at).map(|(_, c)| c).collect::<String>();
+        let largest = rows[0].find("max").unwrap();
+        let shown: Vec<_> = rows.iter().map(|row| column(row, largest)).collect();
+        assert_eq!(shown, ["max", "30.0s", "988ms", "30.0s", "30.0s", "2.00µs"], "{text}");
+        let named: Vec<_> = rows.iter().map(|row| row.trim_start().split("  ").next()).collect();
+        let names = ["min", "Response time", "good", "timed out", "Service time", "Lag"];
+        assert_eq!(named, names.map(Some), "{text}");
+    }
 }

@@ -10,6 +10,7 @@ use super::runs::{Run, Runs, Target};
 use super::series::FEW;
 use super::totals::Totals;
 use crate::go::{Duration, aligned};
+use crate::times::brief;
 
 /// More lines of one kind than this push the rest off the screen; what is left out is counted.
 const MOST_LINES: usize = 10;
@@ -48,7 +49,7 @@ fn block(out: &mut String, run: &Run) -> fmt::Result {
 fn headline(out: &mut String, run: &Run) -> fmt::Result {
     let totals = &run.totals;
     let start = second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
-    let attack = totals.duration().rounded();
+    let attack = shown(totals.duration());
     writeln!(out, "{} requests due in {attack}{start}", thousands(totals.requests))?;
     match run.targets.iter().map(Target::name).collect::<Vec<_>>().as_slice() {
         [only] => writeln!(out, "{only}"),
@@ -77,7 +78,7 @@ fn rates(run: &Run) -> String {
         thousands(totals.requests),
         thousands(failed),
     );
-    let wait = totals.wait().rounded();
+    let wait = shown(totals.wait());
     let _ = writeln!(rows, "  wait\t{wait}\tfrom the last request due to the last answer");
     let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_of(sum)));
     let _ = writeln!(rows, "  body bytes\t{}\tper answer, and {} per request", bytes[0], bytes[1]);
@@ -88,7 +89,7 @@ fn latencies(totals: &Totals) -> String {
     let mut rows =
         "\nResponse time, from when a request was due to its last byte, failures included\n".to_owned();
     let mut row = |name: &str, value: Duration, meaning: &str| {
-        let _ = writeln!(rows, "  {name}\t{}\t{meaning}", value.rounded());
+        let _ = writeln!(rows, "  {name}\t{}\t{meaning}", shown(value));
     };
     row("smallest", Duration(totals.latency.min()), "");
     row("mean", totals.mean(), "says little where times vary: see the percentiles");
@@ -135,7 +136,7 @@ fn errors(out: &mut String, totals: &Totals) -> fmt::Result {
 fn targets(run: &Run) -> String {
     let mut rows = "\nTargets\n  \trequests\tgood\t50 %\t99 %\tlargest\n".to_owned();
     for target in run.targets.iter().take(MOST_LINES) {
-        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| Duration(target.latency.quantile(q)).rounded());
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| shown(Duration(target.latency.quantile(q))));
         let _ = writeln!(
             rows,
             "  {}\t{}\t{}\t{p50}\t{p99}\t{max}",
@@ -152,6 +153,11 @@ fn left_out(out: &mut String, all: usize, what: &str) {
     if all > MOST_LINES {
         let _ = writeln!(out, "  and {} more {what}", all - MOST_LINES);
     }
+}
+
+/// A clock that was set back makes less than no time.
+fn shown(time: Duration) -> String {
+    brief(u64::try_from(time.0).unwrap_or(0))
 }
 
 /// Cut, not rounded, so that 100 % means all.

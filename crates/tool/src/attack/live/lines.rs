@@ -2,7 +2,8 @@
 
 use seawall_load::clock::SECOND;
 
-use super::rows::{Facts, Row, brief, clock, rate};
+use super::rows::{Facts, Row, clock, rate};
+use crate::times::brief;
 
 /// Kinds of failure that a line names.
 const NAMED: usize = 3;

@@ -12,7 +12,8 @@ use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
 use seawall_load::clock::Nanos;
 
 use super::lines;
-use super::rows::{Facts, History, Now, Quantiles, Row, brief, clock, rate};
+use super::rows::{Facts, History, Now, Quantiles, Row, clock, rate};
+use crate::times::brief;
 
 /// Everything that a picture is made of.
 pub(super) struct Scene<'a> {
