@@ -8,11 +8,12 @@ use std::sync::mpsc::{Receiver, Sender};
 use crate::clock::{Nanos, RunClock};
 use crate::fault::{Class, Fault};
 use crate::flights::Flight;
+use crate::outcomes::TARGETS;
 use crate::record::{Record, Timestamp, Zone};
 use crate::recorder::Recorder;
 use crate::request::Request;
 use crate::schedule::Hit;
-use crate::stats::{Finished, Stats, TARGETS};
+use crate::stats::{Finished, Stats};
 use crate::supply::Supply;
 
 /// What counts, the same for all threads of a run.

@@ -6,7 +6,7 @@
 
 use crate::clock::{Nanos, SECOND};
 use crate::fault::Fault;
-use crate::stats::{Finished, TARGETS};
+use crate::stats::Finished;
 
 /// Upper bounds of the buckets: the default ones of Prometheus' Go client, which vegeta uses
 /// (`prometheus/client_golang`, `DefBuckets`). One more bucket holds what is above.
@@ -23,6 +23,9 @@ pub const BOUNDS: [Nanos; 11] = [
     SECOND * 5,
     SECOND * 10,
 ];
+
+/// Places for targets. One beyond them shares the last, so a million URLs cost no more than these.
+pub const TARGETS: usize = 64;
 
 /// Statuses told apart for one target.
 const MOST_STATUSES: usize = 16;

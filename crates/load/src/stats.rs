@@ -1,8 +1,8 @@
 //! What a run measured, in memory that does not grow with the run.
 //!
 //! Each thread fills a [`Stats`] of its own and hands it over once a second; the collector adds them up. Latencies are
-//! kept per target and per [`Class`], in nanoseconds, in HDR histograms of three significant digits (stated error
-//! 0.1 %). A target beyond the first [`TARGETS`] shares the last place, so a million URLs cost no more than 64.
+//! kept per [`Class`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %). Targets are not told
+//! apart here, where each would cost a third of a megabyte per class, thread and box: results do, and [`Outcomes`].
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
@@ -14,9 +14,6 @@ use crate::clock::{Nanos, SECOND};
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
 use crate::timeline::{Precision, Spread};
-
-/// Places for targets.
-pub const TARGETS: usize = 64;
 
 /// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
 /// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
@@ -95,7 +92,7 @@ impl Histogram {
     }
 }
 
-/// The two times of one class of one target.
+/// The two times of one class.
 #[derive(Debug, Clone, Default)]
 pub struct Times {
     /// From the real send.
@@ -113,20 +110,6 @@ impl Times {
     fn clear(&mut self) {
         self.service.clear();
         self.response.clear();
-    }
-}
-
-/// One target's share.
-#[derive(Debug, Clone, Default)]
-pub struct TargetStats {
-    classes: [Times; 4],
-}
-
-impl TargetStats {
-    /// The times of a class.
-    #[must_use]
-    pub fn class(&self, class: Class) -> &Times {
-        &self.classes[class as usize]
     }
 }
 
@@ -190,7 +173,8 @@ pub struct Stats {
     pub body: Histogram,
     /// By target and status; empty unless the plan asks for it.
     pub outcomes: Outcomes,
-    pub(crate) targets: Vec<TargetStats>,
+    /// Times by [`Class`].
+    pub classes: [Times; 4],
 }
 
 /// A counter per status from 100 to 999.
@@ -272,42 +256,22 @@ impl Stats {
             self.first_byte.record(first.saturating_sub(finished.sent));
             self.body.record(finished.end.saturating_sub(first));
         }
-        let times = &mut self.target(finished.target).classes[class as usize];
+        let times = &mut self.classes[class as usize];
         times.service.record(finished.end.saturating_sub(finished.sent));
         times.response.record(finished.end.saturating_sub(finished.due));
     }
 
-    fn target(&mut self, index: usize) -> &mut TargetStats {
-        let index = index.min(TARGETS - 1);
-        if index >= self.targets.len() {
-            self.targets.resize_with(index + 1, TargetStats::default);
-        }
-        &mut self.targets[index]
-    }
-
-    /// Targets in order; the last of [`TARGETS`] stands for all that follow it.
+    /// The times of a class.
     #[must_use]
-    pub fn targets(&self) -> &[TargetStats] {
-        &self.targets
-    }
-
-    /// The times of a class over all targets.
-    #[must_use]
-    pub fn class(&self, class: Class) -> Times {
-        let mut sum = Times::default();
-        for target in &self.targets {
-            sum.add(target.class(class));
-        }
-        sum
+    pub fn class(&self, class: Class) -> &Times {
+        &self.classes[class as usize]
     }
 
     /// The times of everything that was sent: a failure is in it with the time it took, never left out.
     #[must_use]
     pub fn all(&self) -> Times {
         let mut sum = Times::default();
-        for target in &self.targets {
-            target.classes.iter().for_each(|times| sum.add(times));
-        }
+        self.classes.iter().for_each(|times| sum.add(times));
         sum
     }
 
@@ -360,10 +324,7 @@ impl Stats {
         self.outcomes.add(&other.outcomes);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
-        for (index, target) in other.targets.iter().enumerate() {
-            let classes = &mut self.target(index).classes;
-            classes.iter_mut().zip(&target.classes).for_each(|(ours, theirs)| ours.add(theirs));
-        }
+        self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.add(theirs));
     }
 
     /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
@@ -377,21 +338,21 @@ impl Stats {
         let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
         let usual = |histogram: &mut Histogram| histogram.0.reserve(USUAL);
         [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(usual);
-        let Times { service, response } = &mut self.target(0).classes[Class::Good as usize];
+        let Times { service, response } = &mut self.classes[Class::Good as usize];
         [service, response].into_iter().for_each(usual);
     }
 
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         self.histograms_mut().into_iter().for_each(Histogram::clear);
-        let mut targets = std::mem::take(&mut self.targets);
-        targets.iter_mut().flat_map(|target| &mut target.classes).for_each(Times::clear);
+        self.classes.iter_mut().for_each(Times::clear);
+        let classes = std::mem::take(&mut self.classes);
         let [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
         let mut outcomes = std::mem::take(&mut self.outcomes);
         outcomes.clear();
         *self = Self {
-            targets,
+            classes,
             outcomes,
             lag,
             own_lag,
@@ -470,13 +431,5 @@ mod tests {
             (values.at_rank(0), values.at_rank(301), Histogram::default().at_rank(1)),
             (None, None, None)
         );
-    }
-
-    #[test]
-    fn targets_beyond_the_last_place_share_it() {
-        let mut stats = Stats::default();
-        stats.finish(&Finished { target: 1_000_000, ..finished(Ok(200), 0, 0, 1) });
-        assert_eq!(stats.targets().len(), TARGETS);
-        assert_eq!(stats.all().service.count(), 1);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Timeline`] is a row per interval. It starts with fine intervals and doubles their width whenever the run has
 //! outgrown [`MAX_ROWS`], adding neighbours up; histograms add exactly, so nothing is lost but time resolution. It is fed
-//! with records (`report`, `plot`) or filled row by row by the engine, which knows more: what was really sent, how late
-//! and how much was in flight. It refuses to know how anything is drawn.
+//! with records (`report`, `plot`), which do not say what was really sent when; HDR logs beside them say how late that was. It
+//! refuses to know how anything is drawn.
 //!
 //! [`Spread`] is a latency distribution with a stated error. Quantiles are never averaged, rows never dropped.
 
@@ -31,25 +31,21 @@ pub struct Timeline {
 pub struct Row {
     /// Requests that were due in it.
     pub offered: u64,
-    /// Requests that were really sent in it; only the engine knows, 0 otherwise.
-    pub sent: u64,
-    /// Requests that were due in it and never sent, because too many were in flight.
+    /// Requests that were given up in it and never sent.
     pub dropped: u64,
     /// Good answers that ended in it.
     pub good: u64,
     /// Bad answers and failures that ended in it.
     pub errors: u64,
-    /// The most requests in flight at a time, if somebody watched.
-    pub in_flight: Option<u64>,
     /// Sum of the due instants in it, each from the row's start, in nanoseconds.
     due_ns: i128,
     /// Sum of the instants of its answers and failures, likewise.
     ended_ns: i128,
     /// Response times of the requests *due* in it, good and bad.
     pub response: Spread,
-    /// The same from the real send; empty unless the engine filled it.
+    /// The same from the real send; empty unless an HDR log filled it.
     pub service: Spread,
-    /// Real send minus due instant; empty unless the engine filled it.
+    /// Real send minus due instant; empty unless an HDR log filled it.
     pub lag: Spread,
 }
 
@@ -173,11 +169,9 @@ impl Row {
     /// Adds another row's counts and distributions.
     pub fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
-        self.sent += other.sent;
         self.dropped += other.dropped;
         self.good += other.good;
         self.errors += other.errors;
-        self.in_flight = self.in_flight.max(other.in_flight);
         self.due_ns += other.due_ns;
         self.ended_ns += other.ended_ns;
         self.response.merge(&other.response);

@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
 use seawall_load::engine::Tick;
-use seawall_load::outcomes::Outcomes;
-use seawall_load::stats::TARGETS;
+use seawall_load::outcomes::{Outcomes, TARGETS};
 use seawall_load::supply::Source;
 
 use self::text::Dialect;

@@ -146,8 +146,7 @@ mod tests {
     use super::*;
 
     fn outcome() -> Outcome {
-        let mut total = Stats::default();
-        total.sent = 3;
+        let mut total = Stats { sent: 3, ..Stats::default() };
         for (outcome, sent, end) in
             [(Ok(200), 1, 1_234_567), (Ok(200), 123, 987_654_321), (Err(Fault::Timeout), 1_999, 30 * SECOND)]
         {

@@ -152,12 +152,7 @@ impl Series {
             achieved: all.clone().map(|at| rate(at, |row| row.good + row.errors - row.dropped)).collect(),
             good: all.clone().map(|at| rate(at, |row| row.good)).collect(),
             bad: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
-            inflight: timeline
-                .in_flight()
-                .zip(&rows)
-                .enumerate()
-                .map(|(at, (mean, row))| watched(*row).or(time.mean(at, mean)))
-                .collect(),
+            inflight: timeline.in_flight().enumerate().map(|(at, mean)| time.mean(at, mean)).collect(),
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),
@@ -173,10 +168,6 @@ fn tails(rows: &[Option<&Row>], of: fn(&Row) -> &Spread) -> Vec<Option<i64>> {
     let tail =
         |row: &Row| Some(of(row)).filter(|spread| spread.count() > 0).map(|spread| spread.quantile(0.99));
     rows.iter().map(|row| row.and_then(tail)).collect()
-}
-
-fn watched(row: Option<&Row>) -> Option<f64> {
-    row.and_then(|row| row.in_flight).map(|most| most as f64)
 }
 
 /// Most frequent first, because the first ones are read.

@@ -37,7 +37,7 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("wait", "From the last request due to the last answer."),
     (
         "in flight",
-        "Requests due and not yet answered, on average over each interval (the most at a time where the generator counted them). If it grows while the offered rate stays the same, the server does not keep up.",
+        "Requests due and not yet answered, on average over each interval. If it grows while the offered rate stays the same, the server does not keep up.",
     ),
     ("lag", "Real send minus due instant. If it grows, the generator was the limit, not the server."),
     ("charts over time", "Requests are shown when they were due, answers and errors when they came."),

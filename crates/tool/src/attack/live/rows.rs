@@ -317,8 +317,7 @@ pub(super) mod tests {
 
     /// The n-th second, in which 1000 were sent: 990 good, in waves of eight seconds; 6 timed out, 4 refused.
     fn second(n: u64) -> Stats {
-        let mut stats = Stats::default();
-        stats.sent = 1000;
+        let mut stats = Stats { sent: 1000, ..Stats::default() };
         let mut finish = |outcome, end| {
             let (target, due, sent) = (0, 0, 1_000);
             stats.finish(&Finished {
