@@ -162,7 +162,7 @@ impl Books {
             return;
         }
         let finished = Finished {
-            target: 0,
+            target: supply.target(hit.seq),
             outcome: Err(fault),
             due: hit.due,
             sent: now,

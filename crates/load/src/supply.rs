@@ -226,6 +226,12 @@ impl Supply {
         }
     }
 
+    /// The target under which a hit counts, whatever became of its request.
+    #[inline]
+    pub(crate) fn target(&self, seq: u64) -> usize {
+        if self.queue.is_some() { 0 } else { self.list.index(seq) }
+    }
+
     fn filled(&self, template: &Template, seq: u64) -> Option<Which> {
         let request = Request::new(&template.fill(seq), &self.style).ok()?;
         Some(Which::Own(Arc::new(request)))

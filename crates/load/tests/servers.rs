@@ -632,6 +632,23 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
     }
 }
 
+/// They were all charged to the first.
+#[test]
+fn hits_that_are_never_sent_count_under_their_own_targets() {
+    let server = Server::answering(OK).unwrap();
+    let file = format!("GET {}\n\nGET {}\n\nGET {}\n", server.url("/0"), server.url("/1"), server.url("/2"));
+    let reader =
+        Reader::new("x", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
+    let list = Intake::new(reader, Style::default(), None).list().unwrap();
+    let mut plan = open(&server, "100", Duration::from_millis(60));
+    plan.source = Source::List(list);
+    plan.travel.deadline = Some(Duration::ZERO);
+    plan.by_outcome = true;
+    let outcome = run(plan);
+    let counts: Vec<_> = outcome.total.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
+    assert_eq!(counts, [(0, 2), (1, 2), (2, 2)]);
+}
+
 #[test]
 fn redirects_are_followed_counted_and_bounded() {
     let server = Server::start(|mut peer, _| {
