@@ -141,7 +141,8 @@ impl Books {
         if flight.hit.due < self.counting.warm_up {
             return;
         }
-        let request = supply.request(&flight.which);
+        // As with vegeta, a result is about what was asked for, wherever the answer came from.
+        let request = supply.request(flight.first.as_ref().unwrap_or(&flight.which));
         let finished = finished(flight, request, outcome, end);
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);

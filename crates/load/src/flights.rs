@@ -32,6 +32,8 @@ pub(crate) enum Which {
 pub(crate) struct Flight {
     pub(crate) hit: Hit,
     pub(crate) which: Which,
+    /// What was sent first, once a redirect has been followed.
+    pub(crate) first: Option<Which>,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
     pub(crate) sent: Nanos,
@@ -93,7 +95,7 @@ impl Flights {
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
-        (flight.hit, flight.which, flight.target) = (hit, which, target);
+        (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
         (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
         (flight.connection, flight.redirects) = (None, 0);
         (flight.retries, flight.boarded) = (0, false);
@@ -106,6 +108,7 @@ impl Flights {
         let flight = Flight {
             hit: Hit { seq: 0, due: 0 },
             which: Which::Listed(0),
+            first: None,
             target: 0,
             sent: 0,
             first_byte: None,
@@ -127,7 +130,7 @@ impl Flights {
         let entry = &mut self.slots[key.slot as usize];
         entry.used = false;
         entry.generation = entry.generation.wrapping_add(1);
-        entry.flight.which = Which::Listed(0);
+        (entry.flight.which, entry.flight.first) = (Which::Listed(0), None);
         entry.flight.answer.clear();
         self.free.push(key.slot);
     }

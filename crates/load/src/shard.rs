@@ -451,7 +451,8 @@ impl Shard {
             Err(_) => self.finish(key, Err(Fault::Location)),
             Ok(which) => {
                 flight.redirects += 1;
-                flight.which = which;
+                let redirected = std::mem::replace(&mut flight.which, which);
+                flight.first.get_or_insert(redirected);
                 flight.answer.clear();
                 self.books.stats.redirects += 1;
                 self.place(key);

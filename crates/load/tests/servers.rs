@@ -676,6 +676,26 @@ fn redirects_are_followed_counted_and_bounded() {
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
 }
 
+/// They named the last URL, and vegeta's name the first.
+#[test]
+fn a_record_of_a_redirected_request_names_what_was_asked_for() {
+    let server = Server::start(|mut peer, _| {
+        for location in ["/b", "/c"] {
+            peer.request()?;
+            let head = format!("HTTP/1.1 303 x\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+            peer.send(head.as_bytes())?;
+        }
+        peer.request()?;
+        peer.send(OK.as_bytes())
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 1);
+    plan.source = source("PUT", &server.url("/a"), "");
+    let (outcome, records) = recorded(plan);
+    assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(200, 1)], 2));
+    assert_eq!((records[0].method.as_str(), records[0].url.as_str()), ("PUT", server.url("/a").as_str()));
+}
+
 #[test]
 fn a_redirect_to_nowhere_is_the_answer() {
     for location in ["", "Location: \r\n"] {
