@@ -137,11 +137,16 @@ impl Request {
         Some((head, Bytes::from_owner(Arc::clone(&self.target.body))))
     }
 
-    /// Whether sending it twice does no harm (RFC 9110 section 9.2.2), so that it may be sent again when the server
-    /// closed an idle connection just as we wrote to it.
+    /// Whether sending it twice does no harm in the eyes of Go's client (net/http `Request.isReplayable`), so that it may be
+    /// sent again when the server closed an idle connection just as we wrote to it. That is less than RFC 9110 (section 9.2.2)
+    /// calls idempotent: not PUT and not DELETE, unless a header says so.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
-        matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
+        let says_so = |(name, _): &(String, String)| {
+            ["Idempotency-Key", "X-Idempotency-Key"].iter().any(|key| name.eq_ignore_ascii_case(key))
+        };
+        matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE")
+            || self.target.headers.iter().any(says_so)
     }
 
     /// The request that a redirect asks for, as Go's client makes it (net/http `Client.do`, `redirectBehavior`): 301, 302
@@ -412,6 +417,19 @@ mod tests {
     }
 
     const AGENT: &str = concat!("User-Agent: seawall/", env!("CARGO_PKG_VERSION"), "\r\n");
+
+    #[test]
+    fn what_may_be_sent_again_is_what_go_sends_again() {
+        let may = |method: &str, headers: &[&str]| {
+            let headers = headers.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+            let target =
+                Target { method: method.into(), url: "http://h/".into(), headers, ..Target::default() };
+            Request::new(&target, &Style::default()).unwrap().is_idempotent()
+        };
+        assert!(["GET", "HEAD", "OPTIONS", "TRACE"].iter().all(|method| may(method, &[])));
+        assert!(!["PUT", "DELETE", "POST", "PATCH"].iter().any(|method| may(method, &["Accept"])));
+        assert!(may("POST", &["idempotency-key"]) && may("PUT", &["X-Idempotency-Key"]));
+    }
 
     #[test]
     fn a_plain_get() {
