@@ -105,6 +105,7 @@ impl Plan {
             end: self.end(),
             grace: nanos(self.grace),
             redirects: self.travel.redirects,
+            retries: self.travel.retries,
             spin: nanos(self.spin),
         }
     }
@@ -148,6 +149,8 @@ pub struct Travel {
     pub deadline: Option<Duration>,
     /// Redirects to follow; none takes a redirect as the answer.
     pub redirects: Option<u32>,
+    /// What a server lost by closing an idle connection, or says it has not looked at, is sent again.
+    pub retries: bool,
     /// Connections are used again.
     pub keep_alive: bool,
     /// Most connections per origin.
@@ -193,6 +196,7 @@ impl Default for Travel {
             timeout: Some(Duration::from_secs(30)),
             deadline: None,
             redirects: Some(10),
+            retries: true,
             keep_alive: true,
             connections: usize::MAX,
             idle: 10_000,

@@ -47,6 +47,8 @@ pub(crate) struct Rules {
     pub(crate) grace: Nanos,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
     pub(crate) redirects: Option<u32>,
+    /// What Go's client sends again is sent again.
+    pub(crate) retries: bool,
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
 }
@@ -411,7 +413,11 @@ impl Shard {
             }
             _ => false,
         };
-        if again { self.send_again(key, Self::place) } else { self.finish(key, Err(fault)) }
+        if again && self.rules.retries {
+            self.send_again(key, Self::place);
+        } else {
+            self.finish(key, Err(fault));
+        }
     }
 
     fn send_again(&mut self, key: FlightKey, how: impl FnOnce(&mut Self, FlightKey)) {
@@ -475,7 +481,8 @@ impl Shard {
     fn retry_or_fail(&mut self, key: FlightKey, fault: Fault, stale: bool) {
         let flight = self.flights.of(key);
         flight.connection = None;
-        if stale && flight.retries == 0 && self.supply.request(&flight.which).is_idempotent() {
+        let again = stale && flight.retries == 0 && self.supply.request(&flight.which).is_idempotent();
+        if again && self.rules.retries {
             self.send_again(key, |shard, key| shard.reopen(key, None));
         } else {
             self.finish(key, Err(fault));

@@ -377,8 +377,13 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
         peer.send(OK.as_bytes())?;
         peer.request().map(|_| ())
     });
-    let outcome = run(some(&server.unwrap(), 5));
+    let server = server.unwrap();
+    let outcome = run(some(&server, 5));
     assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
+    let mut plan = some(&server, 4);
+    plan.travel.retries = false;
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
     let posting = Server::start(|mut peer, _| {
         peer.request()?;
         peer.body(1)?;

@@ -283,6 +283,7 @@ Where this differs from vegeta, on purpose:
     are \"other\"), and an address in use is an error
   * a request that a server lost by closing an idle connection is sent again once, one that an
     HTTP/2 server says it has not looked at up to six times, as Go does, and counted
+    (--retries=false: it has failed)
 
 In flight: at most -max-workers (by default what the open-files limit allows); a hit that finds no
 room waits and its latency counts the wait (--when-busy=drop: it is not sent, and recorded with

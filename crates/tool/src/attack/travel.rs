@@ -28,6 +28,10 @@ pub(crate) struct TravelArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     keepalive: bool,
+    /// Send again, as Go does, what a server lost by closing an idle connection or says it has not looked at
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    retries: bool,
     /// Most idle connections per host
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: usize,
@@ -252,6 +256,7 @@ pub(crate) fn travel(args: &Args, style: &Style) -> anyhow::Result<Travel> {
         timeout: (!args.timeout.is_zero()).then_some(args.timeout),
         deadline: args.deadline,
         redirects: u32::try_from(args.redirects).ok(),
+        retries: flags.retries,
         keep_alive: flags.keepalive,
         connections: unlimited(flags.max_connections),
         idle: flags.connections,
