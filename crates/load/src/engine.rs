@@ -531,7 +531,7 @@ fn await_writer(
     Err(EncodeError::Unread)
 }
 
-/// A run that has been started.
+/// A run that has been started. Dropping it aborts it and waits for its threads.
 pub struct Running {
     control: Control,
     clock: RunClock,
@@ -616,10 +616,8 @@ impl Running {
         let ended = self.ended.unwrap_or_else(|| self.clock.now());
         let threads = self.threads.len();
         // A thread that panicked has said so on standard error; its figures are missing and nothing else.
-        let drawn = self.threads.drain(..).filter_map(|thread| thread.join().ok());
-        let drawn = drawn.fold(Drawn::default(), Drawn::and);
-        let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
-        let written = self.written.as_ref().map_or(Ok(0), |writer| await_writer(writer, patience));
+        let drawn = self.join();
+        let written = self.await_writer();
         let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
             // As if their number had been known from the start.
@@ -635,8 +633,19 @@ impl Running {
             mistake: exhausted.and_then(|exhausted| exhausted.mistake),
             early: self.control.0.early(),
             threads,
-            total: self.total,
+            total: std::mem::take(&mut self.total),
         }
+    }
+
+    /// Waits for the threads; says how far they drew arrivals.
+    fn join(&mut self) -> Drawn {
+        let drawn = self.threads.drain(..).filter_map(|thread| thread.join().ok());
+        drawn.fold(Drawn::default(), Drawn::and)
+    }
+
+    fn await_writer(&mut self) -> Result<u64, EncodeError> {
+        let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
+        self.written.take().map_or(Ok(0), |writer| await_writer(&writer, patience))
     }
 
     /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
@@ -656,5 +665,18 @@ impl Running {
         let Arrivals::Open(schedule) = &*arrivals else { return None };
         let hits = |at| schedule.hits_before_knowing(at, drawn).min(self.until.hits);
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
+    }
+}
+
+impl Drop for Running {
+    /// Nobody wants to hear what it comes to, so it must not go on sending.
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.control.abort();
+        self.join();
+        // Results that cannot be written are nobody's any more.
+        let _ = self.await_writer();
     }
 }

@@ -161,6 +161,31 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     assert_eq!(outcome.total.after, After { ended: 10, good: 0 });
 }
 
+/// It went on sending, with nobody to stop it.
+#[test]
+fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
+    let (sender, closed) = channel();
+    let silent = Server::start(move |mut peer, _| {
+        peer.wait_for_close()?;
+        // The test has ended if nobody hears it.
+        let _ = sender.send(());
+        Ok(())
+    })
+    .unwrap();
+    let mut plan = open(&silent, "100", Duration::MAX);
+    plan.until.hits = 5;
+    let sink = Sink::default();
+    let output: Box<dyn Write + Send> = Box::new(sink.clone());
+    let results = Results { format: Format::Csv, output, max_body: 0, when_full: WhenFull::Wait };
+    let running = engine::start(plan, Some(results)).unwrap();
+    while running.control().in_flight() < 5 {
+        std::thread::yield_now();
+    }
+    drop(running);
+    assert_eq!(sink.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count(), 5);
+    (0..5).for_each(|_| closed.recv().unwrap());
+}
+
 /// A closed loop seemed slower than it was by as much as its caller was busy.
 #[test]
 fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
