@@ -1,6 +1,7 @@
 //! Rates and durations as vegeta's users write them: `50/1s`, `3/10s`, `1.5`, `700/m`; `1h2m3.5s`.
 //!
-//! A rate is kept as two whole numbers, so that a schedule made of it has no rounding of its own.
+//! A rate is kept as two whole numbers, so that a schedule made of it has no rounding of its own. What a program has computed,
+//! such as 220.00000000000003, is rounded to twelve digits and becomes the nearest rate that they hold.
 
 use std::fmt;
 use std::str::FromStr;
@@ -100,8 +101,10 @@ impl FromStr for Pace {
         if digits == 0 {
             return Ok(Self::Unlimited);
         }
-        let period = u64::try_from(period.as_nanos()).ok().and_then(|ns| ns.checked_mul(scale));
-        let rate = period.and_then(|period| Rate::new(digits, period));
+        let is_too_large =
+            digits / scale > u128::from(MOST_HITS) || period.as_nanos() > u128::from(LONGEST_PERIOD);
+        let period = period.as_nanos().checked_mul(scale).filter(|_| !is_too_large);
+        let rate = period.and_then(|period| nearest(digits, period));
         rate.map(Self::Exact).ok_or_else(|| Malformed::RateTooLarge(text.to_owned()))
     }
 }
@@ -117,14 +120,49 @@ impl FromStr for Rate {
     }
 }
 
-/// `1.50` as 150 and 100. At most nine digits after the point, where a nanosecond ends too.
-fn decimal(text: &str) -> Option<(u64, u64)> {
+/// More digits before and after the point than any rate has; together they fit 128 bits.
+const MOST_DIGITS: (usize, usize) = (14, 24);
+
+/// Digits that count. A double has between 15 and 17, of which the last are what its computation left over: at
+/// 220.00000000000003/s one hit more would be due in a second than was meant.
+const SIGNIFICANT: usize = 12;
+
+/// `1.50` as 150 and 100.
+fn decimal(text: &str) -> Option<(u128, u128)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let fits = fraction.len() <= 9 && !(whole.is_empty() && fraction.is_empty());
     let digits = format!("{whole}{fraction}");
-    let plain = fits && digits.bytes().all(|b| b.is_ascii_digit());
+    let fits = whole.len() <= MOST_DIGITS.0 && fraction.len() <= MOST_DIGITS.1;
+    let plain = fits && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then_some(())?;
-    Some((digits.parse().ok()?, 10u64.pow(fraction.len() as u32)))
+    let surplus = digits.trim_start_matches('0').len().saturating_sub(SIGNIFICANT).min(fraction.len());
+    let (value, unit) = (digits.parse::<u128>().ok()?, 10u128.pow(surplus as u32));
+    Some(((value + unit / 2) / unit, 10u128.pow((fraction.len() - surplus) as u32)))
+}
+
+/// The rate of so many hits in so many nanoseconds, as it is if its parts fit; else the last of its continued fraction's
+/// convergents whose parts do, which no fraction of smaller parts comes nearer than.
+fn nearest(hits: u128, period: u128) -> Option<Rate> {
+    let rate = |hits, period| Rate::new(u64::try_from(hits).ok()?, u64::try_from(period).ok()?);
+    if let Some(exact) = rate(hits, period) {
+        return Some(exact);
+    }
+    let (mut rest, mut of) = (hits, period);
+    let (mut before, mut last) = ((0, 1), (1, 0));
+    let mut best = None;
+    while of > 0 {
+        let next = (convergent(rest / of, last.0, before.0)?, convergent(rest / of, last.1, before.1)?);
+        if next.0 > u128::from(MOST_HITS) || next.1 > u128::from(LONGEST_PERIOD) {
+            break;
+        }
+        best = rate(next.0, next.1);
+        (before, last) = (last, next);
+        (rest, of) = (of, rest % of);
+    }
+    best
+}
+
+fn convergent(times: u128, last: u128, before: u128) -> Option<u128> {
+    times.checked_mul(last)?.checked_add(before)
 }
 
 /// Go's duration syntax (`time.ParseDuration`), not negative. A bare `0` needs no unit.
@@ -166,10 +204,39 @@ mod tests {
 
     #[test]
     fn what_is_no_rate_is_refused() {
-        for text in ["", "/s", "5/", "5/0s", "-1", "5/x", "1e3", "5/-1s", ".", "1.0000000001"] {
+        for text in ["", "/s", "5/", "5/0s", "-1", "5/x", "1e3", "5/-1s", ".", "1.0000000000000000000000001"]
+        {
             assert!(matches!(text.parse::<Pace>(), Err(Malformed::Rate(_))), "{text}");
         }
-        assert!(matches!("99999999999999".parse::<Pace>(), Err(Malformed::RateTooLarge(_))));
+        for text in ["99999999999999", "1/1000h", "0.000000000000001", "1.5/99999h"] {
+            assert!(matches!(text.parse::<Pace>(), Err(Malformed::RateTooLarge(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_computed_is_a_rate_whatever_its_digits() {
+        for (text, meant) in
+            [("220.00000000000003", 220), ("219.99999999999997", 220), ("0.99999999999999989", 1)]
+        {
+            let Ok(Pace::Exact(rate)) = text.parse() else { panic!("{text}") };
+            assert_eq!(rate.hits * SECOND, meant * rate.period, "{text}");
+        }
+        assert_eq!(exact("1099511627776"), Some((1 << 40, SECOND)), "whole hits are never rounded");
+        let texts = [
+            "220.00000000000003",
+            "1.0000000001",
+            "0.1",
+            "333.3333333333333",
+            "0.30000000000000004",
+            "1.000000001",
+        ];
+        for text in
+            texts.into_iter().chain(["999999999999.999999", "142857.14285714287", "0.0000123456789012345"])
+        {
+            let Ok(Pace::Exact(rate)) = text.parse() else { panic!("{text}") };
+            let wanted: f64 = text.parse().unwrap();
+            assert!((rate.per_second() - wanted).abs() <= wanted * 1e-11, "{text}: {rate:?}");
+        }
     }
 
     #[test]
