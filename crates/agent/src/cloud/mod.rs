@@ -7,7 +7,7 @@
 mod brokered;
 pub(crate) mod google;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod tide;
 

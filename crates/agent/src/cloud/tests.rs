@@ -41,18 +41,18 @@ impl SubjectTokens for Named {
 }
 
 /// A pod on a listener that speaks both dialects.
-struct World {
+pub(crate) struct World {
     clouds: Clouds,
     tools: Tools,
-    dialects: Dialects,
-    caller: Caller,
-    tenant: Rc<Tenant>,
-    clock: Clock,
+    pub(crate) dialects: Dialects,
+    pub(crate) caller: Caller,
+    pub(crate) tenant: Rc<Tenant>,
+    pub(crate) clock: Clock,
     _hand: ManualClock,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (clock, hand) = Clock::manual();
         let document = Document::parse(BOTH).unwrap();
         let sections = Sections::read(&document.root(), Path::new("/"), &[]);

@@ -11,7 +11,7 @@ use super::{BATCH, REQUESTS, Thread};
 use crate::callers::Caller;
 use crate::cloud::Route;
 use crate::connections::State;
-use crate::dialect::{Asked, Dialects, Step};
+use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
 use crate::tenants::Tenant;
 
@@ -38,6 +38,10 @@ pub(super) struct Batch {
     pub(super) requests: u32,
     pub(super) after: After,
 }
+
+/// Between the end of a pod and the end of its connections.
+const GONE: Refusal =
+    Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on another one.");
 
 /// Who asks, whose shares that takes, and since when it waits.
 #[derive(Clone, Copy)]
@@ -164,7 +168,8 @@ impl Thread {
         let keep_alive = head.keep_alive && goes_on && !self.draining.get() && !caller.is_passing();
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, date) };
-        match dialect.answer(caller, Asked { head, frame: &frame, tenant, request, came, now }, out) {
+        let asked = Asked { head, frame: &frame, tenant, request, came, now };
+        match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
@@ -184,6 +189,73 @@ impl Thread {
                     request,
                 })))
             }
+        }
+    }
+}
+
+/// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked.
+fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    if caller.is_gone() {
+        dialect.refuse(&GONE, asked.frame, asked.request, out);
+        return Step::Answered { route: Route::Refused, status: GONE.status };
+    }
+    dialect.answer(caller, asked, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::callers::Callers;
+    use crate::cloud::tests::World;
+    use crate::connections::Timeouts;
+    use crate::lifecycle;
+    use crate::ready::ProbeAddress;
+    use crate::serve::{Bounds, Shared};
+
+    fn thread(world: &World) -> Thread {
+        let timeouts = Timeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
+        let wire = seawall_wire::Limits::default();
+        let shared = Shared {
+            clock: world.clock.clone(),
+            callers: Arc::new(Callers::anyone(ProbeAddress::default())),
+            open: Arc::default(),
+            strangers: Arc::default(),
+            bounds: Bounds {
+                connections: 8,
+                connections_per_caller: 8,
+                held: 8 * 1024,
+                cores: None,
+                timeouts,
+                wire,
+            },
+        };
+        Thread::new(shared, Vec::new(), Arc::default(), lifecycle::switch().1, 0)
+    }
+
+    /// What comes of one request of the world's pod.
+    fn ask(world: &World, request: &str) -> (String, Batch) {
+        let World { dialects, caller, tenant, clock, .. } = world;
+        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n");
+        let asker = Asker { dialects, caller, tenant, came: clock.now() };
+        let mut out = Vec::new();
+        let batch = thread(world).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
+        (String::from_utf8(out).unwrap(), batch)
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
+        let world = World::new();
+        let Caller::Pod(pod) = &world.caller else { panic!("a pod") };
+        pod.connections.close();
+        for request in ["PUT /tide/pass", "GET /computeMetadata/v1/", "GET /nobodys"] {
+            let (answer, batch) = ask(&world, request);
+            assert!(
+                answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"),
+                "{request}: {answer}"
+            );
+            assert!(matches!(batch.after, After::Close), "{request}");
         }
     }
 }

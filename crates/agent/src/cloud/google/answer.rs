@@ -45,9 +45,8 @@ pub(super) enum Serves {
 const ANYONE: Refusal =
     Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
 
-/// Between the end of a pod and the end of its connections.
-const GONE: Refusal =
-    Refusal::new(503, "pod_gone", "The pod of this connection is gone, or is not known yet.");
+const NOT_YET: Refusal =
+    Refusal::new(503, "not_yet", "It is not known yet who asks, or what it may have; try again shortly.");
 
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
@@ -82,8 +81,7 @@ impl Dialect for GoogleDialect {
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let step = match (&self.serves, caller) {
             (_, Caller::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
-            (_, Caller::Unsettled) => self.detect(asked, out).ok_or(GONE),
-            (_, caller) if caller.is_gone() => Err(GONE),
+            (_, Caller::Unsettled) => self.detect(asked, out).ok_or(NOT_YET),
             (Serves::Federate { .. }, Caller::Anyone) => Err(ANYONE),
             (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
             (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
@@ -132,7 +130,7 @@ impl GoogleDialect {
                 self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)
             }
             Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
-            Decided::NotYet | Decided::Off => Err(GONE),
+            Decided::NotYet | Decided::Off => Err(NOT_YET),
         }
     }
 
