@@ -2,7 +2,8 @@
 //!
 //! That is asked of the way of attestation that the configuration names, which says a UID; the pod with it is the
 //! [`Roster`]'s. Whoever is nobody is refused whatever it asks. The answer can also be "not known yet"
-//! ([`Caller::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused.
+//! ([`Caller::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused. So may one of a pod of
+//! which a cloud has not decided yet what it may have, if it is that cloud that it asks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use seawall_attest::{Attestation, Ends, Reason, Verdict};
 use seawall_cloud::Refusal;
 use seawall_core::PodUid;
 
+use crate::cloud::CloudName;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};
 
@@ -142,20 +144,21 @@ impl Callers {
         self.find(&by.likely(peer).ok()?, peer)
     }
 
-    /// Who was nobody known, as soon as attestation can prove that or who it is.
-    pub(crate) async fn currently_at(&self, peer: SocketAddr) -> Option<Arc<PodCaller>> {
+    /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
+    pub(crate) async fn currently_at(&self, peer: SocketAddr, cloud: CloudName) -> Option<Arc<PodCaller>> {
         let Asked::Attestation(by, _) = &self.asked else { return std::future::pending().await };
         let uid = by.proven(peer).await.ok()?;
-        self.find(&uid, peer)
+        self.find_decided(&uid, peer, cloud)
     }
 
-    /// Who is at an address that was nobody's: as soon as it is somebody's. Never ends otherwise.
-    pub(crate) async fn settled(&self, peer: SocketAddr) -> Arc<PodCaller> {
+    /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
+    pub(crate) async fn settled(&self, peer: SocketAddr, cloud: CloudName) -> Arc<PodCaller> {
         let Asked::Attestation(_, roster) = &self.asked else { return std::future::pending().await };
         let mut versions = roster.versions();
         loop {
+            // What a pod may have is replaced before a version is told.
             versions.borrow_and_update();
-            if let Some(pod) = self.currently_at(peer).await {
+            if let Some(pod) = self.currently_at(peer, cloud).await {
                 return pod;
             }
             if versions.changed().await.is_err() {
@@ -165,10 +168,11 @@ impl Callers {
         }
     }
 
-    /// Why an address is nobody's.
-    pub(crate) fn why_nobody(&self, peer: SocketAddr) -> Refusal {
+    /// Why nobody is there who could be given anything of this cloud.
+    pub(crate) fn why_nobody(&self, peer: SocketAddr, cloud: CloudName) -> Refusal {
         let Asked::Attestation(by, _) = &self.asked else { return UNKNOWN_CALLER };
-        let named = by.likely(peer).and_then(|uid| self.find(&uid, peer).ok_or(Reason::Untold));
+        let find = |uid| self.find_decided(&uid, peer, cloud).ok_or(Reason::Untold);
+        let named = by.likely(peer).and_then(find);
         refusal(named.err().unwrap_or(Reason::Lagging))
     }
 
@@ -180,23 +184,29 @@ impl Callers {
         pods
     }
 
-    /// The pod that attestation named, once it is decided what it may have. Attestation knows the latest; `follow` may be a
-    /// moment behind it, and then what the roster has of the pod need not rest on what it was named by.
+    /// The pod that attestation named, once it is decided what it may have of this cloud: another need not wait for that.
+    fn find_decided(&self, uid: &PodUid, peer: SocketAddr, cloud: CloudName) -> Option<Arc<PodCaller>> {
+        self.find(uid, peer).filter(|pod| !pod.entitlements().is_pending(cloud))
+    }
+
+    /// The pod that attestation named. Attestation knows the latest; `follow` may be a moment behind it, and then what the
+    /// roster has of the pod need not rest on what it was named by.
     fn find(&self, uid: &PodUid, peer: SocketAddr) -> Option<Arc<PodCaller>> {
         let Asked::Attestation(by, roster) = &self.asked else { return None };
         let caller = roster.find(uid)?;
-        let is_settled = by.rests_on(&caller.basis, peer) && !caller.entitlements().is_pending();
-        is_settled.then_some(caller)
+        by.rests_on(&caller.basis, peer).then_some(caller)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use seawall_attest::{Basis, Wait};
-    use seawall_core::{Pod, ServiceAccount};
+    use seawall_core::facts::{Annotations, Beside};
 
     use super::*;
-    use crate::cloud::Entitlements;
+    use crate::cloud::tests::{BOTH_BROKERED, World};
 
     /// Names everybody `u1`, by whatever address.
     #[derive(Debug)]
@@ -220,13 +230,17 @@ mod tests {
         }
     }
 
-    fn callers(verdict: Verdict, pods: Vec<PodCaller>) -> Callers {
-        let roster = Roster::fixed(pods.into_iter());
-        Callers::attested(Arc::new(Always(verdict)), roster, ProbeAddress::default())
+    fn callers(verdict: Verdict) -> (Callers, Arc<Roster>) {
+        let roster = Arc::<Roster>::default();
+        (Callers::attested(Arc::new(Always(verdict)), roster.clone(), ProbeAddress::default()), roster)
+    }
+
+    fn peer() -> SocketAddr {
+        "10.4.0.7:1".parse().unwrap()
     }
 
     fn at(callers: &Callers) -> Caller {
-        callers.at("10.4.0.7:1".parse().unwrap(), &|| None)
+        callers.at(peer(), &|| None)
     }
 
     #[test]
@@ -239,7 +253,7 @@ mod tests {
             (Reason::Ambiguous, "ambiguous_address", 503),
             (Reason::Lagging, "lagging", 503),
         ] {
-            let caller = at(&callers(Verdict::Nobody(reason), Vec::new()));
+            let caller = at(&callers(Verdict::Nobody(reason)).0);
             let Caller::Nobody(refusal) = &caller else { panic!("{caller:?}") };
             assert_eq!((refusal.code, refusal.status), (code, status));
             assert_eq!(caller.is_passing(), status == 503);
@@ -247,16 +261,27 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_named_is_nobody_until_it_is_decided_what_it_may_have() {
-        let uid = PodUid("u1".into());
-        let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-        let pod = Pod { uid: uid.clone(), name: "cart-0".into(), service_account };
-        let undecided = PodCaller::new(pod, Basis::default(), Entitlements::default());
-        for pods in [Vec::new(), vec![undecided]] {
-            let callers = callers(Verdict::Pod(uid.clone()), pods);
-            assert!(matches!(at(&callers), Caller::Unsettled));
-            let why = callers.why_nobody("10.4.0.7:1".parse().unwrap());
-            assert_eq!(why.code, "unknown_pod");
-        }
+    fn a_pod_that_is_named_is_nobody_until_the_roster_has_it() {
+        let (callers, _) = callers(Verdict::Pod(PodUid("u1".into())));
+        assert!(matches!(at(&callers), Caller::Unsettled));
+        assert_eq!(callers.why_nobody(peer(), CloudName::Google).code, "unknown_pod");
+    }
+
+    #[tokio::test]
+    async fn a_cloud_that_is_not_decided_holds_up_those_who_ask_it_and_nobody_else() {
+        let world = World::of(BOTH_BROKERED);
+        let (callers, roster) = callers(Verdict::Pod(world.pod().pod.uid.clone()));
+        let publish = || roster.publish(Box::new([world.pod().clone()]));
+        publish();
+        assert!(matches!(at(&callers), Caller::Pod(_)));
+        assert!(callers.currently_at(peer(), CloudName::Tide).await.is_some());
+        assert_eq!(callers.why_nobody(peer(), CloudName::Google).code, "unknown_pod");
+
+        let mut settled = Box::pin(callers.settled(peer(), CloudName::Google));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(settled.as_mut().poll(&mut context).is_pending());
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        publish();
+        assert!(settled.as_mut().poll(&mut context).is_ready());
     }
 }

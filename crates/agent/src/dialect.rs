@@ -14,26 +14,26 @@ use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
 use crate::callers::Caller;
-use crate::cloud::Route;
+use crate::cloud::{CloudName, Route};
 use crate::reply::Later;
 use crate::tenants::Tenant;
 
 /// A cloud's metadata dialect, as one traffic thread speaks it.
 pub(crate) trait Dialect: fmt::Debug {
+    /// Whose it is.
+    fn cloud(&self) -> CloudName;
+
     /// Whether a canonical path is one of this dialect's, where it shares its address with others.
     fn claims(&self, path: &str) -> bool;
-
-    /// Whether this is answered to whoever asks, so that nobody need wait until it is known who does.
-    fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool;
 
     /// Whether a connection goes on after a request with this method: whoever sends a method that the dialect does not know
     /// speaks another protocol.
     fn goes_on_after(&self, method: &str) -> bool;
 
-    /// How long a request waits until it is known who asks: less than its client has patience for.
+    /// How long a request waits until it is decided ([`Step::NotYet`]): less than its client has patience for.
     fn patience(&self, head: &RequestHead<'_, '_>) -> Duration;
 
-    /// Answers into `out`, or says what has to be waited for.
+    /// Answers into `out`, or says what has to be waited for. The caller is not one that is gone.
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step;
 
     /// Writes a refusal as this dialect's clients read one.
@@ -47,6 +47,9 @@ pub(crate) enum Step {
     Answered { route: Route, status: u16 },
     /// The answer takes time.
     Later(Later),
+    /// Nothing is answered: it is not known yet who asks ([`Caller::Unsettled`]), or what the pod may have of this cloud. What is
+    /// anybody's need not wait for that.
+    NotYet,
 }
 
 /// One request and its moment.

@@ -249,14 +249,13 @@ pub(crate) struct Entitlements {
 }
 
 impl Entitlements {
-    /// Whether something is not decided yet: who asks then waits a moment, whichever cloud it asks.
-    pub(crate) fn is_pending(&self) -> bool {
-        let are_pending = [
-            self.google.is_not_yet(),
+    /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
+    pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
+        match cloud {
+            CloudName::Google => self.google.is_not_yet(),
             #[cfg(test)]
-            self.tide.is_not_yet(),
-        ];
-        are_pending.contains(&true)
+            CloudName::Tide => self.tide.is_not_yet(),
+        }
     }
 
     /// What `/debug/pods` says of them.

@@ -21,7 +21,7 @@ use crate::tenants::{Tenant, Tenants};
 const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
 
 /// Both give pods credentials of their own.
-const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
+pub(crate) const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
     provider: \"//iam.googleapis.com/x\" }\ntide: { harbour: north }\n";
 
 #[test]
@@ -53,31 +53,35 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::of(BOTH)
+    }
+
+    /// With these sections, and a ServiceAccount that is not read.
+    pub(crate) fn of(sections: &str) -> Self {
         let (clock, hand) = Clock::manual();
-        let document = Document::parse(BOTH).unwrap();
+        let document = Document::parse(sections).unwrap();
         let sections = Sections::read(&document.root(), Path::new("/"), &[]);
         let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
-        let applicant = Applicant {
-            pod: &pod,
-            facts: &Facts {
-                pod: Annotations::default(),
-                service_account: Beside::NotRead,
-                namespace: Beside::NotRead,
-            },
-            subject: &|| Arc::new(Named),
-            complainer: Complainer::default(),
-            ahead: false,
-        };
-        let entitlements = clouds.entitle(&applicant, &Entitlements::default());
         let (_, stop) = lifecycle::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
+        let entitlements = entitlements(&clouds, &pod, Beside::NotRead);
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
         let dialects = clouds.speak(&[sections.names()], &tools).unwrap().remove(0);
         Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
+    }
+
+    pub(crate) fn pod(&self) -> &Arc<PodCaller> {
+        let Caller::Pod(pod) = &self.caller else { panic!("{:?}", self.caller) };
+        pod
+    }
+
+    /// What its pod may have by what is known of its ServiceAccount.
+    pub(crate) fn entitlements(&self, service_account: Beside) -> Entitlements {
+        entitlements(&self.clouds, &self.pod().pod, service_account)
     }
 
     /// The answer to one request, and whether it was there at once.
@@ -104,6 +108,17 @@ impl World {
         }
         (String::from_utf8(out).unwrap(), at_once)
     }
+}
+
+fn entitlements(clouds: &Clouds, pod: &Pod, service_account: Beside) -> Entitlements {
+    let applicant = Applicant {
+        pod,
+        facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
+        subject: &|| Arc::new(Named),
+        complainer: Complainer::default(),
+        ahead: false,
+    };
+    clouds.entitle(&applicant, &Entitlements::default())
 }
 
 const DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";

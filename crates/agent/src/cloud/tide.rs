@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 
 use super::brokered::{Figures, Source};
-use super::{Applicant, Decided, Route};
+use super::{Applicant, CloudName, Decided, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::ready::Probe;
@@ -139,12 +139,12 @@ impl Tide {
 struct TideDialect;
 
 impl Dialect for TideDialect {
-    fn claims(&self, path: &str) -> bool {
-        path.starts_with("/tide/")
+    fn cloud(&self) -> CloudName {
+        CloudName::Tide
     }
 
-    fn is_anybodys(&self, _: &RequestHead<'_, '_>) -> bool {
-        false
+    fn claims(&self, path: &str) -> bool {
+        path.starts_with("/tide/")
     }
 
     /// It asks with PUT, and its connections go on.
@@ -164,8 +164,12 @@ impl Dialect for TideDialect {
                 asked.frame.end(out, &[]);
                 return Step::Answered { route: Route::Probe, status: 200 };
             }
-            _ => Decided::NotYet,
+            Caller::Unsettled => Decided::NotYet,
+            _ => Decided::Off,
         };
+        if let Decided::NotYet = own {
+            return Step::NotYet;
+        }
         let Decided::Is(own) = own else {
             let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
             self.refuse(&refusal, asked.frame, asked.request, out);

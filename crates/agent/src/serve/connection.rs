@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use super::turn::{After, Asker, Pending};
 use super::{FULL, READ, Scratch, Thread};
 use crate::callers::Caller;
+use crate::cloud::CloudName;
 use crate::connections::State;
 use crate::dialect::Dialects;
 use crate::forward::Rest;
@@ -124,8 +125,8 @@ pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: Socket
                 }
                 read = kept.is_empty();
             }
-            After::Settle(patience) => {
-                line.caller = Box::pin(place.settle(peer, patience)).await;
+            After::Settle(cloud, patience) => {
+                line.caller = Box::pin(place.settle(peer, cloud, patience)).await;
                 // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
                 if !kept.pass_to(&place.tenant.held) {
                     return;
@@ -252,18 +253,18 @@ impl Place {
         Poll::Ready(room.filled().len())
     }
 
-    /// Waits until it is known who asks; whoever is not known by then is nobody, and is told why.
-    async fn settle(&mut self, peer: SocketAddr, patience: Duration) -> Caller {
+    /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why.
+    async fn settle(&mut self, peer: SocketAddr, cloud: CloudName, patience: Duration) -> Caller {
         let thread = self.thread.clone();
         let now = thread.shared.clock.now();
         self.came.set(Some(now));
         self.note(State::Busy, now);
         let callers = &thread.shared.callers;
         let settled = tokio::time::timeout(patience, async {
-            match callers.currently_at(peer).await {
+            match callers.currently_at(peer, cloud).await {
                 Some(pod) => pod,
                 None => {
-                    let pod = callers.settled(peer).await;
+                    let pod = callers.settled(peer, cloud).await;
                     thread.metrics.held_and_settled();
                     pod
                 }
@@ -275,7 +276,7 @@ impl Place {
             Ok(_) => Caller::Nobody(FULL),
             Err(_) => {
                 thread.metrics.held_in_vain();
-                Caller::Nobody(callers.why_nobody(peer))
+                Caller::Nobody(callers.why_nobody(peer, cloud))
             }
         }
     }

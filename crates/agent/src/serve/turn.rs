@@ -9,7 +9,7 @@ use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
 use crate::callers::Caller;
-use crate::cloud::Route;
+use crate::cloud::{CloudName, Route};
 use crate::connections::State;
 use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
@@ -23,8 +23,9 @@ pub(super) enum After {
     Look,
     /// A request takes time.
     Later(Box<Pending>),
-    /// Who asks is not known yet: wait this long at most, then look at the request, which was kept.
-    Settle(Duration),
+    /// It is not known yet who asks, or what it may have of this cloud: wait this long at most, then look at the request, which
+    /// was kept.
+    Settle(CloudName, Duration),
     /// Close; everything the client sent was understood.
     Close,
     /// Close, but let the client read why: bytes of its are left unread, and closing on them would reset
@@ -53,13 +54,6 @@ pub(super) struct Asker<'a> {
     pub(super) came: Moment,
 }
 
-impl Asker<'_> {
-    /// Whether it must first be known who asks.
-    fn must_settle(&self, head: &RequestHead<'_, '_>) -> bool {
-        matches!(self.caller, Caller::Unsettled) && !self.dialects.of(head.target).is_anybodys(head)
-    }
-}
-
 /// A request that takes time, and what its answer needs to know.
 pub(super) struct Pending {
     pub(super) later: Later,
@@ -74,7 +68,7 @@ impl After {
     /// What the connection waits for. Whole requests that wait for a turn are under way: nobody may take them for idle.
     pub(super) fn state(&self, kept: bool) -> State {
         match self {
-            Self::Later(_) | Self::Settle(_) => State::Busy,
+            Self::Later(_) | Self::Settle(..) => State::Busy,
             Self::Look if kept => State::Busy,
             Self::Linger => State::Head,
             _ if kept => State::Head,
@@ -110,13 +104,13 @@ impl Thread {
         let mut room = header_room();
         match parse_request(&bytes[batch.taken..], &mut room, &self.shared.bounds.wire) {
             Ok(Parsed::Partial) => Some(After::Read),
-            Ok(Parsed::Complete(head, _)) if asker.must_settle(&head) => {
-                Some(After::Settle(asker.dialects.of(head.target).patience(&head)))
-            }
             Ok(Parsed::Complete(head, used)) => {
-                batch.taken += used;
-                batch.requests += 1;
-                self.answer_one(asker, &head, now, out)
+                let after = self.answer_one(asker, &head, now, out);
+                if !matches!(after, Some(After::Settle(..))) {
+                    batch.taken += used;
+                    batch.requests += 1;
+                }
+                after
             }
             Err(error) => {
                 let refusal = Refusal::from(error);
@@ -178,6 +172,7 @@ impl Thread {
                 let end = if bodiless { After::Close } else { After::Linger };
                 (!keep_alive).then_some(end)
             }
+            Step::NotYet => Some(After::Settle(dialect.cloud(), dialect.patience(head))),
             Step::Later(later) => {
                 let Frame { version, head_only, .. } = frame;
                 Some(After::Later(Box::new(Pending {
@@ -208,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::callers::Callers;
-    use crate::cloud::tests::World;
+    use crate::cloud::tests::{BOTH_BROKERED, World};
     use crate::connections::Timeouts;
     use crate::lifecycle;
     use crate::ready::ProbeAddress;
@@ -247,8 +242,7 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
         let world = World::new();
-        let Caller::Pod(pod) = &world.caller else { panic!("a pod") };
-        pod.connections.close();
+        world.pod().connections.close();
         for request in ["PUT /tide/pass", "GET /computeMetadata/v1/", "GET /nobodys"] {
             let (answer, batch) = ask(&world, request);
             assert!(
@@ -257,5 +251,20 @@ mod tests {
             );
             assert!(matches!(batch.after, After::Close), "{request}");
         }
+    }
+
+    #[tokio::test]
+    async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
+        let world = World::of(BOTH_BROKERED);
+        let (answer, batch) = ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
+        let half_a_second = Duration::from_millis(500);
+        assert!(
+            matches!(batch.after, After::Settle(CloudName::Google, patience) if patience == half_a_second)
+        );
+        assert!(answer.is_empty() && batch.taken == 0, "it is looked at again: {answer}");
+        let (_, batch) = ask(&world, "PUT /tide/pass");
+        assert!(matches!(batch.after, After::Later(_)), "at once, as far as Tide goes");
+        let (answer, _) = ask(&world, "GET /");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "what is anybody's: {answer}");
     }
 }

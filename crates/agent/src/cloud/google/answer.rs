@@ -17,7 +17,7 @@ use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, Route, write};
 use crate::callers::Caller;
-use crate::cloud::{Decided, Route as Kind};
+use crate::cloud::{CloudName, Decided, Route as Kind};
 use crate::dialect::{Asked, Dialect, Step};
 use crate::long_polls::PollPlace;
 use crate::roster::PodCaller;
@@ -45,21 +45,18 @@ pub(super) enum Serves {
 const ANYONE: Refusal =
     Refusal::new(403, "unknown_caller", "Credentials are given only to pods that are known.");
 
-const NOT_YET: Refusal =
-    Refusal::new(503, "not_yet", "It is not known yet who asks, or what it may have; try again shortly.");
-
 const PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
 
 impl Dialect for GoogleDialect {
+    fn cloud(&self) -> CloudName {
+        CloudName::Google
+    }
+
     /// The metadata server's versions and what stands above them: a library asks `/` whether this is one.
     fn claims(&self, path: &str) -> bool {
         matches!(path, "/" | "/computeMetadata")
             || path.starts_with("/computeMetadata/")
             || path.starts_with("/0.1/")
-    }
-
-    fn is_anybodys(&self, head: &RequestHead<'_, '_>) -> bool {
-        self.detection.answer(head).is_some()
     }
 
     fn goes_on_after(&self, method: &str) -> bool {
@@ -81,7 +78,7 @@ impl Dialect for GoogleDialect {
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let step = match (&self.serves, caller) {
             (_, Caller::Nobody(refusal)) => self.detect(asked, out).ok_or(*refusal),
-            (_, Caller::Unsettled) => self.detect(asked, out).ok_or(NOT_YET),
+            (_, Caller::Unsettled) => Ok(self.not_yet(asked, out)),
             (Serves::Federate { .. }, Caller::Anyone) => Err(ANYONE),
             (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
             (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
@@ -118,6 +115,11 @@ impl GoogleDialect {
         Some(Step::Answered { route: Kind::Probe, status })
     }
 
+    /// What is told to whoever asks, also while it is not known who does or what it may have.
+    fn not_yet(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        self.detect(asked, out).unwrap_or(Step::NotYet)
+    }
+
     fn federate(
         &self,
         pod: &Arc<PodCaller>,
@@ -130,7 +132,9 @@ impl GoogleDialect {
                 self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)
             }
             Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
-            Decided::NotYet | Decided::Off => Err(NOT_YET),
+            Decided::NotYet => Ok(self.not_yet(asked, out)),
+            // No listener speaks the dialect of a cloud that is off.
+            Decided::Off => Err(ANYONE),
         }
     }
 
