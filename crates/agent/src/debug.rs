@@ -28,6 +28,6 @@ fn pod(caller: &PodCaller, now: Moment) -> Value {
     show("pod", pod.name.as_ref().into());
     show("serviceAccount", pod.service_account.name.as_ref().into());
     show("openConnections", caller.connections.open().into());
-    caller.entitlements().describe(now, &mut shown);
+    shown.extend(caller.entitlements().describe(now));
     shown.into()
 }

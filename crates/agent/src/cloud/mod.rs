@@ -23,7 +23,7 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Facts, Floor, Moment, Pod};
 use seawall_document::Table;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 
 use crate::complain::Complainer;
@@ -238,6 +238,14 @@ impl<E> Decided<E> {
     fn is_not_yet(&self) -> bool {
         matches!(self, Self::NotYet)
     }
+
+    fn describe(&self, describe: impl FnOnce(&E) -> Value) -> Option<Value> {
+        match self {
+            Self::Off => None,
+            Self::NotYet => Some(json!({ "standing": "pending" })),
+            Self::Is(own) => Some(describe(own)),
+        }
+    }
 }
 
 /// What a pod may have, of each cloud.
@@ -258,9 +266,15 @@ impl Entitlements {
         }
     }
 
-    /// What `/debug/pods` says of them.
-    pub(crate) fn describe(&self, now: Moment, into: &mut Map<String, Value>) {
-        google::describe(&self.google, now, into);
+    /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
+    pub(crate) fn describe(&self, now: Moment) -> Map<String, Value> {
+        let each = [
+            (CloudName::Google, self.google.describe(|own| google::describe(own, now))),
+            #[cfg(test)]
+            (CloudName::Tide, self.tide.describe(|own| tide::describe(own, now))),
+        ];
+        let is_on = |(name, shown): (CloudName, Option<Value>)| Some((name.as_str().to_owned(), shown?));
+        each.into_iter().filter_map(is_on).collect()
     }
 }
 

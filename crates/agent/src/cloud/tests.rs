@@ -150,6 +150,16 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
 }
 
 #[tokio::test]
+async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
+    let world = World::of(BOTH_BROKERED);
+    world.ask("PUT /tide/pass").await;
+    let shown = world.pod().entitlements().describe(world.clock.now());
+    assert_eq!(shown["google"], json!({ "standing": "pending" }));
+    assert_eq!(shown["tide"]["principals"][0]["callInTheAir"], false);
+    assert!(World::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
+}
+
+#[tokio::test]
 async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
     let (clock, _hand) = Clock::manual();
     let document = Document::parse(BOTH_BROKERED).unwrap();

@@ -11,13 +11,14 @@ use seawall_broker::{
 };
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Floor, Lease, ServiceAccount};
+use seawall_core::{Clock, Floor, Lease, Moment, ServiceAccount};
 use seawall_document::Node;
 use seawall_wire::RequestHead;
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::brokered::{Figures, Source};
+use super::brokered::{self, Figures, Source};
 use super::{Applicant, CloudName, Decided, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
@@ -133,6 +134,11 @@ impl Tide {
     pub(super) fn dialect(&self) -> Rc<dyn Dialect> {
         Rc::new(TideDialect)
     }
+}
+
+pub(super) fn describe(own: &Entitlement, now: Moment) -> Value {
+    let principals = own.principals();
+    json!({ "principals": principals.iter().map(|view| brokered::describe(view, now)).collect::<Vec<_>>() })
 }
 
 #[derive(Debug)]

@@ -124,16 +124,16 @@ fn debug_pods_says_who_holds_what() {
     let cart = world.debug(&CART);
     assert_eq!(cart["address"], "127.0.0.11");
     assert_eq!(cart["serviceAccount"], "cart");
-    assert_eq!(cart["googleServiceAccount"].as_str(), CART.email);
+    assert_eq!(cart["google"]["googleServiceAccount"].as_str(), CART.email);
     until_true("the other connections to be over", || world.debug(&CART)["openConnections"] == 1);
-    let held = cart["principals"].as_array().unwrap();
+    let held = cart["google"]["principals"].as_array().unwrap();
     assert_eq!(held.len(), 2, "{cart}");
     for principal in held {
         assert!((3500..=3600).contains(&principal["expiresInSeconds"].as_u64().unwrap()), "{principal}");
         assert!(principal["renewalInSeconds"].as_u64().unwrap() < 3000, "{principal}");
         assert_eq!(principal["callInTheAir"], false);
     }
-    assert_eq!(world.debug(&PAY)["principals"].as_array().unwrap().len(), 0);
+    assert_eq!(world.debug(&PAY)["google"]["principals"].as_array().unwrap().len(), 0);
 }
 
 /// Any request to the admin port.

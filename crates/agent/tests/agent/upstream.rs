@@ -77,7 +77,7 @@ fn a_denied_impersonation_is_403_and_ends_with_the_policy() {
         let answer = world.ask(&CART, &path);
         assert_eq!(answer.refusal(), (403, "denied"), "{answer:?}");
     }
-    let failure = &world.debug(&CART)["principals"][0]["lastFailure"];
+    let failure = &world.debug(&CART)["google"]["principals"][0]["lastFailure"];
     assert_eq!(failure["fault"], "denied", "{failure}");
     // Granted now; the refusal is remembered for 5 s and then forgotten.
     world.cloud.set_impersonation(Impersonation::Everyone);
@@ -92,7 +92,7 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     std::fs::remove_file(&path).unwrap();
     let answer = world.ask(&CART, TOKEN);
     assert_eq!(answer.refusal(), (503, "subject"), "{answer:?}");
-    let failure = &world.debug(&CART)["principals"][0]["lastFailure"];
+    let failure = &world.debug(&CART)["google"]["principals"][0]["lastFailure"];
     assert_eq!(failure["fault"], "subject", "{failure}");
     assert!(failure["detail"].as_str().unwrap().contains("No such file"), "{failure}");
     assert!(world.admin("/readyz").body.contains("note: 1 of"), "the agent is ready, and says so");

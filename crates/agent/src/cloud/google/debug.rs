@@ -2,28 +2,23 @@
 
 use seawall_broker::google::{PrincipalView, Want};
 use seawall_core::Moment;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Entitlement, Federated};
-use crate::cloud::{Decided, brokered};
+use crate::cloud::brokered;
 
-/// Writes what a pod may have, in a word, the Google service account it acts as, and what it holds.
-pub(in crate::cloud) fn describe(
-    entitlement: &Decided<Entitlement>,
-    now: Moment,
-    into: &mut Map<String, Value>,
-) {
+/// What a pod may have, in a word, the Google service account it acts as, and what it holds.
+pub(in crate::cloud) fn describe(entitlement: &Entitlement, now: Moment) -> Value {
     let (standing, own) = match entitlement {
-        Decided::Off => return,
-        Decided::NotYet => ("pending", None),
-        Decided::Is(Entitlement::Federated(own)) => ("federated", Some(own)),
-        Decided::Is(Entitlement::Passthrough) => ("passthrough", None),
-        Decided::Is(Entitlement::Refused(_, why)) => (why.code, None),
+        Entitlement::Federated(own) => ("federated", Some(own)),
+        Entitlement::Passthrough => ("passthrough", None),
+        Entitlement::Refused(_, why) => (why.code, None),
     };
-    into.insert("standing".into(), standing.into());
-    let account = own.and_then(|own| own.account.as_deref());
-    into.insert("googleServiceAccount".into(), account.into());
-    into.insert("principals".into(), own.map(|own| principals(own, now)).unwrap_or_default().into());
+    json!({
+        "standing": standing,
+        "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
+        "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
+    })
 }
 
 fn principals(own: &Federated, now: Moment) -> Vec<Value> {
