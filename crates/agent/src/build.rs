@@ -17,7 +17,8 @@ use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::admin::{Admin, Sources};
-use crate::cloud::{CloudName, Clouds, Tools};
+use crate::cloud::names::CloudName;
+use crate::cloud::{Clouds, Tools};
 use crate::config::Config;
 use crate::connections::{Cap, Timeouts};
 use crate::dialect::Dialects;

@@ -12,7 +12,7 @@ use seawall_attest::{Attestation, Ends, Reason, Verdict};
 use seawall_cloud::Refusal;
 use seawall_core::PodUid;
 
-use crate::cloud::CloudName;
+use crate::cloud::names::CloudName;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};
 

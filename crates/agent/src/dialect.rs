@@ -14,7 +14,8 @@ use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
 use crate::callers::Caller;
-use crate::cloud::{CloudName, Route};
+use crate::cloud::Route;
+use crate::cloud::names::CloudName;
 use crate::reply::Later;
 use crate::tenants::Tenant;
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use seawall_attest::{Basis, Founding, Sighting};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
 
-use crate::cloud::{Applicant, Clouds, Entitlements};
+use crate::cloud::{Applicant, Clouds};
 use crate::complain::Complainer;
+use crate::entitlements::Entitlements;
 use crate::roster::{PodCaller, Roster};
 
 /// Follows the cluster.

@@ -17,9 +17,10 @@ use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
 use crate::callers::Callers;
-use crate::cloud::{Applicant, Clouds, Entitlements, Sections};
+use crate::cloud::{Applicant, Clouds, Sections};
 use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp as Section};
+use crate::entitlements::Entitlements;
 use crate::follow::Follower;
 use crate::lifecycle::{self, Stop, Stopper};
 use crate::metrics::gauge;

@@ -11,6 +11,7 @@ mod connections;
 mod date;
 mod debug;
 mod dialect;
+mod entitlements;
 mod follow;
 mod forward;
 mod heap;

@@ -12,8 +12,8 @@ use seawall_core::{Pod, PodUid};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use crate::cloud::Entitlements;
 use crate::connections::Cap;
+use crate::entitlements::Entitlements;
 
 /// A pod as connections know it.
 #[derive(Debug)]

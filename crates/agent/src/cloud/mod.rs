@@ -1,11 +1,12 @@
 //! The list of clouds: the one place beside a cloud's own room that knows which there are.
 //!
-//! A room has the cloud's section of the configuration ([`Sections`]), what a pod is entitled to ([`Entitlements`]), its dialect
+//! A room has the cloud's section of the configuration ([`Sections`]), what a pod is entitled to ([`Entitlement`]), its dialect
 //! on a traffic thread, what it counts and shows, and how its readiness is asked. Everything else in the agent goes through
 //! the functions here, each of which names every cloud once.
 
 mod brokered;
 pub(crate) mod google;
+pub(crate) mod names;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]
@@ -20,44 +21,18 @@ use prometheus_client::registry::Registry;
 use seawall_attest::FileKey;
 use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Facts, Floor, Moment, Pod};
+use seawall_core::{Clock, Facts, Floor, Pod};
 use seawall_document::Table;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 
 use crate::complain::Complainer;
 use crate::dialect::{Dialect, Dialects};
+use crate::entitlements::{Decided, Entitlement, Entitlements};
 use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::ready::Probe;
-
-/// A cloud by its name: that of its section, of its dialect on a listener, and in metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum CloudName {
-    Google,
-    #[cfg(test)]
-    Tide,
-}
-
-impl CloudName {
-    /// All there are.
-    pub(crate) const ALL: &[Self] = &[
-        Self::Google,
-        #[cfg(test)]
-        Self::Tide,
-    ];
-
-    /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Google => "google",
-            #[cfg(test)]
-            Self::Tide => "tide",
-        }
-    }
-}
+use names::CloudName;
 
 /// The clouds' sections of the configuration; those that are not there are off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -158,11 +133,11 @@ impl Clouds {
 
     /// What a pod may have of each. What it had before stays where what decides it is the same: its leases with it.
     pub(crate) fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Entitlements {
-        Entitlements {
-            google: Decided::of(self.google.as_ref(), |google| google.entitle(applicant, &before.google)),
+        Entitlements::of_each(|cloud| match cloud {
+            CloudName::Google => decided(self.google.as_ref(), |google| google.entitle(applicant, before)),
             #[cfg(test)]
-            tide: Decided::of(self.tide.as_ref(), |tide| Some(tide.entitle(applicant))),
-        }
+            CloudName::Tide => decided(self.tide.as_ref(), |tide| Some(tide.entitle(applicant))),
+        })
     }
 
     /// The dialects of each listener, on one thread; nothing if one has none that is on. A dialect is made once, however many
@@ -218,64 +193,11 @@ impl Clouds {
     }
 }
 
-/// What a pod may have of one cloud.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Decided<E> {
-    /// The cloud is off.
-    Off,
-    /// It is not known yet what decides it.
-    #[default]
-    NotYet,
-    /// This.
-    Is(E),
-}
-
-impl<E> Decided<E> {
-    fn of<C>(cloud: Option<&C>, decide: impl FnOnce(&C) -> Option<E>) -> Self {
-        cloud.map_or(Self::Off, |cloud| decide(cloud).map_or(Self::NotYet, Self::Is))
-    }
-
-    fn is_not_yet(&self) -> bool {
-        matches!(self, Self::NotYet)
-    }
-
-    fn describe(&self, describe: impl FnOnce(&E) -> Value) -> Option<Value> {
-        match self {
-            Self::Off => None,
-            Self::NotYet => Some(json!({ "standing": "pending" })),
-            Self::Is(own) => Some(describe(own)),
-        }
-    }
-}
-
-/// What a pod may have, of each cloud.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Entitlements {
-    pub(crate) google: Decided<google::Entitlement>,
-    #[cfg(test)]
-    pub(crate) tide: Decided<tide::Entitlement>,
-}
-
-impl Entitlements {
-    /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
-    pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
-        match cloud {
-            CloudName::Google => self.google.is_not_yet(),
-            #[cfg(test)]
-            CloudName::Tide => self.tide.is_not_yet(),
-        }
-    }
-
-    /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
-    pub(crate) fn describe(&self, now: Moment) -> Map<String, Value> {
-        let each = [
-            (CloudName::Google, self.google.describe(|own| google::describe(own, now))),
-            #[cfg(test)]
-            (CloudName::Tide, self.tide.describe(|own| tide::describe(own, now))),
-        ];
-        let is_on = |(name, shown): (CloudName, Option<Value>)| Some((name.as_str().to_owned(), shown?));
-        each.into_iter().filter_map(is_on).collect()
-    }
+fn decided<C>(
+    cloud: Option<&C>,
+    decide: impl FnOnce(&C) -> Option<Arc<dyn Entitlement>>,
+) -> Decided<Arc<dyn Entitlement>> {
+    cloud.map_or(Decided::Off, |cloud| decide(cloud).map_or(Decided::NotYet, Decided::Is))
 }
 
 /// What was asked, by kind: a closed set, for metrics.

@@ -7,6 +7,7 @@ use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
 use seawall_document::Document;
 use seawall_wire::request::header_room;
 use seawall_wire::{Limits, Parsed, parse_request};
+use serde_json::json;
 
 use seawall_cloud::Frame;
 

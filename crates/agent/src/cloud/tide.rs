@@ -19,9 +19,11 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use super::brokered::{self, Figures, Source};
-use super::{Applicant, CloudName, Decided, Route};
+use super::names::CloudName;
+use super::{Applicant, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
+use crate::entitlements::{Decided, Entitlement};
 use crate::ready::Probe;
 use crate::reply::{Later, Reply, Writing, Written};
 
@@ -112,7 +114,8 @@ impl Exchange for Harbour {
 #[derive(Debug)]
 pub(super) struct Tide(Broker<Harbour>);
 
-pub(crate) type Entitlement = Arc<Holder<Harbour>>;
+/// What a pod may have: passes of its own.
+type Own = Arc<Holder<Harbour>>;
 
 impl Tide {
     pub(super) fn start(section: &Section, clock: &Clock, runtime: &Handle) -> Self {
@@ -121,9 +124,9 @@ impl Tide {
         Self(Broker::start(Settings::of(floor, 10.0), clock.clone(), exchange, runtime.clone()))
     }
 
-    pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Entitlement {
+    pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Arc<dyn Entitlement> {
         let pod = applicant.pod.clone();
-        self.0.holder(HolderSpec { pod, entitlement: (), subject: (applicant.subject)() })
+        Arc::new(self.0.holder(HolderSpec { pod, entitlement: (), subject: (applicant.subject)() }))
     }
 
     pub(super) fn figures(&self, clock: &Clock) -> Source {
@@ -136,9 +139,11 @@ impl Tide {
     }
 }
 
-pub(super) fn describe(own: &Entitlement, now: Moment) -> Value {
-    let principals = own.principals();
-    json!({ "principals": principals.iter().map(|view| brokered::describe(view, now)).collect::<Vec<_>>() })
+impl Entitlement for Own {
+    fn describe(&self, now: Moment) -> Value {
+        let principals = self.principals();
+        json!({ "principals": principals.iter().map(|view| brokered::describe(view, now)).collect::<Vec<_>>() })
+    }
 }
 
 #[derive(Debug)]
@@ -163,37 +168,47 @@ impl Dialect for TideDialect {
     }
 
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        let own = match caller {
-            Caller::Pod(pod) if asked.head.target == PATH => pod.entitlements().tide.clone(),
+        match caller {
+            Caller::Pod(pod) if asked.head.target == PATH => {
+                match pod.entitlements().of::<Own>(CloudName::Tide) {
+                    Decided::Is(own) => pass(own, asked, out),
+                    Decided::NotYet => Step::NotYet,
+                    Decided::Off => self.refused(asked, out),
+                }
+            }
+            Caller::Unsettled => Step::NotYet,
             Caller::Probe => {
                 asked.frame.begin(out, 200, b"Tide: high\r\n");
                 asked.frame.end(out, &[]);
-                return Step::Answered { route: Route::Probe, status: 200 };
+                Step::Answered { route: Route::Probe, status: 200 }
             }
-            Caller::Unsettled => Decided::NotYet,
-            _ => Decided::Off,
-        };
-        if let Decided::NotYet = own {
-            return Step::NotYet;
+            _ => self.refused(asked, out),
         }
-        let Decided::Is(own) = own else {
-            let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
-            self.refuse(&refusal, asked.frame, asked.request, out);
-            return Step::Answered { route: Route::Refused, status: 404 };
-        };
-        if let Some(lease) = own.held((), asked.now) {
-            write(&lease, asked.frame, out);
-            return Step::Answered { route: Route::Tide, status: 200 };
-        }
-        Step::Later(Later::new(Route::Tide, false, async move {
-            Box::new(Landed(own.lease(()).await.ok())) as Box<dyn Reply>
-        }))
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, _: u64, out: &mut Vec<u8>) {
         frame.begin(out, refusal.status, b"Tide: low\r\n");
         frame.end(out, &[refusal.code.as_bytes()]);
     }
+}
+
+impl TideDialect {
+    fn refused(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
+        self.refuse(&refusal, asked.frame, asked.request, out);
+        Step::Answered { route: Route::Refused, status: 404 }
+    }
+}
+
+fn pass(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    if let Some(lease) = own.held((), asked.now) {
+        write(&lease, asked.frame, out);
+        return Step::Answered { route: Route::Tide, status: 200 };
+    }
+    let own = own.clone();
+    Step::Later(Later::new(Route::Tide, false, async move {
+        Box::new(Landed(own.lease(()).await.ok())) as Box<dyn Reply>
+    }))
 }
 
 struct Landed(Option<Arc<Lease<Pass>>>);

@@ -17,7 +17,8 @@ use seawall_core::file;
 use seawall_document::{Document, Mistakes, Node, Table};
 use serde::Serialize;
 
-use crate::cloud::{CloudName, Sections};
+use crate::cloud::Sections;
+use crate::cloud::names::CloudName;
 
 pub(crate) use effective::effective;
 pub(crate) use identity::{Identity, SourceIp};

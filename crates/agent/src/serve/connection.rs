@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use super::turn::{After, Asker, Pending};
 use super::{FULL, READ, Scratch, Thread};
 use crate::callers::Caller;
-use crate::cloud::CloudName;
+use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::dialect::Dialects;
 use crate::forward::Rest;

@@ -9,7 +9,8 @@ use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
 use crate::callers::Caller;
-use crate::cloud::{CloudName, Route};
+use crate::cloud::Route;
+use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;

@@ -17,8 +17,10 @@ use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, Route, write};
 use crate::callers::Caller;
-use crate::cloud::{CloudName, Decided, Route as Kind};
+use crate::cloud::Route as Kind;
+use crate::cloud::names::CloudName;
 use crate::dialect::{Asked, Dialect, Step};
+use crate::entitlements::Decided;
 use crate::long_polls::PollPlace;
 use crate::roster::PodCaller;
 
@@ -126,7 +128,7 @@ impl GoogleDialect {
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
-        match &pod.entitlements().google {
+        match pod.entitlements().of(CloudName::Google) {
             Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
             Decided::Is(Entitlement::Passthrough) => {
                 self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)

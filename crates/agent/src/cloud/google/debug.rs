@@ -6,19 +6,22 @@ use serde_json::{Value, json};
 
 use super::{Entitlement, Federated};
 use crate::cloud::brokered;
+use crate::entitlements;
 
-/// What a pod may have, in a word, the Google service account it acts as, and what it holds.
-pub(in crate::cloud) fn describe(entitlement: &Entitlement, now: Moment) -> Value {
-    let (standing, own) = match entitlement {
-        Entitlement::Federated(own) => ("federated", Some(own)),
-        Entitlement::Passthrough => ("passthrough", None),
-        Entitlement::Refused(_, why) => (why.code, None),
-    };
-    json!({
-        "standing": standing,
-        "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
-        "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
-    })
+impl entitlements::Entitlement for Entitlement {
+    /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
+    fn describe(&self, now: Moment) -> Value {
+        let (standing, own) = match self {
+            Self::Federated(own) => ("federated", Some(own)),
+            Self::Passthrough => ("passthrough", None),
+            Self::Refused(_, why) => (why.code, None),
+        };
+        json!({
+            "standing": standing,
+            "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
+            "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
+        })
+    }
 }
 
 fn principals(own: &Federated, now: Moment) -> Vec<Value> {

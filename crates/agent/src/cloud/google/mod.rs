@@ -25,10 +25,12 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::brokered::{Figures, Source};
-use super::{Applicant, Decided, Tools};
+use super::names::CloudName;
+use super::{Applicant, Tools};
 use crate::complain::Complainer;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
+use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
 use account::NoAccount;
@@ -41,7 +43,6 @@ use wait::Waits;
 
 pub(super) use account::{FILE_KEYS, SELECTION};
 pub(crate) use config::Section;
-pub(super) use debug::describe;
 
 /// Readiness asks for a fact that is no secret, as a library would.
 pub(super) const PROBE: Probe = Probe {
@@ -96,7 +97,7 @@ impl From<Route> for super::Route {
 
 /// What a pod may have of Google.
 #[derive(Clone, Debug)]
-pub(crate) enum Entitlement {
+pub(super) enum Entitlement {
     /// Credentials of its own.
     Federated(Federated),
     /// The real metadata server, through the filter.
@@ -107,7 +108,7 @@ pub(crate) enum Entitlement {
 
 /// One pod's view of the metadata tree and the way to its leases.
 #[derive(Clone, Debug)]
-pub(crate) struct Federated {
+pub(super) struct Federated {
     tree: Arc<gce::Tree>,
     holder: Arc<Holder>,
     /// The Google service account it acts as, if any.
@@ -163,12 +164,13 @@ impl Google {
     pub(super) fn entitle(
         &self,
         applicant: &Applicant<'_>,
-        before: &Decided<Entitlement>,
-    ) -> Option<Entitlement> {
-        match &self.gives {
-            Gives::Conceal => Some(Entitlement::Passthrough),
-            Gives::Federate(federation) => federation.entitle(applicant, before),
-        }
+        before: &Entitlements,
+    ) -> Option<Arc<dyn entitlements::Entitlement>> {
+        let own = match &self.gives {
+            Gives::Conceal => Entitlement::Passthrough,
+            Gives::Federate(federation) => federation.entitle(applicant, before.of(CloudName::Google))?,
+        };
+        Some(Arc::new(own))
     }
 
     pub(super) fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect> {
@@ -229,7 +231,7 @@ impl Federation {
     }
 
     /// Nothing while it is not known which account the pod's ServiceAccount stands for.
-    fn entitle(&self, applicant: &Applicant<'_>, before: &Decided<Entitlement>) -> Option<Entitlement> {
+    fn entitle(&self, applicant: &Applicant<'_>, before: Decided<&Entitlement>) -> Option<Entitlement> {
         if self.passthrough.contains(&applicant.pod.service_account) {
             return Some(Entitlement::Passthrough);
         }

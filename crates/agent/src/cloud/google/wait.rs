@@ -13,7 +13,8 @@ use seawall_core::{Lease, Moment};
 
 use super::write::{Came, tag};
 use super::{Entitlement, Federated, Route, refusals};
-use crate::cloud::Decided;
+use crate::cloud::names::CloudName;
+use crate::entitlements::Decided;
 use crate::lifecycle::Stop;
 use crate::long_polls::{LongPolls, PollPlace};
 use crate::reply::{Later, Reply};
@@ -93,7 +94,7 @@ async fn other_text(pod: &PodCaller, look: &Look, known: &Known<'_>) -> Came {
 }
 
 fn look_again(pod: &PodCaller, look: &Look) -> Result<Known<'static>, Refusal> {
-    match &pod.entitlements().google {
+    match pod.entitlements().of(CloudName::Google) {
         Decided::Is(Entitlement::Federated(Federated { tree, .. }) | Entitlement::Refused(tree, _)) => {
             tree.look(look).map(Known::into_owned)
         }
@@ -130,7 +131,7 @@ async fn next_lease(
 
 /// What the pod may have now, if that is credentials of its own.
 fn federated(pod: &PodCaller) -> Result<Federated, Refusal> {
-    match &pod.entitlements().google {
+    match pod.entitlements().of(CloudName::Google) {
         Decided::Is(Entitlement::Federated(own)) => Ok(own.clone()),
         Decided::Is(Entitlement::Passthrough | Entitlement::Refused(..)) | Decided::NotYet | Decided::Off => {
             Err(NO_MORE)

@@ -1,0 +1,70 @@
+//! What a pod may have, of each cloud: decided in the clouds' rooms, kept in the roster, read by the dialects.
+//!
+//! Refuses to know what that is. Each cloud's room has a type of its own for it, and finds it again by that type.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use seawall_core::Moment;
+use serde_json::{Map, Value, json};
+
+use crate::cloud::names::CloudName;
+
+/// What a pod may have of one cloud, as its room knows it.
+pub(crate) trait Entitlement: Any + Debug + Send + Sync {
+    /// What `/debug/pods` says of it: names and times, never a secret.
+    fn describe(&self, now: Moment) -> Value;
+}
+
+/// What a pod may have of one cloud.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Decided<E> {
+    /// The cloud is off.
+    Off,
+    /// It is not known yet what decides it.
+    #[default]
+    NotYet,
+    /// This.
+    Is(E),
+}
+
+type Own = Arc<dyn Entitlement>;
+
+/// What a pod may have, of each cloud; before anything is known of it, nothing is decided.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entitlements([Decided<Own>; CloudName::ALL.len()]);
+
+impl Entitlements {
+    /// What each cloud decides.
+    pub(crate) fn of_each(decide: impl FnMut(CloudName) -> Decided<Own>) -> Self {
+        let mut decide = decide;
+        Self(std::array::from_fn(|place| decide(CloudName::ALL[place])))
+    }
+
+    /// What it may have of a cloud whose room knows it as `E`.
+    pub(crate) fn of<E: Entitlement>(&self, cloud: CloudName) -> Decided<&E> {
+        match &self.0[cloud as usize] {
+            Decided::Off => Decided::Off,
+            Decided::NotYet => Decided::NotYet,
+            // Of another type it is never: each cloud decides for itself.
+            Decided::Is(own) => (&**own as &dyn Any).downcast_ref().map_or(Decided::Off, Decided::Is),
+        }
+    }
+
+    /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
+    pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
+        matches!(self.0[cloud as usize], Decided::NotYet)
+    }
+
+    /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.
+    pub(crate) fn describe(&self, now: Moment) -> Map<String, Value> {
+        let describe = |decided: &Decided<Own>| match decided {
+            Decided::Off => None,
+            Decided::NotYet => Some(json!({ "standing": "pending" })),
+            Decided::Is(own) => Some(own.describe(now)),
+        };
+        let each = CloudName::ALL.iter().zip(&self.0);
+        each.filter_map(|(cloud, decided)| Some((cloud.as_str().to_owned(), describe(decided)?))).collect()
+    }
+}
