@@ -60,7 +60,8 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let identity = strategy.name();
     let (stopper, stop) = lifecycle::switch();
     let (parts, hearing) = Parts::new(config, room, strategy, &control, &stopper)?;
-    let metrics: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
+    let routes = parts.clouds.routes();
+    let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, probes(config, &listeners.addresses));
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {

@@ -14,9 +14,9 @@ use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
 use crate::callers::Caller;
-use crate::cloud::Route;
 use crate::cloud::names::CloudName;
 use crate::reply::Later;
+use crate::route::Route;
 use crate::tenants::Tenant;
 
 /// A cloud's metadata dialect, as one traffic thread speaks it.
@@ -45,7 +45,7 @@ pub(crate) trait Dialect: fmt::Debug {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The answer stands in the buffer.
-    Answered { route: Route, status: u16 },
+    Answered { route: &'static Route, status: u16 },
     /// The answer takes time.
     Later(Later),
     /// Nothing is answered: it is not known yet who asks ([`Caller::Unsettled`]), or what the pod may have of this cloud. What is

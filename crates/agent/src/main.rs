@@ -30,6 +30,7 @@ mod ready;
 mod reply;
 mod room;
 mod roster;
+mod route;
 mod sandbox;
 mod serve;
 mod tenants;

@@ -16,8 +16,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::cloud::Route;
 use crate::connections::Cap;
+use crate::route::{self, Route};
 
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
@@ -47,7 +47,8 @@ pub(crate) struct Connections {
 /// One traffic thread's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    requests: [[AtomicU64; CLASSES.len()]; Route::ALL.len()],
+    /// By route, and there by class of status. A handful, so that looking for one costs less than hashing it.
+    requests: Box<[(&'static Route, [AtomicU64; CLASSES.len()])]>,
     warm: AtomicU64,
     held: [AtomicU64; 2],
     buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
@@ -56,9 +57,20 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// Counts answers of these routes, and of those that are no cloud's.
+    pub(crate) fn new(routes: &[&'static Route]) -> Self {
+        let no_clouds = [&route::PROBE, &route::REFUSED];
+        let all = routes.iter().copied().chain(no_clouds);
+        Self { requests: all.map(|route| (route, Default::default())).collect(), ..Self::default() }
+    }
+
     /// Counts one answer.
-    pub(crate) fn answered(&self, route: Route, status: u16, took: Duration) {
-        self.requests[route.index()][class(status)].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn answered(&self, route: &'static Route, status: u16, took: Duration) {
+        let counted = self.requests.iter().find(|(known, _)| known.is(route));
+        debug_assert!(counted.is_some(), "{route:?} is in no room's list");
+        if let Some((_, classes)) = counted {
+            classes[class(status)].fetch_add(1, Ordering::Relaxed);
+        }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_MICROS.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS_MICROS.len());
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
@@ -113,12 +125,13 @@ impl TrafficCollector {
     }
 
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Requests answered, by what was asked and by class of status";
+        let help = "Requests answered, by cloud, what was asked and class of status";
         let mut family = encoder.encode_descriptor("seawall_requests", help, None, MetricType::Counter)?;
-        for route in Route::ALL.iter().copied() {
+        let routes = self.threads.first().map(|thread| &thread.requests[..]).unwrap_or_default();
+        for (place, (route, _)) in routes.iter().enumerate() {
             for (i, class) in CLASSES.iter().enumerate() {
-                let labels = [("route", route.name()), ("status", class)];
-                let count = sum(&self.threads, |t| &t.requests[route.index()][i]);
+                let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", class)];
+                let count = sum(&self.threads, |t| &t.requests[place].1[i]);
                 ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -212,16 +225,18 @@ pub(crate) fn gauge(
 mod tests {
     use prometheus_client::registry::Registry;
 
-    use crate::cloud::google;
+    use crate::cloud::names::CloudName;
 
     use super::*;
 
+    static TOKEN: Route = Route::credential(CloudName::Google, "token");
+
     #[test]
     fn counts_become_prometheus_lines() {
-        let (one, two) = (Arc::new(Traffic::default()), Arc::new(Traffic::default()));
-        one.answered(Route::Google(google::Route::Token), 200, Duration::from_micros(30));
-        two.answered(Route::Google(google::Route::Token), 200, Duration::from_secs(60));
-        two.answered(Route::Refused, 403, Duration::from_micros(1));
+        let [one, two] = [&TOKEN; 2].map(|route| Arc::new(Traffic::new(&[route])));
+        one.answered(&TOKEN, 200, Duration::from_micros(30));
+        two.answered(&TOKEN, 200, Duration::from_secs(60));
+        two.answered(&route::REFUSED, 403, Duration::from_micros(1));
         two.warm();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(TrafficCollector::new(
@@ -232,8 +247,8 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
-            r#"seawall_requests_total{route="token",status="2xx"} 2"#,
-            r#"seawall_requests_total{route="refused",status="4xx"} 1"#,
+            r#"seawall_requests_total{cloud="google",route="token",status="2xx"} 2"#,
+            r#"seawall_requests_total{cloud="none",route="refused",status="4xx"} 1"#,
             r#"seawall_request_duration_seconds_bucket{le="0.00005"} 2"#,
             r#"seawall_request_duration_seconds_bucket{le="+Inf"} 3"#,
             "seawall_warm_answers_total 1",

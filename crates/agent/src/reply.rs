@@ -10,12 +10,12 @@ use std::pin::Pin;
 use seawall_cloud::{Frame, Length};
 use seawall_core::Moment;
 
-use crate::cloud::Route;
 use crate::forward::Rest;
+use crate::route::Route;
 
 /// An answer to come.
 pub(crate) struct Later {
-    pub(crate) route: Route,
+    pub(crate) route: &'static Route,
     /// Whether it waits for a change. Then a client that ends its side is taken for gone, because its place is worth
     /// more than its answer. Any other answer comes soon, and whoever ended only the sending side still reads it.
     pub(crate) is_poll: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Later {
 impl Later {
     /// The answer that this future brings.
     pub(crate) fn new(
-        route: Route,
+        route: &'static Route,
         is_poll: bool,
         reply: impl Future<Output = Box<dyn Reply>> + 'static,
     ) -> Self {
@@ -35,7 +35,7 @@ impl Later {
 
 impl fmt::Debug for Later {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Later({:?})", self.route)
+        write!(f, "Later({})", self.route.name())
     }
 }
 

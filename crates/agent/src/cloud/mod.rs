@@ -32,6 +32,7 @@ use crate::entitlements::{Decided, Entitlement, Entitlements};
 use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::ready::Probe;
+use crate::route::Route;
 use names::CloudName;
 
 /// The clouds' sections of the configuration; those that are not there are off.
@@ -166,6 +167,16 @@ impl Clouds {
         names.iter().map(probe).collect()
     }
 
+    /// What is asked of them, by kind.
+    pub(crate) fn routes(&self) -> Vec<&'static Route> {
+        let each: [(bool, &[&Route]); _] = [
+            (self.google.is_some(), &google::ROUTES),
+            #[cfg(test)]
+            (self.tide.is_some(), &tide::ROUTES),
+        ];
+        each.into_iter().filter(|(is_on, _)| *is_on).flat_map(|(_, routes)| routes.iter().copied()).collect()
+    }
+
     /// Registers what they count.
     pub(crate) fn register(&self, registry: &mut Registry, clock: &Clock) {
         let sources = [
@@ -198,62 +209,4 @@ fn decided<C>(
     decide: impl FnOnce(&C) -> Option<Arc<dyn Entitlement>>,
 ) -> Decided<Arc<dyn Entitlement>> {
     cloud.map_or(Decided::Off, |cloud| decide(cloud).map_or(Decided::NotYet, Decided::Is))
-}
-
-/// What was asked, by kind: a closed set, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// Refused before it was known what was asked.
-    Refused,
-    /// The agent's own readiness request, and what anybody is told.
-    Probe,
-    Google(google::Route),
-    #[cfg(test)]
-    Tide,
-}
-
-impl Route {
-    /// All of them.
-    pub(crate) const ALL: &[Self] = &[
-        Self::Google(google::Route::Token),
-        Self::Google(google::Route::Identity),
-        Self::Google(google::Route::Tree),
-        Self::Google(google::Route::Forward),
-        Self::Probe,
-        Self::Refused,
-        #[cfg(test)]
-        Self::Tide,
-    ];
-
-    /// As a label.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Probe => "probe",
-            Self::Google(route) => route.name(),
-            #[cfg(test)]
-            Self::Tide => "tide",
-        }
-    }
-
-    /// Whether a good answer is a credential.
-    pub(crate) fn is_credential(self) -> bool {
-        match self {
-            Self::Refused | Self::Probe => false,
-            Self::Google(route) => route.is_credential(),
-            #[cfg(test)]
-            Self::Tide => true,
-        }
-    }
-
-    /// Its place in [`Self::ALL`].
-    pub(crate) fn index(self) -> usize {
-        match self {
-            Self::Google(route) => route as usize,
-            Self::Probe => 4,
-            Self::Refused => 5,
-            #[cfg(test)]
-            Self::Tide => 6,
-        }
-    }
 }

@@ -18,16 +18,20 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
+use super::Applicant;
 use super::brokered::{self, Figures, Source};
 use super::names::CloudName;
-use super::{Applicant, Route};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::{Decided, Entitlement};
 use crate::ready::Probe;
 use crate::reply::{Later, Reply, Writing, Written};
+use crate::route::{self, Route};
 
 const PATH: &str = "/tide/pass";
+
+static PASSES: Route = Route::credential(CloudName::Tide, "pass");
+pub(super) static ROUTES: [&Route; 1] = [&PASSES];
 
 pub(super) const PROBE: Probe =
     Probe { method: "PUT", target: "/tide/", headers: "Tide: low\r\n", answer_has: "tide: high" };
@@ -180,7 +184,7 @@ impl Dialect for TideDialect {
             Caller::Probe => {
                 asked.frame.begin(out, 200, b"Tide: high\r\n");
                 asked.frame.end(out, &[]);
-                Step::Answered { route: Route::Probe, status: 200 }
+                Step::Answered { route: &route::PROBE, status: 200 }
             }
             _ => self.refused(asked, out),
         }
@@ -196,17 +200,17 @@ impl TideDialect {
     fn refused(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
         self.refuse(&refusal, asked.frame, asked.request, out);
-        Step::Answered { route: Route::Refused, status: 404 }
+        Step::Answered { route: &route::REFUSED, status: 404 }
     }
 }
 
 fn pass(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     if let Some(lease) = own.held((), asked.now) {
         write(&lease, asked.frame, out);
-        return Step::Answered { route: Route::Tide, status: 200 };
+        return Step::Answered { route: &PASSES, status: 200 };
     }
     let own = own.clone();
-    Step::Later(Later::new(Route::Tide, false, async move {
+    Step::Later(Later::new(&PASSES, false, async move {
         Box::new(Landed(own.lease(()).await.ok())) as Box<dyn Reply>
     }))
 }

@@ -9,11 +9,11 @@ use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
 use crate::callers::Caller;
-use crate::cloud::Route;
 use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
+use crate::route;
 use crate::tenants::Tenant;
 
 /// What happens once the answers collected so far are written.
@@ -116,7 +116,7 @@ impl Thread {
             Err(error) => {
                 let refusal = Refusal::from(error);
                 self.write_refusal(asker.dialects, &refusal, out);
-                self.metrics.answered(Route::Refused, refusal.status, Duration::ZERO);
+                self.metrics.answered(&route::REFUSED, refusal.status, Duration::ZERO);
                 batch.taken = bytes.len();
                 Some(After::Linger)
             }
@@ -140,7 +140,7 @@ impl Thread {
             return None;
         }
         self.write_refusal(dialects, &FULL, out);
-        self.metrics.answered(Route::Refused, FULL.status, Duration::ZERO);
+        self.metrics.answered(&route::REFUSED, FULL.status, Duration::ZERO);
         Some(After::Linger)
     }
 
@@ -193,7 +193,7 @@ impl Thread {
 fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     if caller.is_gone() {
         dialect.refuse(&GONE, asked.frame, asked.request, out);
-        return Step::Answered { route: Route::Refused, status: GONE.status };
+        return Step::Answered { route: &route::REFUSED, status: GONE.status };
     }
     dialect.answer(caller, asked, out)
 }
@@ -207,6 +207,7 @@ mod tests {
     use crate::cloud::tests::{BOTH_BROKERED, World};
     use crate::connections::Timeouts;
     use crate::lifecycle;
+    use crate::metrics::Traffic;
     use crate::ready::ProbeAddress;
     use crate::serve::{Bounds, Shared};
 
@@ -227,7 +228,7 @@ mod tests {
                 wire,
             },
         };
-        Thread::new(shared, Vec::new(), Arc::default(), lifecycle::switch().1, 0)
+        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[])), lifecycle::switch().1, 0)
     }
 
     /// What comes of one request of the world's pod.

@@ -54,10 +54,10 @@ fn metrics_are_well_formed_and_count_what_happens() {
         "samples do not come and go"
     );
     for (sample, more) in [
-        ("seawall_requests_total{route=\"token\",status=\"2xx\"}", 3.0),
-        ("seawall_requests_total{route=\"identity\",status=\"2xx\"}", 1.0),
-        ("seawall_requests_total{route=\"tree\",status=\"2xx\"}", 1.0),
-        ("seawall_requests_total{route=\"refused\",status=\"4xx\"}", 2.0),
+        ("seawall_requests_total{cloud=\"google\",route=\"token\",status=\"2xx\"}", 3.0),
+        ("seawall_requests_total{cloud=\"google\",route=\"identity\",status=\"2xx\"}", 1.0),
+        ("seawall_requests_total{cloud=\"google\",route=\"tree\",status=\"2xx\"}", 1.0),
+        ("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"4xx\"}", 2.0),
         ("seawall_request_duration_seconds_count", 7.0),
         ("seawall_request_duration_seconds_bucket{le=\"+Inf\"}", 7.0),
         ("seawall_warm_answers_total", 2.0),
@@ -90,7 +90,7 @@ fn health_and_readiness_and_nothing_else() {
     assert_eq!((world.admin("/healthz").status, world.admin("/healthz").body.as_str()), (200, "ok\n"));
     let ready = world.admin("/readyz");
     assert_eq!((ready.status, ready.body.as_str()), (200, "ready\n"));
-    assert_eq!(world.metric("seawall_requests_total{route=\"probe\",status=\"2xx\"}"), 1.0);
+    assert_eq!(world.metric("seawall_requests_total{cloud=\"none\",route=\"probe\",status=\"2xx\"}"), 1.0);
     for path in ["/", "/debug/pprof", "/metrics/", "/debug/pods/x", "/computeMetadata/v1/"] {
         assert_eq!(world.admin(path).status, 404, "{path}");
     }

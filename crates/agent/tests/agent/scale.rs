@@ -36,7 +36,7 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
     let mut hostile: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
     hostile.iter_mut().for_each(|client| client.send(&half));
     until_true("what is too much to be refused", || {
-        world.metric("seawall_requests_total{route=\"refused\",status=\"5xx\"}") > 500.0
+        world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}") > 500.0
     });
     let cost = world.agent.resident().saturating_sub(before);
     assert!(cost < 8 * 1024, "{cost} KiB");

@@ -247,7 +247,7 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     let world = World::start(&Plan::federate().threads("1").limits("headTimeout: 1m"));
     let half = |length| format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(length));
     let mut storm: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
-    let refused = || world.metric("seawall_requests_total{route=\"refused\",status=\"5xx\"}");
+    let refused = || world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}");
     // First the large ones, then the gaps.
     let (large, small) = storm.split_at_mut(600);
     large.iter_mut().for_each(|client| client.send(half(15 * 1024)));

@@ -15,14 +15,14 @@ use seawall_wire::RequestHead;
 
 use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
-use super::{Entitlement, Federated, Route, write};
+use super::{Entitlement, Federated, routes, write};
 use crate::callers::Caller;
-use crate::cloud::Route as Kind;
 use crate::cloud::names::CloudName;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::Decided;
 use crate::long_polls::PollPlace;
 use crate::roster::PodCaller;
+use crate::route;
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Dialect for GoogleDialect {
         };
         step.unwrap_or_else(|refusal| {
             self.refuse(&refusal, asked.frame, asked.request, out);
-            Step::Answered { route: Kind::Refused, status: refusal.status }
+            Step::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
 
@@ -114,7 +114,7 @@ impl GoogleDialect {
     /// none, and hides the reason; one that is told so goes on to ask for a token, and then shows its user our sentence.
     fn detect(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Option<Step> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
-        Some(Step::Answered { route: Kind::Probe, status })
+        Some(Step::Answered { route: &route::PROBE, status })
     }
 
     /// What is told to whoever asks, also while it is not known who does or what it may have.
@@ -186,7 +186,7 @@ impl GoogleDialect {
         match tree.query(asked.head)?.what {
             What::Text(text @ Text::Known(_)) => {
                 let status = self.write_text(&text, asked.frame, out);
-                Ok(Step::Answered { route: Kind::Probe, status })
+                Ok(Step::Answered { route: &route::PROBE, status })
             }
             What::Text(Text::Redirect(_)) | What::Credential(_) => Err(PROBE),
         }
@@ -215,7 +215,7 @@ impl GoogleDialect {
             return Ok(Step::Later(self.waits.text(pod, look, known.clone(), &hold, place)));
         }
         let status = self.write_text(text, asked.frame, out);
-        Ok(Step::Answered { route: Route::Tree.into(), status })
+        Ok(Step::Answered { route: &routes::TREE, status })
     }
 
     /// Writes text, and gives its status.
@@ -255,5 +255,5 @@ fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out
         }
         WantRef::IdToken { .. } => write::id_token(out, asked.frame, &lease),
     }
-    Step::Answered { route: Route::of(wanted.want).into(), status: 200 }
+    Step::Answered { route: routes::of(wanted.want), status: 200 }
 }

@@ -7,6 +7,7 @@ mod config;
 mod debug;
 mod passthrough;
 mod refusals;
+mod routes;
 mod trees;
 mod wait;
 mod write;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS, WantRef};
+use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
 use seawall_cluster::Complaint;
@@ -43,6 +44,7 @@ use wait::Waits;
 
 pub(super) use account::{FILE_KEYS, SELECTION};
 pub(crate) use config::Section;
+pub(super) use routes::ALL as ROUTES;
 
 /// Readiness asks for a fact that is no secret, as a library would.
 pub(super) const PROBE: Probe = Probe {
@@ -51,49 +53,6 @@ pub(super) const PROBE: Probe = Probe {
     headers: "Metadata-Flavor: Google\r\n",
     answer_has: "metadata-flavor: google",
 };
-
-/// What is asked of Google's metadata server, by kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Route {
-    /// An access token.
-    Token,
-    /// An identity token.
-    Identity,
-    /// Anything else of the metadata tree.
-    Tree,
-    /// A request passed on to the real metadata server.
-    Forward,
-}
-
-impl Route {
-    /// The route of a credential.
-    fn of(want: WantRef<'_>) -> Self {
-        match want {
-            WantRef::AccessToken { .. } => Self::Token,
-            WantRef::IdToken { .. } => Self::Identity,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Token => "token",
-            Self::Identity => "identity",
-            Self::Tree => "tree",
-            Self::Forward => "forward",
-        }
-    }
-
-    pub(super) fn is_credential(self) -> bool {
-        matches!(self, Self::Token | Self::Identity)
-    }
-}
-
-impl From<Route> for super::Route {
-    fn from(route: Route) -> Self {
-        Self::Google(route)
-    }
-}
 
 /// What a pod may have of Google.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use seawall_cloud::gce::{self, Server};
 use seawall_cloud::{Frame, Length, Refusal};
 use seawall_wire::RequestHead;
 
-use super::Route;
+use super::routes;
 use crate::forward::{Forward, Forwarded, Forwarder};
 use crate::reply::{Later, Reply, Writing, Written};
 use crate::tenants::Tenant;
@@ -42,7 +42,7 @@ impl Passthrough {
         };
         let (is_poll, answer) = self.forwarder.forward(tenant, &forward)?;
         let server = self.server;
-        Ok(Later::new(Route::Forward.into(), is_poll, async move {
+        Ok(Later::new(&routes::FORWARD, is_poll, async move {
             Box::new(Passed { server, answer: answer.await }) as Box<dyn Reply>
         }))
     }

@@ -12,7 +12,7 @@ use seawall_cloud::gce::{Alt, Hold, Known, Look};
 use seawall_core::{Lease, Moment};
 
 use super::write::{Came, tag};
-use super::{Entitlement, Federated, Route, refusals};
+use super::{Entitlement, Federated, refusals, routes};
 use crate::cloud::names::CloudName;
 use crate::entitlements::Decided;
 use crate::lifecycle::Stop;
@@ -50,7 +50,7 @@ impl Waits {
     ) -> Later {
         let (pod, known) = (pod.clone(), known.into_owned());
         let (timeout, mut stop) = (hold.timeout, self.0.stop.clone());
-        Later::new(Route::Tree.into(), true, async move {
+        Later::new(&routes::TREE, true, async move {
             let _place = place;
             // The timeout and the drain answer with the content that the client has.
             let over = async {
@@ -72,7 +72,7 @@ impl Waits {
         let (pod, mut stop) = (pod.clone(), self.0.stop.clone());
         let (want, alt) = (wanted.want.to_want(), wanted.alt);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
-        Later::new(Route::of(wanted.want).into(), true, async move {
+        Later::new(routes::of(wanted.want), true, async move {
             let _place = place;
             let lease = next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await;
             let came = lease.map_or_else(Came::Refused, |lease| Came::issued(&want, alt, lease).tagged());
@@ -145,7 +145,7 @@ const NO_MORE: Refusal =
 /// A credential that nobody holds yet, for a request that came at `came`.
 pub(super) fn cold_lease(own: &Federated, wanted: Wanted<'_>, came: Moment) -> Later {
     let (own, want, alt) = (own.clone(), wanted.want.to_want(), wanted.alt);
-    Later::new(Route::of(wanted.want).into(), false, async move {
+    Later::new(routes::of(wanted.want), false, async move {
         let came = match own.holder.lease_since(want.as_ref(), came).await {
             Ok(lease) => Came::issued(&want, alt, lease),
             Err(unavailable) => Came::Refused(refused(&own, &unavailable)),

@@ -1,0 +1,51 @@
+//! What was asked, by kind: a closed set, for metrics. Each cloud's room says which kinds it answers.
+
+use std::ptr;
+
+use crate::cloud::names::CloudName;
+
+/// A kind of request. There is one value of each, which is told from others by where it stands in memory.
+#[derive(Debug)]
+pub(crate) struct Route {
+    cloud: Option<CloudName>,
+    name: &'static str,
+    is_credential: bool,
+}
+
+/// Refused before it was known what was asked, or because of who asks.
+pub(crate) static REFUSED: Route = Route { cloud: None, name: "refused", is_credential: false };
+
+/// The agent's own readiness request, and what anybody is told.
+pub(crate) static PROBE: Route = Route { cloud: None, name: "probe", is_credential: false };
+
+impl Route {
+    /// A kind of request of this cloud's, whose good answers are credentials.
+    pub(crate) const fn credential(cloud: CloudName, name: &'static str) -> Self {
+        Self { cloud: Some(cloud), name, is_credential: true }
+    }
+
+    /// Another kind of request of this cloud's.
+    pub(crate) const fn other(cloud: CloudName, name: &'static str) -> Self {
+        Self { cloud: Some(cloud), name, is_credential: false }
+    }
+
+    /// As a label.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its cloud, as a label.
+    pub(crate) fn cloud(&self) -> &'static str {
+        self.cloud.map_or("none", CloudName::as_str)
+    }
+
+    /// Whether a good answer is a credential.
+    pub(crate) fn is_credential(&self) -> bool {
+        self.is_credential
+    }
+
+    /// Whether it is this very one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        ptr::eq(self, other)
+    }
+}
