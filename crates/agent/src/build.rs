@@ -62,7 +62,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let (parts, hearing) = Parts::new(config, room, strategy, &control, &stopper)?;
     let routes = parts.clouds.routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
-    let admin = parts.admin(&metrics, log, probes(config, &listeners.addresses));
+    let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
@@ -276,6 +276,12 @@ impl Parts {
             .context("cannot start a traffic thread")
     }
 
+    /// How readiness asks at each bound address.
+    fn probes(&self, config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Probe>)> {
+        let each = addresses.iter().zip(&config.listen);
+        each.map(|(address, listen)| (*address, self.clouds.probes(&listen.dialects))).collect()
+    }
+
     /// What makes, on a traffic thread, the dialects of each listener.
     fn speaks(&self, config: &Config, stop: &Stop) -> impl FnOnce() -> Option<Vec<Dialects>> + use<> {
         let limits = &config.limits;
@@ -291,12 +297,6 @@ impl Parts {
         let spoken: Vec<_> = config.listen.iter().map(|listen| listen.dialects.clone()).collect();
         move || clouds.speak(&spoken, &tools)
     }
-}
-
-/// How readiness asks at each bound address.
-fn probes(config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Probe>)> {
-    let each = addresses.iter().zip(&config.listen);
-    each.map(|(address, listen)| (*address, Clouds::probes(&listen.dialects))).collect()
 }
 
 /// What one traffic thread lets clients hold.

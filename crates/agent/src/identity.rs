@@ -11,13 +11,14 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_attest::{Attested, NoPod, SourceIp, StaticIdentity, Wait};
 use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
 use crate::callers::Callers;
-use crate::cloud::{Applicant, Clouds, Sections};
+use crate::cloud::{Applicant, Clouds, FloorState, Sections};
 use crate::complain::Complainer;
 use crate::config::{Config, Identity, SourceIp as Section};
 use crate::entitlements::Entitlements;
@@ -216,7 +217,7 @@ impl Who {
         let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone(), attestation.clone());
         let callers = Arc::new(Callers::attested(attestation, roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
-        who.floor_remark().inspect(|remark| tracing::warn!("{remark}"));
+        who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
         Ok((who, hearing, follower))
     }
 
@@ -231,27 +232,40 @@ impl Who {
 
     /// What an operator should see though the agent serves.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let mut remarks: Vec<String> = self.floor_remark().into_iter().collect();
+        let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster {
             remarks.extend(troubles(cluster));
         }
         remarks
     }
 
-    /// The floor that the configuration does not let credentials be kept above, where it says something about it.
-    fn broken_floor(&self) -> Option<Floor> {
-        let lifetime = self.token_lifetime?;
-        self.clouds.floors_of_exchanged().into_iter().find(|floor| !is_long_enough(lifetime, *floor))
+    /// How credentials of each cloud stand to their floor, and whether the configuration lets them be kept above it.
+    fn floors(&self) -> Vec<(FloorState, bool)> {
+        let can_be_kept = |state: &FloorState| match (self.token_lifetime, state.of_exchanged) {
+            (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
+            _ => true,
+        };
+        let floors = self.clouds.floors().into_iter();
+        floors
+            .map(|state| {
+                let can = can_be_kept(&state);
+                (state, can)
+            })
+            .collect()
     }
 
-    fn floor_remark(&self) -> Option<String> {
-        let (floor, lifetime) = self.broken_floor().zip(self.token_lifetime)?;
-        Some(format!(
-            "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
-             credentials that end with it above the floor of {} s",
-            lifetime.as_secs(),
-            floor.hard.as_secs()
-        ))
+    fn floor_remarks(&self) -> Vec<String> {
+        let remark = |(state, can_be_kept): (FloorState, bool)| {
+            let (floor, lifetime) = state.of_exchanged.filter(|_| !can_be_kept).zip(self.token_lifetime)?;
+            Some(format!(
+                "identity.tokenLifetime of {} s leaves a Kubernetes token too little life before its renewal to keep \
+                 credentials of {} that end with it above the floor of {} s",
+                lifetime.as_secs(),
+                state.cloud.as_str(),
+                floor.hard.as_secs()
+            ))
+        };
+        self.floors().into_iter().filter_map(remark).collect()
     }
 }
 
@@ -278,10 +292,19 @@ pub(crate) struct FloorCollector(pub(crate) Arc<Who>);
 
 impl Collector for FloorCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(is_above) = self.0.clouds.is_above_floor() else { return Ok(()) };
-        let is_reachable = is_above && self.0.broken_floor().is_none();
+        let floors = self.0.floors();
+        if floors.is_empty() {
+            return Ok(());
+        }
         let help = "1 while configuration and upstream let credentials be kept above the floor";
-        gauge(&mut encoder, "seawall_floor_reachable", help, f64::from(u8::from(is_reachable)))
+        let mut family =
+            encoder.encode_descriptor("seawall_floor_reachable", help, None, MetricType::Gauge)?;
+        for (state, can_be_kept) in floors {
+            let is_reachable = f64::from(u8::from(state.is_kept && can_be_kept));
+            let labels = [("cloud", state.cloud.as_str())];
+            ConstGauge::new(is_reachable).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

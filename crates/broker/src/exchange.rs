@@ -28,6 +28,8 @@ pub type ExchangeFuture<'a, C> = Pin<Box<dyn Future<Output = Result<Issued<C>, E
 
 /// Turns a pod's Kubernetes token into a principal's credential.
 pub trait Exchange: Send + Sync + fmt::Debug + 'static {
+    /// The cloud's name, in the log and in metrics.
+    const CLOUD: &'static str;
     /// What this cloud's credentials are held under.
     type Principal: Principal;
     /// What answers are made of. Its `Debug` shows no secret.

@@ -14,7 +14,7 @@ use crate::unavailable::Unavailable;
 /// Two requests share credentials only if their principals are equal, so every field that decides counts in `Eq`. The Kubernetes
 /// ServiceAccount always is one: what a cloud allows is decided per ServiceAccount, so an answer for one must never
 /// serve another.
-pub trait Principal: Clone + Eq + Hash + fmt::Debug + fmt::Display + Send + Sync + 'static {
+pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// What a request asks for. It borrows from the request, so that looking for what is held copies nothing.
     type Want<'a>: Copy + Send;
     /// What a pod may have of the cloud, whatever it asks for: decided by the operator, never by a request.
@@ -36,8 +36,10 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + fmt::Display + Send + Sync
     /// The Kubernetes identity that proves itself.
     fn workload(&self) -> &ServiceAccount;
 
-    /// Whom the cloud counts its calls to.
-    fn account(&self) -> Account;
+    /// Whom the cloud counts its calls to: if nothing else is said, the Kubernetes identity.
+    fn account(&self) -> Account {
+        Account::Itself(self.workload().clone())
+    }
 
     /// The least life that answers of this kind carry while the cloud answers; `floor` is the cloud's.
     fn least_life(&self, floor: Floor) -> Duration {

@@ -6,7 +6,6 @@
 mod world;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -30,12 +29,6 @@ type Role = u16;
 struct RoleOf {
     workload: ServiceAccount,
     role: Role,
-}
-
-impl fmt::Display for RoleOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as {}", self.workload, self.role)
-    }
 }
 
 impl Principal for RoleOf {
@@ -89,6 +82,7 @@ impl KeyCloud {
 }
 
 impl Exchange for KeyCloud {
+    const CLOUD: &'static str = "second";
     type Principal = RoleOf;
     type Credential = Keys;
 

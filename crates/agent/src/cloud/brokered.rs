@@ -1,18 +1,21 @@
 //! What every cloud with a broker counts and shows: generic over the cloud, called by the rooms.
 
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_broker::{Broker, Exchange, PrincipalView};
+use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
+use crate::entitlements::Entitlement;
+
 /// What one cloud's broker has to tell at a scrape.
-pub(super) struct Figures {
+pub(crate) struct Figures {
     cloud: &'static str,
     calls: Vec<(&'static str, u64)>,
     /// Each with its name and what it says.
@@ -25,11 +28,11 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of<X: Exchange>(cloud: &'static str, broker: &Broker<X>, clock: &Clock) -> Self {
+    fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
         let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
         let life = |view: &PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
         Self {
-            cloud,
+            cloud: X::CLOUD,
             calls: counters.calls().into_iter().collect(),
             counts: [
                 ("coalesced", "Requests that shared another's upstream call", counters.coalesced_total()),
@@ -50,21 +53,60 @@ impl Figures {
     }
 }
 
-/// Takes one cloud's figures.
-pub(super) type Source = Box<dyn Fn() -> Figures + Send + Sync>;
+/// A broker, whichever cloud's it is.
+pub(crate) trait Brokered {
+    /// What it has to tell at a scrape.
+    fn figures(&self, clock: &Clock) -> Figures;
+
+    /// What an operator should see though the agent serves.
+    fn remarks(&self) -> Vec<String>;
+
+    /// Whether all that was issued so far could be kept above the floor.
+    fn is_above_floor(&self) -> bool;
+}
+
+impl<X: Exchange> Brokered for Broker<X> {
+    fn figures(&self, clock: &Clock) -> Figures {
+        Figures::of(self, clock)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let principals = self.principals();
+        let (all, cloud) = (principals.len(), X::CLOUD);
+        let failing = principals.iter().filter(|view| view.failure.is_some()).count();
+        let mut remarks = Vec::new();
+        if failing > 0 {
+            remarks.push(format!(
+                "{failing} of {all} credentials of {cloud} could not be fetched last time; see /debug/pods"
+            ));
+        }
+        let short = self.counters().below_floor_total();
+        if short > 0 {
+            let floor = self.floor().hard.as_secs() / 60;
+            remarks.push(format!(
+                "{short} credentials of {cloud} were issued with a life too short for the floor of {floor} minutes"
+            ));
+        }
+        remarks
+    }
+
+    fn is_above_floor(&self) -> bool {
+        self.counters().below_floor_total() == 0
+    }
+}
 
 /// Writes the figures of all brokers: each family once, however many clouds there are.
-pub(super) struct BrokerCollector(pub(super) Vec<Source>);
+pub(super) struct BrokerCollector(pub(super) Box<dyn Fn() -> Vec<Figures> + Send + Sync>);
 
 impl fmt::Debug for BrokerCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BrokerCollector({})", self.0.len())
+        f.write_str("BrokerCollector")
     }
 }
 
 impl Collector for BrokerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let all: Vec<Figures> = self.0.iter().map(|source| source()).collect();
+        let all = (self.0)();
         let out = &mut encoder;
         calls(out, &all)?;
         counts(out, &all)?;
@@ -128,6 +170,14 @@ fn gauges(
     Ok(())
 }
 
+/// What a pod may have whose cloud tells it from others by its ServiceAccount alone.
+impl<X: Exchange> Entitlement for Arc<Holder<X>> {
+    fn describe(&self, now: Moment) -> Value {
+        let principals = self.principals();
+        json!({ "principals": principals.iter().map(|view| describe(view, now)).collect::<Vec<_>>() })
+    }
+}
+
 /// What `/debug/pods` shows of one principal, whatever it is of: times and states.
 pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
@@ -154,25 +204,4 @@ pub(super) fn shortened(text: &str) -> String {
         short.push('…');
     }
     short
-}
-
-/// What an operator should see though the agent serves.
-pub(super) fn remarks<X: Exchange>(broker: &Broker<X>) -> Vec<String> {
-    let principals = broker.principals();
-    let failing = principals.iter().filter(|view| view.failure.is_some()).count();
-    let mut remarks = Vec::new();
-    if failing > 0 {
-        remarks.push(format!(
-            "{failing} of {} credentials could not be fetched last time; see /debug/pods",
-            principals.len()
-        ));
-    }
-    let short = broker.counters().below_floor_total();
-    if short > 0 {
-        let floor = broker.floor().hard.as_secs() / 60;
-        remarks.push(format!(
-            "{short} credentials were issued with a life too short for the floor of {floor} minutes"
-        ));
-    }
-    remarks
 }

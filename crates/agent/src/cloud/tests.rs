@@ -2,8 +2,8 @@
 
 use seawall_attest::Basis;
 use seawall_core::facts::{Annotations, Beside};
-use seawall_core::pod::SubjectFuture;
-use seawall_core::{ManualClock, PodUid, Secret, ServiceAccount};
+use seawall_core::pod::{SubjectFuture, SubjectTokens};
+use seawall_core::{Facts, ManualClock, Pod, PodUid, Secret, ServiceAccount};
 use seawall_document::Document;
 use seawall_wire::request::header_room;
 use seawall_wire::{Limits, Parsed, parse_request};
@@ -13,8 +13,11 @@ use seawall_cloud::Frame;
 
 use super::*;
 use crate::callers::Caller;
+use crate::complain::Complainer;
 use crate::dialect::{Asked, Step};
 use crate::lifecycle;
+use crate::long_polls::LongPolls;
+use crate::places::Places;
 use crate::reply::Writing;
 use crate::roster::PodCaller;
 use crate::tenants::{Tenant, Tenants};
@@ -154,13 +157,28 @@ async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
 }
 
 #[tokio::test]
+async fn what_the_list_tells_it_tells_of_each_cloud() {
+    let world = World::of(BOTH_BROKERED);
+    let floors: Vec<_> = world.clouds.floors().iter().map(|state| (state.cloud, state.is_kept)).collect();
+    assert_eq!(floors, [(CloudName::Google, true), (CloudName::Tide, true)]);
+    let routes = world.clouds.routes();
+    for cloud in CloudName::ALL {
+        assert!(routes.iter().any(|route| route.cloud() == cloud.as_str()), "{cloud:?}");
+    }
+    let document = Document::parse(BOTH_BROKERED).unwrap();
+    let sections = Sections::read(&document.root(), Path::new("/"), &[]);
+    assert_eq!((sections.names(), sections.selections().len()), (CloudName::ALL.to_vec(), 2));
+}
+
+#[tokio::test]
 async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
     let (clock, _hand) = Clock::manual();
     let document = Document::parse(BOTH_BROKERED).unwrap();
     let sections = Sections::read(&document.root(), Path::new("/"), &[]);
     document.finish(()).unwrap();
     let mut registry = Registry::default();
-    Clouds::start(&sections, &clock, &Handle::current()).unwrap().register(&mut registry, &clock);
+    let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
+    Arc::new(clouds).register(&mut registry, &clock);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
@@ -177,7 +195,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let world = World { caller: Caller::Probe, ..World::new() };
     // In `conceal` the real server answers Google's.
-    for probe in Clouds::probes(&[CloudName::Tide]) {
+    for probe in world.clouds.probes(&[CloudName::Tide]) {
         let headers = probe.headers.trim_end();
         let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");

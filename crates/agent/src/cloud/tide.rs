@@ -1,63 +1,67 @@
 //! A third cloud, for tests alone: one path, one kind of credential. It is the proof that a cloud is a room: this file and its
 //! lines in the list (`cloud`) are all there is of it.
 
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::{
-    Account, Broker, Exchange, ExchangeFuture, Holder, HolderSpec, Issued, Settings, Unavailable,
-};
+use seawall_attest::FileKey;
+use seawall_broker::{Broker, Exchange, ExchangeFuture, Holder, HolderSpec, Issued, Settings, Unavailable};
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Floor, Lease, Moment, ServiceAccount};
+use seawall_core::{Clock, Floor, Lease, Secret, ServiceAccount};
 use seawall_document::Node;
 use seawall_wire::RequestHead;
 use serde::Serialize;
-use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::Applicant;
-use super::brokered::{self, Figures, Source};
+use super::brokered::Brokered;
+use super::interface::{self, Applicant, Cloud, Tools};
 use super::names::CloudName;
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
-use crate::entitlements::{Decided, Entitlement};
+use crate::entitlements::{Decided, Entitlement, Entitlements};
 use crate::ready::Probe;
 use crate::reply::{Later, Reply, Writing, Written};
 use crate::route::{self, Route};
 
-const PATH: &str = "/tide/pass";
-
 static PASSES: Route = Route::credential(CloudName::Tide, "pass");
-pub(super) static ROUTES: [&Route; 1] = [&PASSES];
+static ROUTES: [&Route; 1] = [&PASSES];
 
-pub(super) const PROBE: Probe =
-    Probe { method: "PUT", target: "/tide/", headers: "Tide: low\r\n", answer_has: "tide: high" };
+/// An entry in a file of pods says nothing to it.
+pub(super) const FILE_KEYS: &[FileKey] = &[];
 
+/// The section: which harbour to ask, and how it is asked.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Section {
-    pub(crate) harbour: String,
-}
+pub(crate) struct Section(String);
 
 impl Section {
     pub(crate) fn read(section: &Node<'_>) -> Self {
-        let harbour =
-            section.table().required("harbour", "a harbour").text("a harbour", |t| Some(t.to_owned()));
-        Self { harbour: harbour.unwrap_or_default() }
+        Self(
+            section
+                .table()
+                .required("harbour", "a name")
+                .text("a name", |t| Some(t.into()))
+                .unwrap_or_default(),
+        )
+    }
+}
+
+impl interface::Section for Section {
+    fn must_know_pods(&self) -> bool {
+        true
+    }
+
+    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+        let floor = Floor { hard: Duration::from_secs(60), target: Duration::from_secs(120) };
+        let (settings, exchange) = (Settings::of(floor, 10.0), Arc::new(self.clone()));
+        Ok(Box::new(Tide(Broker::start(settings, clock.clone(), exchange, runtime.clone()))))
     }
 }
 
 /// Whose pass it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sailor(ServiceAccount);
-
-impl fmt::Display for Sailor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 impl seawall_broker::Principal for Sailor {
     type Want<'a> = ();
@@ -74,86 +78,61 @@ impl seawall_broker::Principal for Sailor {
     fn workload(&self) -> &ServiceAccount {
         &self.0
     }
-
-    fn account(&self) -> Account {
-        Account::Itself(self.0.clone())
-    }
-
-    fn least_life(&self, floor: Floor) -> Duration {
-        floor.hard
-    }
-
-    fn shared_for(&self, _: Duration) -> Option<Duration> {
-        None
-    }
 }
 
-/// A credential of two strings.
+/// A credential of two strings, one of which is secret.
 #[derive(Debug)]
 pub(crate) struct Pass {
     harbour: String,
-    mark: String,
+    mark: Secret<String>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Harbour(String);
-
-impl Exchange for Harbour {
+impl Exchange for Section {
+    const CLOUD: &'static str = "tide";
     type Principal = Sailor;
     type Credential = Pass;
 
     fn issue<'a>(&'a self, sailor: &'a Sailor, subject: &'a dyn SubjectTokens) -> ExchangeFuture<'a, Pass> {
         Box::pin(async move {
             let token = subject.subject_token(&self.0).await?;
-            let mark = format!("{sailor}+{}", token.expose());
-            Ok(Issued {
-                credential: Pass { harbour: self.0.clone(), mark },
-                lifetime: Duration::from_secs(3600),
-            })
+            let mark = Secret::new(format!("{}+{}", sailor.0, token.expose()));
+            let credential = Pass { harbour: self.0.clone(), mark };
+            Ok(Issued { credential, lifetime: Duration::from_secs(3600) })
         })
     }
 }
 
 /// The cloud at work.
 #[derive(Debug)]
-pub(super) struct Tide(Broker<Harbour>);
+struct Tide(Broker<Section>);
 
 /// What a pod may have: passes of its own.
-type Own = Arc<Holder<Harbour>>;
+type Own = Arc<Holder<Section>>;
 
-impl Tide {
-    pub(super) fn start(section: &Section, clock: &Clock, runtime: &Handle) -> Self {
-        let floor = Floor { hard: Duration::from_secs(60), target: Duration::from_secs(120) };
-        let exchange = Arc::new(Harbour(section.harbour.clone()));
-        Self(Broker::start(Settings::of(floor, 10.0), clock.clone(), exchange, runtime.clone()))
+impl Cloud for Tide {
+    fn routes(&self) -> &'static [&'static Route] {
+        &ROUTES
     }
 
-    pub(super) fn entitle(&self, applicant: &Applicant<'_>) -> Arc<dyn Entitlement> {
-        let pod = applicant.pod.clone();
-        Arc::new(self.0.holder(HolderSpec { pod, entitlement: (), subject: (applicant.subject)() }))
+    fn entitle(&self, applicant: &Applicant<'_>, _: &Entitlements) -> Option<Arc<dyn Entitlement>> {
+        let (pod, subject) = (applicant.pod.clone(), (applicant.subject)());
+        Some(Arc::new(self.0.holder(HolderSpec { pod, entitlement: (), subject })))
     }
 
-    pub(super) fn figures(&self, clock: &Clock) -> Source {
-        let (broker, clock) = (self.0.clone(), clock.clone());
-        Box::new(move || Figures::of("tide", &broker, &clock))
+    fn dialect(&self, _: &Tools) -> Rc<dyn Dialect> {
+        Rc::new(Self(self.0.clone()))
     }
 
-    pub(super) fn dialect(&self) -> Rc<dyn Dialect> {
-        Rc::new(TideDialect)
+    fn probe(&self) -> Probe {
+        Probe { method: "PUT", target: "/tide/", headers: "Tide: low\r\n", answer_has: "tide: high" }
     }
-}
 
-impl Entitlement for Own {
-    fn describe(&self, now: Moment) -> Value {
-        let principals = self.principals();
-        json!({ "principals": principals.iter().map(|view| brokered::describe(view, now)).collect::<Vec<_>>() })
+    fn broker(&self) -> Option<&dyn Brokered> {
+        Some(&self.0)
     }
 }
 
-#[derive(Debug)]
-struct TideDialect;
-
-impl Dialect for TideDialect {
+impl Dialect for Tide {
     fn cloud(&self) -> CloudName {
         CloudName::Tide
     }
@@ -172,65 +151,48 @@ impl Dialect for TideDialect {
     }
 
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        match caller {
-            Caller::Pod(pod) if asked.head.target == PATH => {
-                match pod.entitlements().of::<Own>(CloudName::Tide) {
-                    Decided::Is(own) => pass(own, asked, out),
-                    Decided::NotYet => Step::NotYet,
-                    Decided::Off => self.refused(asked, out),
-                }
-            }
-            Caller::Unsettled => Step::NotYet,
-            Caller::Probe => {
-                asked.frame.begin(out, 200, b"Tide: high\r\n");
-                asked.frame.end(out, &[]);
-                Step::Answered { route: &route::PROBE, status: 200 }
-            }
-            _ => self.refused(asked, out),
+        let answered = |route, status| Step::Answered { route, status };
+        let own = match caller {
+            Caller::Unsettled => return Step::NotYet,
+            Caller::Probe => return answered(&route::PROBE, say(asked.frame, 200, &[], out)),
+            Caller::Pod(pod) if asked.head.target == "/tide/pass" => Some(pod.entitlements()),
+            _ => None,
+        };
+        match own.as_ref().map_or(Decided::Off, |own| own.of::<Own>(CloudName::Tide)) {
+            Decided::Is(own) => pass(own, asked, out),
+            Decided::NotYet => Step::NotYet,
+            Decided::Off => answered(&route::REFUSED, say(asked.frame, 404, &[b"adrift"], out)),
         }
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, _: u64, out: &mut Vec<u8>) {
-        frame.begin(out, refusal.status, b"Tide: low\r\n");
-        frame.end(out, &[refusal.code.as_bytes()]);
-    }
-}
-
-impl TideDialect {
-    fn refused(&self, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        let refusal = Refusal::new(404, "adrift", "There is no pass for this.");
-        self.refuse(&refusal, asked.frame, asked.request, out);
-        Step::Answered { route: &route::REFUSED, status: 404 }
+        say(frame, refusal.status, &[refusal.code.as_bytes()], out);
     }
 }
 
 fn pass(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     if let Some(lease) = own.held((), asked.now) {
-        write(&lease, asked.frame, out);
-        return Step::Answered { route: &PASSES, status: 200 };
+        return Step::Answered { route: &PASSES, status: say_pass(Some(&lease), asked.frame, out) };
     }
     let own = own.clone();
-    Step::Later(Later::new(&PASSES, false, async move {
-        Box::new(Landed(own.lease(()).await.ok())) as Box<dyn Reply>
-    }))
+    let landed = async move { Box::new(own.lease(()).await.ok()) as Box<dyn Reply> };
+    Step::Later(Later::new(&PASSES, false, landed))
 }
 
-struct Landed(Option<Arc<Lease<Pass>>>);
-
-impl Reply for Landed {
+impl Reply for Option<Arc<Lease<Pass>>> {
     fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
-        let Some(lease) = self.0 else {
-            writing.frame.begin(out, 503, b"Tide: low\r\n");
-            writing.frame.end(out, &[]);
-            return Written::whole(503);
-        };
-        write(&lease, writing.frame, out);
-        Written::whole(200)
+        Written::whole(say_pass((*self).as_deref(), writing.frame, out))
     }
 }
 
-fn write(lease: &Lease<Pass>, frame: &Frame<'_>, out: &mut Vec<u8>) {
-    let Pass { harbour, mark } = &lease.value;
-    frame.begin(out, 200, b"Tide: high\r\n");
-    frame.end(out, &[harbour.as_bytes(), b" ", mark.as_bytes()]);
+fn say_pass(lease: Option<&Lease<Pass>>, frame: &Frame<'_>, out: &mut Vec<u8>) -> u16 {
+    let Some(Lease { value: Pass { harbour, mark }, .. }) = lease else { return say(frame, 503, &[], out) };
+    say(frame, 200, &[harbour.as_bytes(), b" ", mark.expose().as_bytes()], out)
+}
+
+/// Writes an answer, and gives its status.
+fn say(frame: &Frame<'_>, status: u16, body: &[&[u8]], out: &mut Vec<u8>) -> u16 {
+    frame.begin(out, status, if status == 200 { b"Tide: high\r\n" } else { b"Tide: low\r\n" });
+    frame.end(out, body);
+    status
 }

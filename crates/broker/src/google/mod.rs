@@ -216,6 +216,7 @@ fn issued(
 }
 
 impl Exchange for GoogleExchange {
+    const CLOUD: &'static str = "google";
     type Principal = Principal;
     type Credential = Credential;
 

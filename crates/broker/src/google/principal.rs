@@ -1,6 +1,5 @@
 //! What Google's credentials are held under.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,15 +62,5 @@ impl crate::principal::Principal for Principal {
 
     fn shared_for(&self, lifetime: Duration) -> Option<Duration> {
         fresh::shared_for(&self.want, lifetime)
-    }
-}
-
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} as {}", self.workload, self.account.as_deref().unwrap_or("itself"))?;
-        match &self.want {
-            Want::AccessToken { scopes } => write!(f, " access({scopes})"),
-            Want::IdToken { audience, .. } => write!(f, " identity({audience})"),
-        }
     }
 }

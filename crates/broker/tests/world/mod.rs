@@ -261,6 +261,7 @@ impl Drop for InAir<'_> {
 }
 
 impl Exchange for Cloud {
+    const CLOUD: &'static str = "google";
     type Principal = Principal;
     type Credential = Credential;
 

@@ -14,7 +14,7 @@ use seawall_core::facts::{Beside, Selection, Text};
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// What is to be known of pods.
-pub(in crate::cloud) const SELECTION: Selection =
+pub(super) const SELECTION: Selection =
     Selection { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// What stands for the annotation in a file of pods.

@@ -71,11 +71,6 @@ impl Section {
         }
         Self { mode, upstream: real, passthrough }
     }
-
-    /// Whether pods get credentials of their own, so that each must be known.
-    pub(crate) fn must_know_pods(&self) -> bool {
-        matches!(self.mode, Mode::Federate(_))
-    }
 }
 
 /// The section as it is written.

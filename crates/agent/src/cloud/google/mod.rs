@@ -21,19 +21,21 @@ use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTING
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
 use seawall_cluster::Complaint;
+use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use super::brokered::{Figures, Source};
+use super::brokered::Brokered;
+use super::interface::{self, Applicant, Cloud, Tools};
 use super::names::CloudName;
-use super::{Applicant, Tools};
 use crate::complain::Complainer;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
 use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
+use crate::route::Route;
 use account::NoAccount;
 use ahead::Ahead;
 use answer::{GoogleDialect, Serves};
@@ -42,12 +44,11 @@ use passthrough::Passthrough;
 use trees::Trees;
 use wait::Waits;
 
-pub(super) use account::{FILE_KEYS, SELECTION};
+pub(super) use account::FILE_KEYS;
 pub(crate) use config::Section;
-pub(super) use routes::ALL as ROUTES;
 
 /// Readiness asks for a fact that is no secret, as a library would.
-pub(super) const PROBE: Probe = Probe {
+const PROBE: Probe = Probe {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
     headers: "Metadata-Flavor: Google\r\n",
@@ -87,7 +88,7 @@ const NO_SERVICE_ACCOUNT: Refusal =
 
 /// Google at work.
 #[derive(Debug)]
-pub(super) struct Google {
+struct Google {
     upstream: String,
     gives: Gives,
 }
@@ -109,18 +110,41 @@ struct Federation {
 }
 
 impl Google {
-    pub(super) fn start(section: &Section, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
-        let gives = match &section.mode {
+    fn federation(&self) -> Option<&Federation> {
+        match &self.gives {
+            Gives::Federate(federation) => Some(federation),
+            Gives::Conceal => None,
+        }
+    }
+}
+
+impl interface::Section for Section {
+    fn selection(&self) -> Selection {
+        account::SELECTION
+    }
+
+    fn must_know_pods(&self) -> bool {
+        matches!(self.mode, Mode::Federate(_))
+    }
+
+    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+        let gives = match &self.mode {
             Mode::Conceal => Gives::Conceal,
             Mode::Federate(federate) => {
-                let passthrough = section.passthrough.iter().cloned().collect();
+                let passthrough = self.passthrough.iter().cloned().collect();
                 Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime)?))
             }
         };
-        Ok(Self { upstream: section.upstream.clone(), gives })
+        Ok(Box::new(Google { upstream: self.upstream.clone(), gives }))
+    }
+}
+
+impl Cloud for Google {
+    fn routes(&self) -> &'static [&'static Route] {
+        &routes::ALL
     }
 
-    pub(super) fn entitle(
+    fn entitle(
         &self,
         applicant: &Applicant<'_>,
         before: &Entitlements,
@@ -132,7 +156,7 @@ impl Google {
         Some(Arc::new(own))
     }
 
-    pub(super) fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect> {
+    fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect> {
         let (serves, server) = match &self.gives {
             Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
             Gives::Conceal => (Serves::Conceal, Server::Vm),
@@ -143,32 +167,16 @@ impl Google {
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
     }
 
-    /// What its broker tells, where there is one.
-    pub(super) fn figures(&self, clock: &Clock) -> Option<Source> {
-        let Gives::Federate(federation) = &self.gives else { return None };
-        let (broker, clock) = (federation.broker.clone(), clock.clone());
-        Some(Box::new(move || Figures::of("google", &broker, &clock)))
+    fn probe(&self) -> Probe {
+        PROBE
     }
 
-    pub(super) fn remarks(&self) -> Vec<String> {
-        match &self.gives {
-            Gives::Federate(federation) => super::brokered::remarks(&federation.broker),
-            Gives::Conceal => Vec::new(),
-        }
+    fn broker(&self) -> Option<&dyn Brokered> {
+        self.federation().map(|federation| &federation.broker as _)
     }
 
-    pub(super) fn floor(&self) -> Option<Floor> {
-        match &self.gives {
-            Gives::Federate(federation) => Some(federation.broker.floor()),
-            Gives::Conceal => None,
-        }
-    }
-
-    pub(super) fn is_above_floor(&self) -> Option<bool> {
-        match &self.gives {
-            Gives::Federate(federation) => Some(federation.broker.counters().below_floor_total() == 0),
-            Gives::Conceal => None,
-        }
+    fn floor_of_exchanged(&self) -> Option<Floor> {
+        self.federation().map(|federation| federation.broker.floor())
     }
 }
 

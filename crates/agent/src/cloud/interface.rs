@@ -1,0 +1,83 @@
+//! What a room is to the list of clouds, which alone speaks to it: its section, and the cloud at work.
+
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use seawall_core::facts::Selection;
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Clock, Facts, Floor, Pod};
+use tokio::runtime::Handle;
+
+use super::brokered::Brokered;
+use crate::complain::Complainer;
+use crate::dialect::Dialect;
+use crate::entitlements::{Entitlement, Entitlements};
+use crate::long_polls::LongPolls;
+use crate::places::Places;
+use crate::ready::Probe;
+use crate::route::Route;
+
+/// A cloud's section of the configuration, checked.
+pub(crate) trait Section {
+    /// The annotations that it wants to know.
+    fn selection(&self) -> Selection {
+        Selection::default()
+    }
+
+    /// Whether pods get credentials of their own, so that each must be known.
+    fn must_know_pods(&self) -> bool;
+
+    /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody.
+    ///
+    /// # Errors
+    /// A file that the section names cannot be read or used.
+    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>>;
+}
+
+/// A cloud at work: one for the process.
+pub(crate) trait Cloud: Debug + Send + Sync {
+    /// What is asked of it, by kind.
+    fn routes(&self) -> &'static [&'static Route];
+
+    /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides
+    /// it is the same.
+    fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Option<Arc<dyn Entitlement>>;
+
+    /// Its dialect on one traffic thread.
+    fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect>;
+
+    /// How readiness asks for that.
+    fn probe(&self) -> Probe;
+
+    /// What gives its credentials, if it gives some.
+    fn broker(&self) -> Option<&dyn Brokered>;
+
+    /// The floor of credentials that may end with the Kubernetes token that they were exchanged for.
+    fn floor_of_exchanged(&self) -> Option<Floor> {
+        None
+    }
+}
+
+/// A pod that is to be given what it may have.
+pub(crate) struct Applicant<'a> {
+    pub(crate) pod: &'a Pod,
+    /// What is told of it, as far as [`Section::selection`] asks.
+    pub(crate) facts: &'a Facts,
+    /// Its Kubernetes tokens.
+    pub(crate) subject: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
+    /// Told when it is refused something.
+    pub(crate) complainer: Complainer,
+    /// Whether what it will ask for first is to be fetched before it asks.
+    pub(crate) ahead: bool,
+}
+
+/// What a dialect on a traffic thread is made with.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    pub(crate) long_polls: LongPolls,
+    /// Places at real metadata servers, which all threads share.
+    pub(crate) places: Arc<Places>,
+    /// Idle connections that a thread keeps to one of them.
+    pub(crate) idle: usize,
+}
