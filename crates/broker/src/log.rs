@@ -15,20 +15,21 @@ const LINES_AT_ONCE: u32 = 150;
 
 #[derive(Debug)]
 pub(crate) struct Log {
+    cloud: &'static str,
     limit: Gcra,
     left_out: AtomicU64,
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self { limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
-    }
-}
-
 impl Log {
+    /// Of this cloud's broker.
+    pub(crate) fn new(cloud: &'static str) -> Self {
+        Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
+    }
+
     pub(crate) fn issued(&self, now: Moment, principal: &impl Principal, lifetime: Duration, renewal: bool) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::info!(
+            cloud = self.cloud,
             workload = %principal.workload(),
             account = principal.account().name().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
@@ -41,6 +42,7 @@ impl Log {
     pub(crate) fn short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::warn!(
+            cloud = self.cloud,
             workload = %principal.workload(),
             lifetime_seconds = lifetime.as_secs(),
             left_out,
@@ -50,8 +52,8 @@ impl Log {
 
     pub(crate) fn failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
         let Some(left_out) = self.may_say(now) else { return };
-        let (workload, fault) = (principal.workload(), error.fault.name());
-        tracing::warn!(%workload, fault, %error, left_out, "no credential");
+        let (cloud, workload, fault) = (self.cloud, principal.workload(), error.fault.name());
+        tracing::warn!(cloud, %workload, fault, %error, left_out, "no credential");
     }
 
     /// Whether another line may be written, and how many were left out before it.

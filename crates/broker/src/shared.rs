@@ -48,7 +48,7 @@ impl<X: Exchange> Shared<X> {
             runtime,
             limiter: Limiter::new(&settings),
             counters: Counters::default(),
-            log: Log::default(),
+            log: Log::new(X::CLOUD),
             notices,
             made: AtomicU64::new(0),
             slots: Mutex::default(),

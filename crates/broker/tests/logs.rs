@@ -56,6 +56,10 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
     let lines = lines.0.lock().unwrap();
     assert!(lines.iter().any(|line| line.contains("credential issued") && line.contains("shop/cart")));
     assert!(lines.iter().any(|line| line.contains("no credential") && line.contains("TEAPOT")));
+    assert!(
+        lines.iter().all(|line| line.contains(r#"cloud="google""#)),
+        "each says whose credentials it is about"
+    );
     assert!(lines.len() <= 150 + 60 * 5 + 1, "{} lines in a minute", lines.len());
     assert!(!lines.iter().any(|line| line.contains(SECRET)));
     let left_out = lines.iter().any(|line| line.contains("left_out=") && !line.contains("left_out=0"));
