@@ -10,6 +10,7 @@ use seawall_core::{Clock, Facts, Floor, Pod};
 use tokio::runtime::Handle;
 
 use super::brokered::Brokered;
+use super::names::DialectName;
 use crate::complain::Complainer;
 use crate::dialect::Dialect;
 use crate::entitlements::{Entitlement, Entitlements};
@@ -44,11 +45,11 @@ pub(crate) trait Cloud: Debug + Send + Sync {
     /// it is the same.
     fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Option<Arc<dyn Entitlement>>;
 
-    /// Its dialect on one traffic thread.
-    fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect>;
+    /// One of its dialects, on one traffic thread.
+    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect>;
 
     /// How readiness asks for that.
-    fn probe(&self) -> Probe;
+    fn probe(&self, name: DialectName) -> Probe;
 
     /// What gives its credentials, if it gives some.
     fn broker(&self) -> Option<&dyn Brokered>;

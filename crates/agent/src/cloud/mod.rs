@@ -32,7 +32,7 @@ use crate::ready::Probe;
 use crate::route::Route;
 use brokered::{BrokerCollector, Brokered};
 use interface::{Cloud, Section};
-use names::CloudName;
+use names::{CloudName, DialectName};
 
 pub(crate) use interface::{Applicant, Tools};
 
@@ -80,6 +80,12 @@ impl Sections {
     /// The names of those that are on.
     pub(crate) fn names(&self) -> Vec<CloudName> {
         self.all().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Their dialects.
+    pub(crate) fn dialects(&self) -> Vec<DialectName> {
+        let on = self.names();
+        DialectName::ALL.iter().copied().filter(|dialect| on.contains(&dialect.cloud())).collect()
     }
 
     /// The annotations that they want to know.
@@ -136,17 +142,18 @@ impl Clouds {
 
     /// The dialects of each listener, on one thread; nothing if one has none that is on. A dialect is made once, however many
     /// listeners speak it: what it keeps open to a real metadata server is the thread's.
-    pub(crate) fn speak(&self, listeners: &[Vec<CloudName>], tools: &Tools) -> Option<Vec<Dialects>> {
-        let all: Vec<_> = self.0.iter().map(|(name, cloud)| (*name, cloud.dialect(tools))).collect();
-        let made = |name: &CloudName| -> Option<Rc<dyn Dialect>> {
+    pub(crate) fn speak(&self, listeners: &[Vec<DialectName>], tools: &Tools) -> Option<Vec<Dialects>> {
+        let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.dialect(*name, tools)));
+        let all: Vec<_> = DialectName::ALL.iter().filter_map(make).collect();
+        let made = |name: &DialectName| -> Option<Rc<dyn Dialect>> {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
         };
         listeners.iter().map(|names| Dialects::new(names.iter().filter_map(made))).collect()
     }
 
     /// How readiness asks for each of these dialects.
-    pub(crate) fn probes(&self, names: &[CloudName]) -> Vec<Probe> {
-        names.iter().filter_map(|name| Some(self.find(*name)?.probe())).collect()
+    pub(crate) fn probes(&self, names: &[DialectName]) -> Vec<Probe> {
+        names.iter().filter_map(|name| Some(self.find(name.cloud())?.probe(*name))).collect()
     }
 
     /// What is asked of them, by kind.

@@ -1,4 +1,4 @@
-//! The names of the clouds. Part of the list, and apart from it so that whoever names a cloud need not know its room.
+//! The names of the clouds and of their dialects. Part of the list, and apart from it so that whoever names one need not know its room.
 
 use serde::Serialize;
 
@@ -26,5 +26,53 @@ impl CloudName {
             #[cfg(test)]
             Self::Tide => "tide",
         }
+    }
+}
+
+/// A dialect by its name on a listener. A cloud may have several, for clients that look for it in different places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DialectName {
+    Google,
+    #[cfg(test)]
+    Tide,
+    #[cfg(test)]
+    Ebb,
+}
+
+impl DialectName {
+    /// All there are.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Google,
+        #[cfg(test)]
+        Self::Tide,
+        #[cfg(test)]
+        Self::Ebb,
+    ];
+
+    /// As it is written, whose it is, and whether a listener speaks it that names none.
+    fn about(self) -> (&'static str, CloudName, bool) {
+        match self {
+            Self::Google => ("google", CloudName::Google, true),
+            #[cfg(test)]
+            Self::Tide => ("tide", CloudName::Tide, true),
+            #[cfg(test)]
+            Self::Ebb => ("ebb", CloudName::Tide, false),
+        }
+    }
+
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        self.about().0
+    }
+
+    /// Whose it is.
+    pub(crate) fn cloud(self) -> CloudName {
+        self.about().1
+    }
+
+    /// Whether a listener speaks it that names none.
+    pub(crate) fn is_spoken_by_default(self) -> bool {
+        self.about().2
     }
 }

@@ -67,7 +67,7 @@ impl World {
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead);
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
-        let dialects = clouds.speak(&[sections.names()], &tools).unwrap().remove(0);
+        let dialects = clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0);
         Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
     }
 
@@ -195,7 +195,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let world = World { caller: Caller::Probe, ..World::new() };
     // In `conceal` the real server answers Google's.
-    for probe in world.clouds.probes(&[CloudName::Tide]) {
+    for probe in world.clouds.probes(&[DialectName::Tide]) {
         let headers = probe.headers.trim_end();
         let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -206,7 +206,8 @@ async fn readiness_is_answered_by_the_dialect_that_it_asks() {
 #[tokio::test]
 async fn a_dialect_is_made_once_for_all_listeners_of_a_thread() {
     let world = World::new();
-    let [one, two] = &world.clouds.speak(&vec![vec![CloudName::Google]; 2], &world.tools).unwrap()[..] else {
+    let [one, two] = &world.clouds.speak(&vec![vec![DialectName::Google]; 2], &world.tools).unwrap()[..]
+    else {
         panic!("two listeners")
     };
     assert!(std::ptr::addr_eq(one.of("/"), two.of("/")));

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
-use super::names::CloudName;
+use super::names::{CloudName, DialectName};
 use crate::callers::Caller;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::{Decided, Entitlement, Entitlements};
@@ -119,11 +119,11 @@ impl Cloud for Tide {
         Some(Arc::new(self.0.holder(HolderSpec { pod, entitlement: (), subject })))
     }
 
-    fn dialect(&self, _: &Tools) -> Rc<dyn Dialect> {
+    fn dialect(&self, _: DialectName, _: &Tools) -> Rc<dyn Dialect> {
         Rc::new(Self(self.0.clone()))
     }
 
-    fn probe(&self) -> Probe {
+    fn probe(&self, _: DialectName) -> Probe {
         Probe { method: "PUT", target: "/tide/", headers: "Tide: low\r\n", answer_has: "tide: high" }
     }
 

@@ -18,7 +18,7 @@ use seawall_document::{Document, Mistakes, Node, Table};
 use serde::Serialize;
 
 use crate::cloud::Sections;
-use crate::cloud::names::CloudName;
+use crate::cloud::names::{CloudName, DialectName};
 
 pub(crate) use effective::effective;
 pub(crate) use identity::{Identity, SourceIp};
@@ -47,7 +47,7 @@ pub(crate) struct Config {
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,
     /// At least one; of several, the path chooses.
-    pub(crate) dialects: Vec<CloudName>,
+    pub(crate) dialects: Vec<DialectName>,
 }
 
 /// How many threads answer pods.
@@ -96,7 +96,7 @@ impl Config {
         let addresses = addresses(&root.key("listen"));
         let own: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
         let clouds = Sections::read(root, base, &own);
-        let configured = clouds.names();
+        let configured = clouds.dialects();
         if configured.is_empty() && !is_old {
             root.key(CloudName::ALL[0].as_str()).mistake("the section of at least one cloud");
         }
@@ -173,18 +173,21 @@ fn address<'d>(item: &Node<'d>) -> Option<(SocketAddr, Option<Node<'d>>)> {
     }
     let table = item.table();
     let address = table.required("address", ADDRESS).text(ADDRESS, |text| text.parse().ok());
-    let dialects = table.required("dialects", "a list of clouds");
+    let dialects = table.required("dialects", "a list of dialects");
     Some((address?, Some(dialects)))
 }
 
-/// The listener; without a list it speaks the dialects of all clouds that are configured.
-fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[CloudName]) -> Listen {
-    let Some(place) = dialects else { return Listen { address, dialects: configured.to_vec() } };
-    let known = |text: &str| configured.iter().find(|cloud| cloud.as_str() == text).copied();
-    let expected = "a cloud that has a section in this file";
+/// The listener; without a list it speaks what is spoken by default of all clouds that are configured.
+fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[DialectName]) -> Listen {
+    let Some(place) = dialects else {
+        let by_default = configured.iter().copied().filter(|dialect| dialect.is_spoken_by_default());
+        return Listen { address, dialects: by_default.collect() };
+    };
+    let known = |text: &str| configured.iter().find(|dialect| dialect.as_str() == text).copied();
+    let expected = "a dialect of a cloud that has a section in this file";
     let dialects: Vec<_> = place.list().iter().filter_map(|item| item.text(expected, known)).collect();
     if dialects.is_empty() {
-        place.mistake("at least one cloud that has a section in this file");
+        place.mistake("at least one dialect of a cloud that has a section in this file");
     }
     Listen { address, dialects }
 }
@@ -251,6 +254,22 @@ google:
         }
         assert!(with("conceal", "127.0.0.1:8988", "http://127.0.0.1:8989").is_ok());
         assert!(with("conceal", "0.0.0.0:80", "http://169.254.169.254").is_ok());
+    }
+
+    #[test]
+    fn a_listener_speaks_what_it_names_or_what_each_cloud_speaks_by_default() {
+        let dialects = |listen: &str| {
+            let text = format!(
+                "google: {{ mode: conceal }}\ntide: {{ harbour: north }}\nlisten: [{listen}]\n\
+                identity: {{ strategy: static, file: x }}\n"
+            );
+            parse(&text).map(|config| config.listen[0].dialects.clone())
+        };
+        let at = |names: &str| format!("{{ address: \"127.0.0.1:1\", dialects: [{names}] }}");
+        assert_eq!(dialects("\"127.0.0.1:1\"").unwrap(), [DialectName::Google, DialectName::Tide]);
+        assert_eq!(dialects(&at("ebb, google")).unwrap(), [DialectName::Ebb, DialectName::Google]);
+        let off = parse(&format!("{LEAST}listen: [{}]\n", at("ebb"))).unwrap_err().to_string();
+        assert!(off.contains("a dialect of a cloud that has a section"), "{off}");
     }
 
     #[test]

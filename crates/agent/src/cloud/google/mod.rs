@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
-use super::names::CloudName;
+use super::names::{CloudName, DialectName};
 use crate::complain::Complainer;
 use crate::config::values::named_file;
 use crate::dialect::Dialect;
@@ -156,7 +156,7 @@ impl Cloud for Google {
         Some(Arc::new(own))
     }
 
-    fn dialect(&self, tools: &Tools) -> Rc<dyn Dialect> {
+    fn dialect(&self, _: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
         let (serves, server) = match &self.gives {
             Gives::Federate(federation) => (Serves::Federate { probe: federation.trees.bare() }, Server::Gke),
             Gives::Conceal => (Serves::Conceal, Server::Vm),
@@ -167,7 +167,7 @@ impl Cloud for Google {
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
     }
 
-    fn probe(&self) -> Probe {
+    fn probe(&self, _: DialectName) -> Probe {
         PROBE
     }
 
