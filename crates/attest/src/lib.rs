@@ -17,7 +17,7 @@ use std::pin::Pin;
 use seawall_core::PodUid;
 
 pub use source_ip::{NoPod, Pods, SourceIp};
-pub use static_identity::{Attested, ByFile, FileKey, IdentityError, StaticIdentity};
+pub use static_identity::{Attested, ByFile, Carrier, FileKey, IdentityError, StaticIdentity};
 pub use token_file::TokenFile;
 
 /// Who is at the other end.

@@ -37,13 +37,26 @@ pub struct StaticIdentity {
     pods: HashMap<IpAddr, Arc<Attested>>,
 }
 
-/// What an entry may say beside who the pod is: a key in the file that stands for an annotation of the pod's ServiceAccount,
-/// which there is none of here. Each cloud names its own.
+/// What carries an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The pod itself.
+    Pod,
+    /// Its ServiceAccount.
+    ServiceAccount,
+    /// Its namespace.
+    Namespace,
+}
+
+/// What an entry may say beside who the pod is: a key in the file that stands for an annotation, as there are no objects here
+/// that could carry one. Each cloud names its own.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKey {
     /// As it is written in the file.
     pub name: &'static str,
-    /// The annotation that it stands for.
+    /// What would carry the annotation that it stands for.
+    pub of: Carrier,
+    /// That annotation.
     pub annotation: &'static str,
     /// What is to stand there, for whoever wrote something else.
     pub expected: &'static str,
@@ -166,18 +179,21 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
         read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", dns_subdomain);
     let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
-    let annotations: Annotations =
-        keys.iter().filter_map(|key| Some((key.annotation, key.read(table)?))).collect();
+    let said: Vec<_> = keys.iter().filter_map(|key| Some((key, key.read(table)?))).collect();
+    let of = |carrier| -> Annotations {
+        let its = said.iter().filter(|(key, _)| key.of == carrier);
+        its.map(|(key, text)| (key.annotation, text.clone())).collect()
+    };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
     // No API server gives a UID here; with its address a pod is unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = Facts {
-        pod: Annotations::default(),
-        service_account: Beside::read(annotations),
-        // The file says nothing of namespaces, so that nothing of them is unknown.
-        namespace: Beside::read(Annotations::default()),
+        pod: of(Carrier::Pod),
+        // What the file does not say there is not: nothing of these is unknown.
+        service_account: Beside::read(of(Carrier::ServiceAccount)),
+        namespace: Beside::read(of(Carrier::Namespace)),
     };
     Some(Attested { pod, facts, subject: Arc::new(TokenFile::new(token?)) })
 }
@@ -223,6 +239,7 @@ mod tests {
     /// As a cloud would have it.
     const KEYS: &[FileKey] = &[FileKey {
         name: "googleServiceAccount",
+        of: Carrier::ServiceAccount,
         annotation: "cloud/account",
         expected: "an e-mail",
         is_good: |text| text.contains('@'),
@@ -255,6 +272,29 @@ mod tests {
         for stranger in ["10.4.0.8", "127.0.0.1", "::1", "0.0.0.0"] {
             assert_eq!(verdict(stranger), Verdict::Nobody(Reason::Unknown), "{stranger}");
         }
+    }
+
+    #[test]
+    fn a_key_stands_for_an_annotation_of_what_would_carry_it() {
+        let key =
+            |name, of| FileKey { name, of, annotation: "cloud/role", expected: "a role", is_good: |_| true };
+        let keys = [
+            key("podRole", Carrier::Pod),
+            key("accountRole", Carrier::ServiceAccount),
+            key("role", Carrier::Namespace),
+        ];
+        let entry = CART.replace(
+            "  googleServiceAccount: cart@my-project.iam.gserviceaccount.com",
+            "  podRole: one\n  role: three",
+        );
+        let identity = StaticIdentity::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
+        let said = |text: &str| -> Annotations { [("cloud/role", text.into())].into_iter().collect() };
+        let (_, cart) = identity.pods().next().unwrap();
+        let service_account = Beside::read(Annotations::default());
+        assert_eq!(
+            cart.facts,
+            Facts { pod: said("one"), service_account, namespace: Beside::read(said("three")) }
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use seawall_attest::FileKey;
+use seawall_attest::{Carrier, FileKey};
 use seawall_core::Facts;
 use seawall_core::facts::{Beside, Selection, Text};
 
@@ -20,6 +20,7 @@ pub(super) const SELECTION: Selection =
 /// What stands for the annotation in a file of pods.
 pub(in crate::cloud) const FILE_KEYS: &[FileKey] = &[FileKey {
     name: "googleServiceAccount",
+    of: Carrier::ServiceAccount,
     annotation: ANNOTATION,
     expected: "a Google service account's e-mail such as cart@my-project.iam.gserviceaccount.com",
     is_good: is_google_account,
