@@ -5,7 +5,7 @@
 //! ([`Caller::Unsettled`]): then a request may wait a moment ([`Callers::settled`]) before it is refused. So may one of a pod of
 //! which a cloud has not decided yet what it may have, if it is that cloud that it asks.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use seawall_attest::{Attestation, Ends, Reason, Verdict};
@@ -122,125 +122,156 @@ impl Callers {
         Self { asked: Asked::Nobody, probe }
     }
 
-    /// Who is at `peer`, on a connection to `local`, which is asked for only where it matters.
+    /// Who is at the other end of a connection.
     ///
     /// The probe is recognised by address *and* port, both owned by this process's own socket while the probe lasts; no
     /// other socket on this node can have them towards the same listener.
-    pub(crate) fn at(&self, peer: SocketAddr, local: &dyn Fn() -> Option<SocketAddr>) -> Caller {
+    pub(crate) fn at(&self, ends: &Ends<'_>) -> Caller {
+        let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
             return Caller::Probe;
         }
         let Asked::Attestation(by, _) = &self.asked else { return Caller::Anyone };
-        match by.verdict(&Ends { peer, local }) {
-            Verdict::Pod(uid) => self.find(&uid, peer).map_or(Caller::Unsettled, Caller::Pod),
+        match by.verdict(ends) {
+            Verdict::Pod(uid) => self.find(&uid, ends).map_or(Caller::Unsettled, Caller::Pod),
             Verdict::NotYet => Caller::Unsettled,
             Verdict::Nobody(reason) => Caller::Nobody(refusal(reason)),
         }
     }
 
-    /// Who is probably at an address. For shares, never for credentials.
-    pub(crate) fn likely_at(&self, peer: SocketAddr) -> Option<Arc<PodCaller>> {
+    /// Who is probably there. For shares, never for credentials.
+    pub(crate) fn likely_at(&self, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
         let Asked::Attestation(by, _) = &self.asked else { return None };
-        self.find(&by.likely(peer).ok()?, peer)
+        self.find(&by.likely(ends).ok()?, ends)
     }
 
     /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
-    pub(crate) async fn currently_at(&self, peer: SocketAddr, cloud: CloudName) -> Option<Arc<PodCaller>> {
+    pub(crate) async fn currently_at(&self, ends: Ends<'_>, cloud: CloudName) -> Option<Arc<PodCaller>> {
         let Asked::Attestation(by, _) = &self.asked else { return std::future::pending().await };
-        let uid = by.proven(peer).await.ok()?;
-        self.find_decided(&uid, peer, cloud)
+        let uid = by.proven(ends).await.ok()?;
+        self.find_decided(&uid, &ends, cloud)
     }
 
     /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
-    pub(crate) async fn settled(&self, peer: SocketAddr, cloud: CloudName) -> Arc<PodCaller> {
-        let Asked::Attestation(_, roster) = &self.asked else { return std::future::pending().await };
+    pub(crate) async fn settled(&self, ends: Ends<'_>, cloud: CloudName) -> Arc<PodCaller> {
+        let Asked::Attestation(by, roster) = &self.asked else { return std::future::pending().await };
         let mut versions = roster.versions();
         loop {
-            // What a pod may have is replaced before a version is told.
+            // Both before asking, so that nothing is missed. What a pod may have is replaced before a version is told.
+            let change = by.change();
             versions.borrow_and_update();
-            if let Some(pod) = self.currently_at(peer, cloud).await {
+            if let Some(pod) = self.currently_at(ends, cloud).await {
                 return pod;
             }
-            if versions.changed().await.is_err() {
-                // The writer is gone, so nothing will ever be told.
-                std::future::pending::<()>().await;
+            tokio::select! {
+                () = change => {}
+                // Where the roster's writer is gone, attestation alone can still say something else.
+                Ok(()) = versions.changed() => {}
             }
         }
     }
 
     /// Why nobody is there who could be given anything of this cloud.
-    pub(crate) fn why_nobody(&self, peer: SocketAddr, cloud: CloudName) -> Refusal {
+    pub(crate) fn why_nobody(&self, ends: &Ends<'_>, cloud: CloudName) -> Refusal {
         let Asked::Attestation(by, _) = &self.asked else { return UNKNOWN_CALLER };
-        let find = |uid| self.find_decided(&uid, peer, cloud).ok_or(Reason::Untold);
-        let named = by.likely(peer).and_then(find);
+        let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(Reason::Untold);
+        let named = by.likely(ends).and_then(find);
         refusal(named.err().unwrap_or(Reason::Lagging))
     }
 
     /// Every known pod, in the order of addresses.
     pub(crate) fn pods(&self) -> Vec<Arc<PodCaller>> {
-        let Asked::Attestation(_, roster) = &self.asked else { return Vec::new() };
+        let Asked::Attestation(by, roster) = &self.asked else { return Vec::new() };
         let mut pods = roster.pods();
-        pods.sort_by(|a, b| a.basis.addresses().cmp(b.basis.addresses()));
+        pods.sort_by(|a, b| by.addresses(&a.basis).cmp(by.addresses(&b.basis)));
         pods
     }
 
+    /// A pod's addresses, for people.
+    pub(crate) fn addresses<'p>(&self, pod: &'p PodCaller) -> &'p [IpAddr] {
+        let Asked::Attestation(by, _) = &self.asked else { return &[] };
+        by.addresses(&pod.basis)
+    }
+
     /// The pod that attestation named, once it is decided what it may have of this cloud: another need not wait for that.
-    fn find_decided(&self, uid: &PodUid, peer: SocketAddr, cloud: CloudName) -> Option<Arc<PodCaller>> {
-        self.find(uid, peer).filter(|pod| !pod.entitlements().is_pending(cloud))
+    fn find_decided(&self, uid: &PodUid, ends: &Ends<'_>, cloud: CloudName) -> Option<Arc<PodCaller>> {
+        self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
     }
 
     /// The pod that attestation named. Attestation knows the latest; `follow` may be a moment behind it, and then what the
     /// roster has of the pod need not rest on what it was named by.
-    fn find(&self, uid: &PodUid, peer: SocketAddr) -> Option<Arc<PodCaller>> {
+    fn find(&self, uid: &PodUid, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
         let Asked::Attestation(by, roster) = &self.asked else { return None };
         let caller = roster.find(uid)?;
-        by.rests_on(&caller.basis, peer).then_some(caller)
+        by.rests_on(&caller.basis, ends).then_some(caller)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
 
     use seawall_attest::{Basis, Wait};
     use seawall_core::facts::{Annotations, Beside};
+    use tokio::sync::watch;
 
     use super::*;
     use crate::cloud::tests::{BOTH_BROKERED, World};
 
-    /// Names everybody `u1`, by whatever address.
+    /// Says this of everybody, and of whom it names nobody yet, that it is `u1` once it was told.
     #[derive(Debug)]
-    struct Always(Verdict);
+    struct Always(Verdict, watch::Sender<bool>);
 
     impl Attestation for Always {
         fn verdict(&self, _: &Ends<'_>) -> Verdict {
             self.0.clone()
         }
 
-        fn likely(&self, _: SocketAddr) -> Result<PodUid, Reason> {
-            Ok(PodUid("u1".into()))
+        fn likely(&self, _: &Ends<'_>) -> Result<PodUid, Reason> {
+            let is_told = self.0 != Verdict::NotYet || *self.1.borrow();
+            if is_told { Ok(PodUid("u1".into())) } else { Err(Reason::Untold) }
         }
 
-        fn proven(&self, peer: SocketAddr) -> Wait<'_, Result<PodUid, Reason>> {
-            Box::pin(std::future::ready(self.likely(peer)))
+        fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
+            Box::pin(std::future::ready(self.likely(&ends)))
         }
 
-        fn rests_on(&self, _: &Basis, _: SocketAddr) -> bool {
+        fn change(&self) -> Wait<'_, ()> {
+            let mut told = self.1.subscribe();
+            Box::pin(async move { told.changed().await.unwrap() })
+        }
+
+        fn rests_on(&self, _: &Basis, _: &Ends<'_>) -> bool {
             true
         }
+
+        fn addresses<'b>(&self, _: &'b Basis) -> &'b [IpAddr] {
+            &[]
+        }
     }
 
-    fn callers(verdict: Verdict) -> (Callers, Arc<Roster>) {
-        let roster = Arc::<Roster>::default();
-        (Callers::attested(Arc::new(Always(verdict)), roster.clone(), ProbeAddress::default()), roster)
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
-    fn peer() -> SocketAddr {
-        "10.4.0.7:1".parse().unwrap()
+    fn callers(verdict: Verdict) -> (Callers, Arc<Roster>, watch::Sender<bool>) {
+        let (roster, told) = (Arc::<Roster>::default(), watch::Sender::new(false));
+        let by = Arc::new(Always(verdict, told.clone()));
+        (Callers::attested(by, roster.clone(), ProbeAddress::default()), roster, told)
+    }
+
+    fn ends() -> Ends<'static> {
+        Ends { peer: "10.4.0.7:1".parse().unwrap(), local: &|| None }
     }
 
     fn at(callers: &Callers) -> Caller {
-        callers.at(peer(), &|| None)
+        callers.at(&ends())
     }
 
     #[test]
@@ -262,26 +293,40 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_named_is_nobody_until_the_roster_has_it() {
-        let (callers, _) = callers(Verdict::Pod(PodUid("u1".into())));
+        let (callers, ..) = callers(Verdict::Pod(PodUid("u1".into())));
         assert!(matches!(at(&callers), Caller::Unsettled));
-        assert_eq!(callers.why_nobody(peer(), CloudName::Google).code, "unknown_pod");
+        assert_eq!(callers.why_nobody(&ends(), CloudName::Google).code, "unknown_pod");
     }
 
     #[tokio::test]
     async fn a_cloud_that_is_not_decided_holds_up_those_who_ask_it_and_nobody_else() {
         let world = World::of(BOTH_BROKERED);
-        let (callers, roster) = callers(Verdict::Pod(world.pod().pod.uid.clone()));
+        let (callers, roster, _) = callers(Verdict::Pod(world.pod().pod.uid.clone()));
         let publish = || roster.publish(Box::new([world.pod().clone()]));
         publish();
         assert!(matches!(at(&callers), Caller::Pod(_)));
-        assert!(callers.currently_at(peer(), CloudName::Tide).await.is_some());
-        assert_eq!(callers.why_nobody(peer(), CloudName::Google).code, "unknown_pod");
+        assert!(callers.currently_at(ends(), CloudName::Tide).await.is_some());
+        assert_eq!(callers.why_nobody(&ends(), CloudName::Google).code, "unknown_pod");
 
-        let mut settled = Box::pin(callers.settled(peer(), CloudName::Google));
+        let mut settled = Box::pin(callers.settled(ends(), CloudName::Google));
         let mut context = Context::from_waker(Waker::noop());
         assert!(settled.as_mut().poll(&mut context).is_pending());
         world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
         publish();
         assert!(settled.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_by_attestation_itself_though_the_roster_stays() {
+        let world = World::new();
+        let (callers, roster, told) = callers(Verdict::NotYet);
+        roster.publish(Box::new([world.pod().clone()]));
+        let mut settled = Box::pin(callers.settled(ends(), CloudName::Google));
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        assert!(settled.as_mut().poll(&mut context).is_pending());
+        told.send_replace(true);
+        assert!(woken.0.load(Ordering::Relaxed) && settled.as_mut().poll(&mut context).is_ready());
     }
 }

@@ -1,5 +1,7 @@
 //! `/debug/pods`: who holds what and for how long. Names and times, never a secret.
 
+use std::net::IpAddr;
+
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
@@ -11,17 +13,16 @@ pub(crate) fn pods(callers: &Callers, now: Moment) -> String {
     let mut text = String::from("{\n  \"pods\": [");
     for (place, caller) in callers.pods().iter().enumerate() {
         text.push_str(if place == 0 { "\n    " } else { ",\n    " });
-        text.push_str(&format!("{:#}", pod(caller, now)).replace('\n', "\n    "));
+        text.push_str(&format!("{:#}", pod(caller, callers.addresses(caller), now)).replace('\n', "\n    "));
     }
     text.push_str("\n  ]\n}\n");
     text
 }
 
-fn pod(caller: &PodCaller, now: Moment) -> Value {
+fn pod(caller: &PodCaller, addresses: &[IpAddr], now: Moment) -> Value {
     let pod = &caller.pod;
     let mut shown = Map::new();
     let mut show = |key: &str, value: Value| shown.insert(key.to_owned(), value);
-    let addresses = caller.basis.addresses();
     show("address", json!(addresses.first().map(ToString::to_string)));
     show("addresses", json!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>()));
     show("namespace", pod.service_account.namespace.as_ref().into());

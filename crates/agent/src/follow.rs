@@ -100,7 +100,7 @@ impl Follower {
     fn basis(&self, snapshot: &Snapshot, record: &PodRecord) -> Option<Basis> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
-        self.attestation.basis(&Sighting { addresses, host_network, claims: &claims })
+        self.attestation.basis(&Sighting { uid: &record.pod.uid, addresses, host_network, claims: &claims })
     }
 
     /// What a pod may have of each cloud. What it will ask for first is fetched ahead.

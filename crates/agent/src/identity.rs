@@ -142,6 +142,13 @@ impl seawall_attest::Pods for Told {
     fn current(&self) -> Wait<'_, ()> {
         Box::pin(self.0.current())
     }
+
+    fn newer(&self) -> Wait<'_, ()> {
+        let version = self.0.snapshot().version();
+        Box::pin(async move {
+            self.0.newer_than(version).await;
+        })
+    }
 }
 
 /// The thread that hears the API server and follows it. No connection can be decided without it, so it does nothing else, and

@@ -48,12 +48,16 @@ pub enum Reason {
     Lagging,
 }
 
-/// A connection, as far as it tells who is at its other end.
+/// A connection, as far as it tells who is at its other end: the same for all that is asked about it.
+///
+/// A way of attestation that asks the kernel about the socket itself will want it here, too. Whoever makes one of these has the
+/// stream at hand, and borrowing its descriptor costs nothing.
+#[derive(Clone, Copy)]
 pub struct Ends<'a> {
     /// The other end.
     pub peer: SocketAddr,
     /// This end, which costs a call of the system: for those who need it.
-    pub local: &'a dyn Fn() -> Option<SocketAddr>,
+    pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
 /// What it rests on that a pod is told from others. Opaque to whoever keeps pods: when it is another, all that was decided for
@@ -61,14 +65,7 @@ pub struct Ends<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basis(Box<[IpAddr]>);
 
-impl Basis {
-    /// The addresses among it, for people.
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.0
-    }
-}
-
-/// A future that [`Attestation::proven`] and [`Pods::current`] return.
+/// A future that [`Attestation`] and [`Pods`] return.
 pub type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A way of attestation at work, asked by all traffic threads.
@@ -81,17 +78,31 @@ pub trait Attestation: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why nobody is named.
-    fn likely(&self, peer: SocketAddr) -> Result<PodUid, Reason>;
+    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason>;
 
-    /// Who it is, after [`Verdict::NotYet`], as soon as that can be proven. Put a limit around it.
-    fn proven(&self, peer: SocketAddr) -> Wait<'_, Result<PodUid, Reason>>;
+    /// Who it is, after [`Verdict::NotYet`], as soon as it can be said for certain. Waits for that itself, and is woken by whoever
+    /// brings the proof; nobody need ask again meanwhile. Put a limit around it.
+    ///
+    /// # Errors
+    /// It is certain that nobody is named at this moment, and why. [`Self::change`] says when to ask again.
+    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>>;
 
-    /// Whether what is known of a pod was known when this peer was taken for it: who keeps pods may be a moment behind.
-    fn rests_on(&self, basis: &Basis, peer: SocketAddr) -> bool;
+    /// Waits until [`Self::proven`] may say something else than it says at the moment of this call; for ever where it never does.
+    /// Taken before asking, it misses nothing. What else makes somebody of a connection (that what its pod may have is decided) is
+    /// not attestation's, and is waited for beside it.
+    fn change(&self) -> Wait<'_, ()>;
+
+    /// Whether what is known of a pod was known when this connection was taken for its: who keeps pods may be a moment behind.
+    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool;
+
+    /// The addresses of a pod, for people, by what it rests on that it is told from others.
+    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr];
 }
 
 /// A pod as a view of the cluster tells of it.
 pub struct Sighting<'a> {
+    /// Its UID.
+    pub uid: &'a PodUid,
     /// Its own addresses.
     pub addresses: &'a [IpAddr],
     /// Whether it shares the node's network.

@@ -27,6 +27,9 @@ pub trait Pods: Debug + Send + Sync {
 
     /// Waits until that is so.
     fn current(&self) -> Wait<'_, ()>;
+
+    /// Waits for a view that is newer than that of this moment.
+    fn newer(&self) -> Wait<'_, ()>;
 }
 
 /// Why no pod is named for an address.
@@ -79,21 +82,29 @@ impl<P: Pods> Attestation for SourceIp<P> {
         self.0.uid_at(ip).map_or(Verdict::NotYet, Verdict::Pod)
     }
 
-    fn likely(&self, peer: SocketAddr) -> Result<PodUid, Reason> {
-        self.named(peer)
+    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
+        self.named(ends.peer)
     }
 
-    fn proven(&self, peer: SocketAddr) -> Wait<'_, Result<PodUid, Reason>> {
+    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
         Box::pin(async move {
             self.0.current().await;
-            self.named(peer)
+            self.named(ends.peer)
         })
+    }
+
+    fn change(&self) -> Wait<'_, ()> {
+        self.0.newer()
     }
 
     /// What is kept of the pod may be from a view in which this address was not yet, or no longer, its own. If that were let
     /// pass, and the pod lost the address before whoever keeps pods looks again, nobody would end this connection.
-    fn rests_on(&self, basis: &Basis, peer: SocketAddr) -> bool {
-        basis.0.contains(&peer.ip().to_canonical())
+    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
+        basis.0.contains(&ends.peer.ip().to_canonical())
+    }
+
+    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+        &basis.0
     }
 }
 
@@ -139,6 +150,10 @@ mod tests {
         fn current(&self) -> Wait<'_, ()> {
             Box::pin(async { *self.pod.lock().unwrap() = Err(NoPod::Absent) })
         }
+
+        fn newer(&self) -> Wait<'_, ()> {
+            Box::pin(std::future::pending())
+        }
     }
 
     fn view(pod: Result<&'static str, NoPod>, is_current: bool) -> SourceIp<View> {
@@ -149,12 +164,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn peer(text: &str) -> SocketAddr {
-        SocketAddr::new(ip(text), 40_000)
+    fn from(text: &str) -> Ends<'static> {
+        Ends { peer: SocketAddr::new(ip(text), 40_000), local: &|| None }
     }
 
     fn verdict(pods: &SourceIp<View>, from: &str, to: &str) -> Verdict {
-        pods.verdict(&Ends { peer: peer(from), local: &|| Some(SocketAddr::new(ip(to), 80)) })
+        let local = || Some(SocketAddr::new(ip(to), 80));
+        pods.verdict(&Ends { local: &local, ..self::from(from) })
     }
 
     fn uid(text: &str) -> PodUid {
@@ -174,7 +190,7 @@ mod tests {
     fn a_view_that_lags_decides_nothing_and_still_tells_whose_shares_it_takes() {
         let pods = view(Ok("u1"), false);
         assert_eq!(verdict(&pods, OWN, "169.254.169.254"), Verdict::NotYet);
-        assert_eq!(pods.likely(peer(OWN)), Ok(uid("u1")));
+        assert_eq!(pods.likely(&from(OWN)), Ok(uid("u1")));
     }
 
     #[test]
@@ -198,14 +214,14 @@ mod tests {
         ] {
             let pods = view(Err(none), true);
             assert_eq!(verdict(&pods, OWN, "169.254.169.254"), Verdict::NotYet);
-            assert_eq!(pods.likely(peer(OWN)), Err(reason));
+            assert_eq!(pods.likely(&from(OWN)), Err(reason));
         }
     }
 
     #[test]
     fn what_is_proven_is_what_was_told_until_the_proof() {
         let pods = view(Ok("u1"), false);
-        let mut proven = pods.proven(peer(OWN));
+        let mut proven = pods.proven(from(OWN));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let said = proven.as_mut().poll(&mut context);
         assert_eq!(said, std::task::Poll::Ready(Err(Reason::Untold)), "not the pod of the view before");
@@ -216,11 +232,11 @@ mod tests {
         let pods = view(Ok("u1"), true);
         let addresses = [ip(OWN), ip("fd00::7")];
         let seen = |host_network, claims: &dyn Fn(IpAddr) -> bool| {
-            pods.basis(&Sighting { addresses: &addresses, host_network, claims })
+            pods.basis(&Sighting { uid: &uid("u1"), addresses: &addresses, host_network, claims })
         };
         let both = seen(false, &|_| true).unwrap();
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();
-        assert_eq!((both.addresses(), one.addresses()), (&addresses[..], &addresses[..1]));
+        assert_eq!((pods.addresses(&both), pods.addresses(&one)), (&addresses[..], &addresses[..1]));
         assert_ne!(both, one, "when it loses one, what was decided is decided anew");
         assert!(one.rests(&pods, OWN) && one.rests(&pods, "::ffff:10.4.0.7"));
         assert!(!one.rests(&pods, "fd00::7") && both.rests(&pods, "fd00::7"));
@@ -229,7 +245,7 @@ mod tests {
 
     impl Basis {
         fn rests(&self, pods: &SourceIp<View>, from: &str) -> bool {
-            pods.rests_on(self, peer(from))
+            pods.rests_on(self, &self::from(from))
         }
     }
 }

@@ -6,7 +6,7 @@
 //! invalid: which of the two pods is meant would be a guess, and a wrong guess is somebody else's credential.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -140,19 +140,27 @@ pub struct ByFile(HashMap<IpAddr, PodUid>);
 
 impl Attestation for ByFile {
     fn verdict(&self, ends: &Ends<'_>) -> Verdict {
-        self.likely(ends.peer).map_or_else(Verdict::Nobody, Verdict::Pod)
+        self.likely(ends).map_or_else(Verdict::Nobody, Verdict::Pod)
     }
 
-    fn likely(&self, peer: SocketAddr) -> Result<PodUid, Reason> {
-        self.0.get(&peer.ip().to_canonical()).cloned().ok_or(Reason::Unknown)
+    fn likely(&self, ends: &Ends<'_>) -> Result<PodUid, Reason> {
+        self.0.get(&ends.peer.ip().to_canonical()).cloned().ok_or(Reason::Unknown)
     }
 
-    fn proven(&self, peer: SocketAddr) -> Wait<'_, Result<PodUid, Reason>> {
-        Box::pin(std::future::ready(self.likely(peer)))
+    fn proven<'a>(&'a self, ends: Ends<'a>) -> Wait<'a, Result<PodUid, Reason>> {
+        Box::pin(std::future::ready(self.likely(&ends)))
     }
 
-    fn rests_on(&self, basis: &Basis, peer: SocketAddr) -> bool {
-        basis.0.contains(&peer.ip().to_canonical())
+    fn change(&self) -> Wait<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool {
+        basis.0.contains(&ends.peer.ip().to_canonical())
+    }
+
+    fn addresses<'b>(&self, basis: &'b Basis) -> &'b [IpAddr] {
+        &basis.0
     }
 }
 
@@ -225,6 +233,8 @@ fn is_part(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     const CART: &str = "

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use seawall_attest::Ends;
 use tokio::net::TcpStream;
 
 use super::connection::{Place, connection};
@@ -99,8 +100,9 @@ impl Thread {
         listener: usize,
     ) -> std::io::Result<bool> {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
-        let caller = self.shared.callers.at(peer, &|| stream.local_addr().ok());
-        let tenant = self.tenant(&caller, peer);
+        let ends = Ends { peer, local: &|| stream.local_addr().ok() };
+        let caller = self.shared.callers.at(&ends);
+        let tenant = self.tenant(&caller, &ends);
         let is_known = !Arc::ptr_eq(&tenant.connections, &self.shared.strangers);
         let Some(dialects) = self.listeners.get(listener).cloned() else { return Ok(is_known) };
         let Some(permits) = self.permits(&tenant) else {
@@ -119,10 +121,10 @@ impl Thread {
 
     /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares
     /// are no credentials, and a known pod must not wait among strangers each time that the proof is renewed.
-    fn tenant(&self, caller: &Caller, peer: SocketAddr) -> Rc<Tenant> {
+    fn tenant(&self, caller: &Caller, ends: &Ends<'_>) -> Rc<Tenant> {
         let likely =
-            matches!(caller, Caller::Unsettled).then(|| self.shared.callers.likely_at(peer)).flatten();
-        self.tenants.borrow_mut().of(caller, likely.as_ref(), peer.ip())
+            matches!(caller, Caller::Unsettled).then(|| self.shared.callers.likely_at(ends)).flatten();
+        self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
     }
 
     /// Room in both caps. A caller that has its share makes room by its own connections; where the process has no room, the caller

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use seawall_attest::Ends;
 use seawall_cloud::{Frame, Length};
 use seawall_core::Moment;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
@@ -126,7 +127,9 @@ pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: Socket
                 read = kept.is_empty();
             }
             After::Settle(cloud, patience) => {
-                line.caller = Box::pin(place.settle(peer, cloud, patience)).await;
+                let local = || line.stream.local_addr().ok();
+                let ends = Ends { peer, local: &local };
+                line.caller = Box::pin(place.settle(ends, cloud, patience)).await;
                 // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
                 if !kept.pass_to(&place.tenant.held) {
                     return;
@@ -254,17 +257,17 @@ impl Place {
     }
 
     /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why.
-    async fn settle(&mut self, peer: SocketAddr, cloud: CloudName, patience: Duration) -> Caller {
+    async fn settle(&mut self, ends: Ends<'_>, cloud: CloudName, patience: Duration) -> Caller {
         let thread = self.thread.clone();
         let now = thread.shared.clock.now();
         self.came.set(Some(now));
         self.note(State::Busy, now);
         let callers = &thread.shared.callers;
         let settled = tokio::time::timeout(patience, async {
-            match callers.currently_at(peer, cloud).await {
+            match callers.currently_at(ends, cloud).await {
                 Some(pod) => pod,
                 None => {
-                    let pod = callers.settled(peer, cloud).await;
+                    let pod = callers.settled(ends, cloud).await;
                     thread.metrics.held_and_settled();
                     pod
                 }
@@ -276,7 +279,7 @@ impl Place {
             Ok(_) => Caller::Nobody(FULL),
             Err(_) => {
                 thread.metrics.held_in_vain();
-                Caller::Nobody(callers.why_nobody(peer, cloud))
+                Caller::Nobody(callers.why_nobody(&ends, cloud))
             }
         }
     }
