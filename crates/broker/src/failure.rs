@@ -55,7 +55,7 @@ impl Fault {
     }
 
     /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
-    /// ones 30 s, refusals 5 s, passing ones 1 s (SDK study, section 6.1).
+    /// ones 30 s, refusals 5 s, passing ones 1 s: Go's clients themselves pause for 1 to 5 s between tries.
     pub fn memory(self) -> Duration {
         Duration::from_secs(match self {
             Self::Rejected => 30,

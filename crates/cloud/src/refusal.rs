@@ -9,7 +9,7 @@ use seawall_wire::RequestError;
 /// response body by way of a refusal, so nothing needs escaping and nothing can leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status, chosen so that real SDKs do the right thing (SDK study, section 4.4).
+    /// The HTTP status, chosen so that real SDKs do the right thing: 503 is tried again, other 4xx are final.
     pub status: u16,
     /// A word from a closed set, fit for a metric label.
     pub code: &'static str,

@@ -17,7 +17,7 @@ pub struct Gcra {
 }
 
 impl Gcra {
-    /// A limiter that starts with its whole burst available. A rate of zero admits nothing after the burst.
+    /// A limiter that starts with its whole burst available. Both are at least one.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval = 1_000_000_000 / u64::from(per_second.max(1));
         Self {

@@ -11,7 +11,8 @@ use seawall_core::Floor;
 use super::want::Want;
 use crate::settings::Settings;
 
-/// 6 minutes, aiming at 10: Google's library for Node refreshes 300 s early (SDK study, section 4.4).
+/// 6 minutes, aiming at 10: of Google's libraries that for Node refreshes earliest, with 300 s left (google-auth-library-nodejs,
+/// `eagerRefreshThresholdMillis`).
 pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
 
 /// A broker's numbers for Google. A node full of pods (the kubelet's default is 110) is served within some seconds; it is a

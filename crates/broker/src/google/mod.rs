@@ -1,6 +1,6 @@
 //! Google: a Kubernetes token becomes a federated token, and that, if an account is impersonated, the account's.
 //!
-//! Two POSTs at most (SDK study, section 5.8; formats as google-auth-library-python writes and reads them in
+//! Two POSTs at most (formats as google-auth-library-python writes and reads them in
 //! `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`):
 //! the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM Credentials. The
 //! federated token between them is not kept: it would be one more secret in memory to save one call an hour.

@@ -54,7 +54,7 @@ pub struct Forward<'b> {
     /// Set when the real server will hold the request; the deadline of the call must allow for it. The target carries
     /// the same bound as `timeout_sec`.
     pub hold: Option<Hold<'b>>,
-    /// Which kind of resource is asked for; a word from a closed set, for metrics.
+    /// Which kind of resource is asked for; a word from a closed set.
     pub route: &'static str,
 }
 
@@ -120,7 +120,7 @@ impl Place {
     }
 
     /// Recursion from anywhere above would print `attributes/kube-env` without naming it. Below `service-accounts` it is
-    /// safe: tokens and identities are not part of recursion (SDK study, section 5.6), and Python and Java need it.
+    /// safe: tokens and identities are not part of recursion, and Python and Java need it.
     ///
     /// `alt` makes sense on a leaf and with recursion; what it prints for a directory is documented nowhere
     /// (today's server says 400), so outside `service-accounts` it is not tried on what [`is_directory`] takes for one. Keys of identity tokens are unknown

@@ -119,7 +119,7 @@ pub struct Known<'t> {
     pub content_type: &'static str,
     /// The tag of the subtree asked for, the same in every form; probes have none.
     pub etag: Option<ETag>,
-    /// What it is; a word from a closed set, for metrics.
+    /// What it is; a word from a closed set.
     pub route: &'static str,
 }
 
@@ -141,7 +141,7 @@ pub struct Redirect<'b> {
 }
 
 impl Text<'_, '_> {
-    /// A word from a closed set, for metrics.
+    /// What it is; a word from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Known(known) => known.route,
@@ -151,7 +151,7 @@ impl Text<'_, '_> {
 }
 
 impl What<'_, '_> {
-    /// A word from a closed set, for metrics.
+    /// What it is; a word from a closed set.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Text(text) => text.route(),

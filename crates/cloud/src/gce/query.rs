@@ -79,7 +79,8 @@ pub(super) enum Unknown {
     Refused,
 }
 
-/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate (SDK study, section 5.6).
+/// Keys that newer SDKs add to token requests to ask for tokens bound to a certificate
+/// (google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth).
 /// Dropping one yields the ordinary token that every other caller gets; refusing it would break those SDKs. So it is unless
 /// the client insists on the binding ([`BOUND_TOKEN`]).
 const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];

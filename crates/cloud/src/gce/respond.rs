@@ -21,7 +21,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The headers that every response has, as the server of this name writes them (SDK study, section 5.6).
+    /// The headers that every response has, as the server of this name writes them (seen on both).
     const fn headers(self) -> &'static [u8] {
         match self {
             Self::Vm => {

@@ -2,7 +2,7 @@
 //! requests; [`super::federate`] builds it and asks it.
 //!
 //! Forms and their source: Google's own test suite of a metadata emulator (as republished in public repositories) and
-//! dumps of real servers; SDK study, section 5.6.
+//! dumps of real servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;

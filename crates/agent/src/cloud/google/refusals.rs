@@ -3,8 +3,8 @@
 use seawall_broker::{Fault, Unavailable};
 use seawall_cloud::Refusal;
 
-/// What a pod is told when there is no credential, with the status its SDK acts rightly on (SDK study, section 4.4): 503 is
-/// tried again, 403 and 404 are final. 429 is never sent: Go's client does not try it again.
+/// What a pod is told when there is no credential, with the status its SDK acts rightly on: 503 is tried again, 403 and 404 are
+/// final. 429 is never sent: Go's client (cloud.google.com/go/compute/metadata) does not try it again.
 pub(super) fn of(unavailable: &Unavailable) -> Refusal {
     const NO_ACCOUNT: Refusal = Refusal::new(
         404,
