@@ -32,8 +32,6 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-use crate::pulse::Pulse;
-
 /// How old a proof may be. Far shorter than the time from a pod's end to another's first process at its address (network
 /// namespace, network plugin, container: hundreds of milliseconds); far longer than a proof takes, so that a storm of new
 /// connections costs fifty proofs a second and not one each.
@@ -213,8 +211,7 @@ impl Current {
 
 /// Gives proofs to those who ask, for ever, and goes on as long as they do. To run where the watch and the writer run, and nowhere
 /// else: `hearing` sees to that.
-pub(crate) async fn prove(pods: Arc<Pulse>, clock: Clock) {
-    let current = &pods.current;
+pub(crate) async fn prove(current: Arc<Current>, clock: Clock) {
     loop {
         current.wanted.notified().await;
         let mut unseen = 0;
@@ -257,7 +254,7 @@ mod tests {
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
         tokio::spawn(watch_pods(&node, Keys::default(), &link, &shared, updates).run());
-        tokio::spawn(prove(shared.pods.clone(), clock.clone()));
+        tokio::spawn(prove(shared.pods.current.clone(), clock.clone()));
         World { pods: Pods { shared, clock }, asked, hand }
     }
 

@@ -102,7 +102,7 @@ impl Hearing {
         let (writer, updates) = Writer::new(link.clone(), selected.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
-        parts.spawn(current::prove(shared.pods.clone(), clock));
+        parts.spawn(current::prove(shared.pods.current.clone(), clock));
         parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
         for (kind, pulse) in shared.beside() {
             let keys = selected.keys(kind);

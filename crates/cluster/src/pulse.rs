@@ -21,7 +21,7 @@ pub(crate) struct Pulse {
     lists: AtomicU64,
     failures: AtomicU64,
     trouble: ArcSwapOption<String>,
-    pub(crate) current: Current,
+    pub(crate) current: Arc<Current>,
 }
 
 /// How one watch is doing.
@@ -47,7 +47,7 @@ impl Pulse {
             lists: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             trouble: ArcSwapOption::empty(),
-            current: Current::default(),
+            current: Arc::default(),
         }
     }
 
