@@ -4,7 +4,7 @@
 //! an hour. Only a regular file is read, and only its first bytes: a FIFO or a device in its place must not hold up
 //! the thread that serves everybody.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
 use seawall_core::{Secret, file};
@@ -22,11 +22,6 @@ impl TokenFile {
     /// Will read this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
-    }
-
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Reads the token now.

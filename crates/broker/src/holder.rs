@@ -89,7 +89,7 @@ impl<X: Exchange> Holder<X> {
 
     /// What this pod asked for and still may have in memory: its own slots, so listing every pod's is linear in what there is.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
-        let own = |slot: &Arc<Slot<X>>| PrincipalView::with_pods(slot, vec![self.pod().clone()]);
+        let own = |slot: &Arc<Slot<X>>| PrincipalView::of(slot);
         self.slots.load().iter().map(own).collect()
     }
 

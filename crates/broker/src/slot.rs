@@ -275,11 +275,6 @@ impl<X: Exchange> Slot<X> {
         alive.find(is_untried).filter(|_| tried.len() < PROOFS_TRIED)
     }
 
-    /// The pods that use it.
-    pub(crate) fn pods(&self) -> Vec<Pod> {
-        self.proofs().iter().filter_map(Weak::upgrade).map(|proof| proof.pod.clone()).collect()
-    }
-
     /// The holders that use it.
     pub(crate) fn holders(&self) -> Vec<HolderId> {
         self.proofs().iter().filter_map(Weak::upgrade).map(|proof| proof.holder).collect()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_core::{Moment, Pod};
+use seawall_core::Moment;
 
 use crate::exchange::Exchange;
 use crate::failure::ExchangeError;
@@ -13,8 +13,6 @@ use crate::slot::Slot;
 pub struct PrincipalView<P> {
     /// Who.
     pub principal: P,
-    /// The pods that use it; from [`crate::Holder::principals`] that pod alone.
-    pub pods: Vec<Pod>,
     /// Issued, expiry, and when renewal is due; `None` while nothing is held.
     pub times: Option<(Moment, Moment, Moment)>,
     /// When it was last asked for.
@@ -27,15 +25,9 @@ pub struct PrincipalView<P> {
 
 impl<P: Clone> PrincipalView<P> {
     pub(crate) fn of<X: Exchange<Principal = P>>(slot: &Slot<X>) -> Self {
-        Self::with_pods(slot, slot.pods())
-    }
-
-    /// With the pods left to the caller: a list of each slot's is quadratic where many pods share an account.
-    pub(crate) fn with_pods<X: Exchange<Principal = P>>(slot: &Slot<X>, pods: Vec<Pod>) -> Self {
         let (in_air, failure) = slot.state();
         Self {
             principal: slot.principal.clone(),
-            pods,
             times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
             used: slot.used(),
             in_air,

@@ -85,11 +85,6 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
-    /// The pod's namespace.
-    pub fn namespace(&self) -> &str {
-        &self.pod.service_account.namespace
-    }
-
     fn tells_the_same_as(&self, other: &Self) -> bool {
         self.pod == other.pod
             && self.addresses == other.addresses

@@ -49,13 +49,9 @@ pub const DIRECTORY_ALT: Refusal = Refusal::new(
 pub struct Forward<'b> {
     /// Canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// Whether the client wants the head alone.
-    pub head_only: bool,
     /// Set when the real server will hold the request; the deadline of the call must allow for it. The target carries
     /// the same bound as `timeout_sec`.
     pub hold: Option<Hold<'b>>,
-    /// Which kind of resource is asked for; a word from a closed set.
-    pub route: &'static str,
 }
 
 /// Decides whether a request may go upstream, and in which words.
@@ -63,7 +59,7 @@ pub struct Forward<'b> {
 /// # Errors
 /// The first rule that forbids it.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<Forward<'b>, Refusal> {
-    let head_only = head::is_head(head).ok_or(if head::asks_for_binding(head) { BINDING } else { METHOD })?;
+    head::only_reads(head, METHOD, BINDING)?;
     head::without_body(head)?;
     let marks = Marks::of(head);
     marks.direct()?;
@@ -79,8 +75,7 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<Forward<'b>, Refusal> {
     place.allows(&target.path, &params)?;
     let hold = if place == Place::Discovery { None } else { params.hold() };
     let query = upstream_query(&params, hold.as_ref())?;
-    let route = place.route(&target.path);
-    Ok(Forward { target: join(target.path, &query), head_only, hold, route })
+    Ok(Forward { target: join(target.path, &query), hold })
 }
 
 /// Where a path is, as far as the rules care.
@@ -136,15 +131,6 @@ impl Place {
             Err(DIRECTORY_ALT)
         } else {
             Ok(())
-        }
-    }
-
-    fn route(self, path: &Path<'_>) -> &'static str {
-        match self {
-            Self::Discovery => "discovery",
-            Self::ServiceAccounts if path.segments().last() == Some("token") => "token",
-            Self::ServiceAccounts => "service_accounts",
-            Self::Elsewhere => "other",
         }
     }
 }

@@ -69,8 +69,6 @@ pub struct Query<'t, 'b> {
     /// the client saw it, so wait until this tree is replaced. For tokens it is set whenever the client asked to
     /// wait, because only the lease knows its tag: compare `last_etag` with it, or wait for the next lease.
     pub hold: Option<Hold<'b>>,
-    /// Whether the method is HEAD: answer with the head alone.
-    pub head_only: bool,
 }
 
 /// The thing asked for.
@@ -230,20 +228,19 @@ impl Tree {
     /// # Errors
     /// The rule that forbids it, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Query<'t, 'b>, Refusal> {
-        let method = || if head::asks_for_binding(head) { BINDING } else { METHOD };
-        let head_only = head::is_head(head).ok_or_else(method)?;
+        head::only_reads(head, METHOD, BINDING)?;
         head::without_body(head)?;
         let marks = Marks::of(head);
         marks.direct()?;
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
-            return Ok(Query { what: What::Text(Text::Known(known)), hold: None, head_only });
+            return Ok(Query { what: What::Text(Text::Known(known)), hold: None });
         }
         marks.flavored()?;
         let found = self.find(target.path.as_str())?;
         let params = Params::parse(target.query, Unknown::Ignored)?;
         let (what, hold) = self.ask(found, target, &params)?;
-        Ok(Query { what, hold, head_only })
+        Ok(Query { what, hold })
     }
 
     /// The same look at what this tree has now.

@@ -71,20 +71,26 @@ fn is_flavor(name: &str, value: &[u8]) -> bool {
         || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))
 }
 
-/// Whether the method is HEAD (`true`) or GET (`false`); `None` is any other. Methods are case-sensitive
-/// (RFC 9110 section 9.1).
-pub(super) fn is_head(head: &RequestHead<'_, '_>) -> Option<bool> {
+/// Only GET and HEAD are answered. Methods are case-sensitive (RFC 9110 section 9.1).
+///
+/// # Errors
+/// What is said of another method: `binding` if [`asks_for_binding`], else `method`.
+pub(super) fn only_reads(
+    head: &RequestHead<'_, '_>,
+    method: Refusal,
+    binding: Refusal,
+) -> Result<(), Refusal> {
     match head.method {
-        "GET" => Some(false),
-        "HEAD" => Some(true),
-        _ => None,
+        "GET" | "HEAD" => Ok(()),
+        _ if asks_for_binding(head) => Err(binding),
+        _ => Err(method),
     }
 }
 
 /// Whether this is the POST by which google-auth asks for a token bound to a certificate that it found
 /// (`compute_engine/_metadata.py`: the certificate chain is the body). Looks at the end of the path alone: it only chooses the
 /// sentence of a refusal.
-pub(super) fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
+fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();
     head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))
 }

@@ -143,7 +143,7 @@ pub(crate) async fn until_known(pods: &Pods, uid: &str) -> Arc<PodRecord> {
 
 /// The names of the tests' pods, sorted; the agent's own is not among them.
 pub(crate) fn names(snapshot: &Snapshot) -> Vec<String> {
-    let here = snapshot.pods().filter(|record| record.namespace() == NAMESPACE);
+    let here = snapshot.pods().filter(|record| &*record.pod.service_account.namespace == NAMESPACE);
     let mut names: Vec<String> = here.map(|record| record.pod.name.to_string()).collect();
     names.sort();
     names
