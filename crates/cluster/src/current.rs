@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
 
         world.hand.advance(AGE + Duration::from_millis(1));
-        feed.say(event("DELETED", &pod("old", ADDRESS)));
-        feed.say(event("ADDED", &pod("new", ADDRESS)));
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        feed.say(&event("ADDED", &pod("new", ADDRESS)));
         // The thread that accepts the new pod's connection runs before the one that reads the watch.
         assert_eq!(world.name().unwrap(), "old", "the view lags, as it was meant to");
         assert!(!world.pods.is_current(), "and says so");
@@ -352,9 +352,9 @@ mod tests {
         for n in 0..2000u16 {
             let [high, low] = n.to_be_bytes();
             let address = std::net::Ipv4Addr::new(10, 245, high, low).into();
-            feed.say(event("ADDED", &pod(&format!("pod-{n}"), address)));
+            feed.say(&event("ADDED", &pod(&format!("pod-{n}"), address)));
         }
-        feed.say(event("DELETED", &pod("old", ADDRESS)));
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
         world.pods.current().await;
         assert_eq!(world.name(), None);
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
@@ -376,7 +376,7 @@ mod tests {
     async fn between_two_watches_nothing_is_current_and_in_an_outage_what_is_known_is_served() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.current().await;
         drop(feed);
         // Ended in order, as watches are: the next one tells what happened in between.
@@ -384,12 +384,12 @@ mod tests {
         world.hand.advance(AGE + Duration::from_millis(1));
         assert!(!world.pods.is_current());
         let feed = next.answer_stream();
-        feed.say(event("DELETED", &pod("old", ADDRESS)));
+        feed.say(&event("DELETED", &pod("old", ADDRESS)));
         tokio::select! { () = world.pods.current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name(), None);
 
         // Gone for longer than it takes to come back.
-        feed.say(event("ADDED", &pod("old", ADDRESS)));
+        feed.say(&event("ADDED", &pod("old", ADDRESS)));
         tokio::select! { () = current_and_named(&world) => {}, () = advancing(&world.hand) => {} }
         drop(feed);
         while let Ok(asked) = world.asked.try_recv() {
@@ -423,7 +423,7 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         world.pods.current().await;
-        feed.say(event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+        feed.say(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
         tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         let anew = world.asked.recv().await.unwrap();
         assert!(!anew.what.contains("watch=true"), "{}", anew.what);
@@ -439,7 +439,7 @@ mod tests {
         for status in [401, 403, 429, 400] {
             let mut world = world();
             let feed = world.with_one_pod().await;
-            feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+            feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
             world.pods.current().await;
             drop(feed);
             world.answer(status).await;
@@ -455,7 +455,7 @@ mod tests {
     async fn an_api_server_that_fails_is_away_and_what_is_known_is_served() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.current().await;
         drop(feed);
         world.answer(503).await;
@@ -490,7 +490,7 @@ mod tests {
         world.hand.advance(AGE + Duration::from_millis(1));
         // The prover's turn comes before the watch's.
         assert!(!world.pods.is_current());
-        feed.say(event("MODIFIED", &pod("old", ADDRESS)));
+        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         drop(feed);
         let mut current = std::pin::pin!(world.pods.current());
         for _ in 0..1000 {

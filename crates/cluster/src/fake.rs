@@ -63,8 +63,8 @@ pub(crate) struct Feed(mpsc::UnboundedSender<Bytes>);
 
 impl Feed {
     /// Says one thing. It has then arrived at this machine; nobody has read it.
-    pub(crate) fn say(&self, event: Value) {
-        self.say_in_pieces(&event, 1);
+    pub(crate) fn say(&self, event: &Value) {
+        self.say_in_pieces(event, 1);
     }
 
     /// The same, in so many pieces at least.

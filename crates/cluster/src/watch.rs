@@ -489,7 +489,7 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         let feed = world.call().await.answer_stream();
-        feed.say(event("ADDED", &pod("a", 9)));
+        feed.say(&event("ADDED", &pod("a", 9)));
         assert!(matches!(world.told.recv().await, Some(Change::Applied(_))));
         // The connection stays as it is; a machine in between may have forgotten it.
         let clock = world.clock.clone();
@@ -507,7 +507,7 @@ mod tests {
         world.names().await;
         let feed = world.call().await.answer_stream();
         for version in 10..20 {
-            feed.say(bookmark(version));
+            feed.say(&bookmark(version));
             // Most of what may pass in silence.
             for _ in 0..80 {
                 tokio::task::yield_now().await;

@@ -223,7 +223,7 @@ impl Federation {
         &self,
         applicant: &Applicant<'_>,
         account: Option<Arc<str>>,
-        before: &Decided<Entitlement>,
+        before: Decided<&Entitlement>,
     ) -> Entitlement {
         let spec = HolderSpec {
             pod: applicant.pod.clone(),
