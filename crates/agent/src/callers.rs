@@ -51,12 +51,12 @@ impl Caller {
 /// Whom to ask, shared by the traffic threads.
 #[derive(Debug)]
 pub(crate) struct Callers {
-    asked: Asked,
+    way: Way,
     probe: ProbeAddress,
 }
 
 #[derive(Debug)]
-enum Asked {
+enum Way {
     Attestation(Arc<dyn Attestation>, Arc<Roster>),
     /// Nobody: everybody is served alike.
     Nobody,
@@ -114,12 +114,12 @@ fn refusal(reason: Reason) -> Refusal {
 impl Callers {
     /// Those whom attestation names, as far as they are in the roster.
     pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<Roster>, probe: ProbeAddress) -> Self {
-        Self { asked: Asked::Attestation(by, roster), probe }
+        Self { way: Way::Attestation(by, roster), probe }
     }
 
     /// `anyone`: every address is served; only `conceal` may be configured so.
     pub(crate) fn anyone(probe: ProbeAddress) -> Self {
-        Self { asked: Asked::Nobody, probe }
+        Self { way: Way::Nobody, probe }
     }
 
     /// Who is at the other end of a connection.
@@ -131,7 +131,7 @@ impl Callers {
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
             return Caller::Probe;
         }
-        let Asked::Attestation(by, _) = &self.asked else { return Caller::Anyone };
+        let Way::Attestation(by, _) = &self.way else { return Caller::Anyone };
         match by.verdict(ends) {
             Verdict::Pod(uid) => self.find(&uid, ends).map_or(Caller::Unsettled, Caller::Pod),
             Verdict::NotYet => Caller::Unsettled,
@@ -141,20 +141,20 @@ impl Callers {
 
     /// Who is probably there. For shares, never for credentials.
     pub(crate) fn likely_at(&self, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
-        let Asked::Attestation(by, _) = &self.asked else { return None };
+        let Way::Attestation(by, _) = &self.way else { return None };
         self.find(&by.likely(ends).ok()?, ends)
     }
 
     /// Who is there, as soon as attestation can prove that: a pod of which it is decided what it may have of a cloud.
     pub(crate) async fn currently_at(&self, ends: Ends<'_>, cloud: CloudName) -> Option<Arc<PodCaller>> {
-        let Asked::Attestation(by, _) = &self.asked else { return std::future::pending().await };
+        let Way::Attestation(by, _) = &self.way else { return std::future::pending().await };
         let uid = by.proven(ends).await.ok()?;
         self.find_decided(&uid, &ends, cloud)
     }
 
     /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
     pub(crate) async fn settled(&self, ends: Ends<'_>, cloud: CloudName) -> Arc<PodCaller> {
-        let Asked::Attestation(by, roster) = &self.asked else { return std::future::pending().await };
+        let Way::Attestation(by, roster) = &self.way else { return std::future::pending().await };
         let mut versions = roster.versions();
         loop {
             // Both before asking, so that nothing is missed. What a pod may have is replaced before a version is told.
@@ -173,7 +173,7 @@ impl Callers {
 
     /// Why nobody is there who could be given anything of this cloud.
     pub(crate) fn why_nobody(&self, ends: &Ends<'_>, cloud: CloudName) -> Refusal {
-        let Asked::Attestation(by, _) = &self.asked else { return UNKNOWN_CALLER };
+        let Way::Attestation(by, _) = &self.way else { return UNKNOWN_CALLER };
         let find = |uid: PodUid| self.find_decided(&uid, ends, cloud).ok_or(Reason::Untold);
         let named = by.likely(ends).and_then(find);
         refusal(named.err().unwrap_or(Reason::Lagging))
@@ -181,7 +181,7 @@ impl Callers {
 
     /// Every known pod, in the order of addresses.
     pub(crate) fn pods(&self) -> Vec<Arc<PodCaller>> {
-        let Asked::Attestation(by, roster) = &self.asked else { return Vec::new() };
+        let Way::Attestation(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
         pods.sort_by(|a, b| by.addresses(&a.basis).cmp(by.addresses(&b.basis)));
         pods
@@ -189,7 +189,7 @@ impl Callers {
 
     /// A pod's addresses, for people.
     pub(crate) fn addresses<'p>(&self, pod: &'p PodCaller) -> &'p [IpAddr] {
-        let Asked::Attestation(by, _) = &self.asked else { return &[] };
+        let Way::Attestation(by, _) = &self.way else { return &[] };
         by.addresses(&pod.basis)
     }
 
@@ -201,7 +201,7 @@ impl Callers {
     /// The pod that attestation named. Attestation knows the latest; `follow` may be a moment behind it, and then what the
     /// roster has of the pod need not rest on what it was named by.
     fn find(&self, uid: &PodUid, ends: &Ends<'_>) -> Option<Arc<PodCaller>> {
-        let Asked::Attestation(by, roster) = &self.asked else { return None };
+        let Way::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
         by.rests_on(&caller.basis, ends).then_some(caller)
     }
