@@ -79,8 +79,8 @@ impl Cap {
     /// large): two thirds of all when it is alone, and `n` together leave room for one more of their kind.
     pub(crate) fn may_take(&self, process: &Self, most: u32) -> bool {
         const FEW: u32 = 8;
-        let free = (most - most / 4).saturating_sub(process.open());
-        self.open() < FEW || share::may_take(u64::from(self.open() / 8), u64::from(free))
+        let free = share::free_for_many(u64::from(most), u64::from(process.open()));
+        self.open() < FEW || share::may_take(u64::from(self.open() / 8), free)
     }
 
     /// Counts one more if that stays within `most`.

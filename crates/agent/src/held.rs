@@ -12,6 +12,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use seawall_core::share;
+
 /// What every caller may hold where anything is left at all: one head of the largest size, or an answer with the socket's buffer.
 const FEW: usize = 40 * 1024;
 
@@ -58,8 +60,8 @@ impl Share {
     fn fits(&self, more: usize) -> bool {
         let Budget { most, used } = &*self.all;
         let (own, used) = (self.own.get() + more, used.get() + more);
-        let free = (most - most / 4).saturating_sub(used);
-        own <= free || (own <= FEW && used <= *most)
+        let free = share::free_for_many(*most as u64, used as u64);
+        own as u64 <= free || (own <= FEW && used <= *most)
     }
 
     fn give(&self, bytes: usize) {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seawall_core::facts::{Annotations, Beside, Text};
+use seawall_core::names::{is_dns_label, is_dns_subdomain};
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Facts, Pod, PodUid, ServiceAccount, file};
 use seawall_document::{Document, Mistakes, Node, Table};
@@ -179,12 +180,13 @@ fn address(place: &Node<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
 
 /// The rest of an entry, read to its end so that all of its mistakes are noted.
 fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[FileKey]) -> Option<Attested> {
-    let read =
-        |key, what: &str, check: fn(&str) -> Option<Arc<str>>| table.required(key, what).text(what, check);
-    let namespace = read("namespace", "a namespace: a DNS label such as shop", dns_label);
-    let name = read("pod", "a pod name: a DNS subdomain such as cart-0", dns_subdomain);
+    let read = |key, what: &str, is_good: fn(&str) -> bool| {
+        table.required(key, what).text(what, |text| is_good(text).then(|| Arc::<str>::from(text)))
+    };
+    let namespace = read("namespace", "a namespace: a DNS label such as shop", is_dns_label);
+    let name = read("pod", "a pod name: a DNS subdomain such as cart-0", is_dns_subdomain);
     let account =
-        read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", dns_subdomain);
+        read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", is_dns_subdomain);
     let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
     let said: Vec<_> = keys.iter().filter_map(|key| Some((key, key.read(table)?))).collect();
@@ -207,29 +209,6 @@ fn attested(table: &Table<'_>, base: &Path, address: Option<IpAddr>, keys: &[Fil
 }
 
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
-
-/// RFC 1123 label, as Kubernetes demands of namespaces (apimachinery `IsDNS1123Label`): at most 63 of a-z, 0-9, `-`.
-fn dns_label(text: &str) -> Option<Arc<str>> {
-    is_label(text).then(|| text.into())
-}
-
-/// RFC 1123 subdomain, as Kubernetes demands of pods and ServiceAccounts (`IsDNS1123Subdomain`): at most 253 in all.
-/// Unlike the RFC, Kubernetes sets its parts no limit of their own.
-fn dns_subdomain(text: &str) -> Option<Arc<str>> {
-    (text.len() <= 253 && text.split('.').all(is_part)).then(|| text.into())
-}
-
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-fn is_part(text: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let bytes = text.as_bytes();
-    edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-}
 
 #[cfg(test)]
 mod tests {
@@ -362,17 +341,6 @@ mod tests {
         let mistakes = parse(&format!("{wrong}{CART}")).unwrap_err();
         let places: Vec<_> = mistakes.0.iter().map(|mistake| mistake.path.as_str()).collect();
         assert_eq!(places, ["pods[0].serviceAccount", "pods[1].address"]);
-    }
-
-    /// Parts of a name were held to 63 characters, which Kubernetes does not ask.
-    #[test]
-    fn names_are_as_long_as_kubernetes_allows() {
-        let parse =
-            |name: String| parse(&CART.replace("serviceAccount: cart", &format!("serviceAccount: {name}")));
-        assert!(parse("a".repeat(253)).is_ok());
-        assert!(parse("a".repeat(254)).is_err());
-        let namespace = |name: String| dns_label(&name).is_some();
-        assert!(namespace("a".repeat(63)) && !namespace("a".repeat(64)));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The way to a cloud's services: TLS with its roots, a proxy, a pool, and bounds on what is read. It carries what it is
 //! given and reads none of it; a cloud's room says what is asked and what an answer means.
 
-use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use http::header::{DATE, RETRY_AFTER};
 use http::response::Parts;
-use http::{Request, Uri};
+use http::{HeaderMap, Request, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
+use seawall_core::names::is_loopback;
 
 use crate::failure::{ExchangeError, Fault};
 
@@ -54,9 +55,19 @@ pub(crate) fn check_url(url: &str) -> Result<(), ConfigError> {
     }
 }
 
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+/// Longest `Retry-After` that is honoured: a pod that starts meanwhile waits for it, too.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// When to come back, bounded. In whole seconds; the form with a date (RFC 9110 section 10.2.3) is not read.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+}
+
+/// The upstream's own time, if it told it. An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
+pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
 }
 
 type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
@@ -183,5 +194,11 @@ mod tests {
         {
             assert!(check_url(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_retry_after_is_bounded() {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_static("86400"))]);
+        assert_eq!(retry_after(&headers), Some(LONGEST_RETRY_AFTER));
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use seawall_core::facts::Selection;
+use seawall_core::names::is_dns_subdomain;
 
 /// What the cluster view needs to know.
 #[derive(Clone, Debug)]
@@ -31,11 +32,7 @@ pub struct NodeName(String);
 impl NodeName {
     /// A DNS subdomain (RFC 1123) of at most 253 characters, as the API server demands of nodes; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_good = |label: &str| {
-            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
-        };
-        (text.len() <= 253 && text.split('.').all(is_good)).then(|| Self(text.to_owned()))
+        is_dns_subdomain(text).then(|| Self(text.to_owned()))
     }
 
     /// As the API server writes it.

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod file;
 pub mod lease;
 pub mod limiter;
+pub mod names;
 pub mod pod;
 pub mod secret;
 pub mod share;

@@ -10,6 +10,12 @@
 //! than `n` places. Nothing is set aside for parties that do not come: one alone may use half of all. Nothing is
 //! taken back either, so a share shrinks as its owner's own places come free: places must be bounded in time.
 
+/// What is free of `most` places for parties that have more than a few, while `used` are taken: the last quarter is for those
+/// with a few, so that whoever comes finds room even if everybody else hoards and gives nothing back.
+pub const fn free_for_many(most: u64, used: u64) -> u64 {
+    (most - most / 4).saturating_sub(used)
+}
+
 /// Whether a party that has `own` places may take one more while `free` are.
 pub const fn may_take(own: u64, free: u64) -> bool {
     own < free

@@ -1,10 +1,11 @@
 //! What values of the configuration may be: text to checked values, or nothing; and the files that it names. Knows no keys; what
 //! was expected is said where a key is read.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use seawall_core::names::{is_dns_subdomain, is_loopback};
 use seawall_core::{ServiceAccount, file};
 
 /// Largest configuration, and largest file that one names and that is not an identity file, in bytes. All public roots together
@@ -55,11 +56,6 @@ pub(crate) fn is_near(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
 }
 
-fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// Whether a URL is at one of these listeners. An agent that is its own upstream would ask itself for each answer, until no
 /// place is left.
 pub(crate) fn is_one_of(url: &str, listeners: &[SocketAddr]) -> bool {
@@ -79,15 +75,9 @@ pub(crate) fn service_account(text: &str) -> Option<ServiceAccount> {
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
-/// RFC 1123 subdomain, as Kubernetes demands of names (apimachinery `IsDNS1123Subdomain`).
+/// A name as Kubernetes has them.
 pub(crate) fn dns_name(text: &str) -> Option<String> {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let is_part = |part: &str| {
-        let bytes = part.as_bytes();
-        let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
-        edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
-    };
-    (text.len() <= 253 && text.split('.').all(is_part)).then(|| text.to_owned())
+    is_dns_subdomain(text).then(|| text.to_owned())
 }
 
 /// A positive duration with one unit, up to a day.

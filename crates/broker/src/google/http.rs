@@ -1,19 +1,16 @@
 //! One POST to Google, and what a failed status means. Knows no token format.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use seawall_core::Secret;
 
 use super::reply;
 use crate::failure::{ExchangeError, Fault};
-use crate::https::Https;
-
-/// Longest `Retry-After` that is honoured: a pod that starts meanwhile waits for it, too.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+use crate::https::{Https, date, retry_after};
 
 /// What a success says.
 pub(super) struct Answer {
@@ -54,13 +51,7 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
     Ok(value)
 }
 
-/// An IMF-fixdate (RFC 9110 section 5.6.7) is a date of RFC 2822, too.
-fn date(headers: &HeaderMap) -> Option<SystemTime> {
-    let text = headers.get(DATE)?.to_str().ok()?;
-    jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
-}
-
-/// What a failed status means (section 5.8): 401 and 403 are a policy's no, other 4xx a configuration's, 429 asks for less,
+/// What a failed status means: 401 and 403 are a policy's no, other 4xx a configuration's, 429 asks for less,
 /// everything else is the upstream's own trouble. `invalid_grant` is STS's word for a Kubernetes token that it does not
 /// take, and a 503 that says when to come back asks for less, too.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
@@ -79,14 +70,10 @@ fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[
     ExchangeError { retry_after, ..error }
 }
 
-/// Whole seconds; the form with a date is not used by Google's APIs.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]
@@ -106,13 +93,5 @@ mod tests {
         assert_eq!(refused.fault, Fault::Denied);
         let later = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("1"))]);
         assert_eq!(refusal("sts", StatusCode::SERVICE_UNAVAILABLE, &later, b"").fault, Fault::Throttled);
-    }
-
-    #[test]
-    fn a_retry_after_is_bounded() {
-        let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("86400"));
-        let error = refusal("sts", StatusCode::TOO_MANY_REQUESTS, &headers, b"");
-        assert_eq!(error.retry_after, Some(LONGEST_RETRY_AFTER));
     }
 }
