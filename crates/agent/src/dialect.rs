@@ -9,7 +9,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use seawall_cloud::{Frame, Refusal, path};
+use seawall_cloud::path::{self, Alphabet};
+use seawall_cloud::{Frame, Refusal};
 use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
@@ -23,6 +24,11 @@ use crate::tenants::Tenant;
 pub(crate) trait Dialect: fmt::Debug {
     /// Whose it is.
     fn cloud(&self) -> CloudName;
+
+    /// What its paths hold.
+    fn alphabet(&self) -> &'static Alphabet {
+        &path::PLAIN
+    }
 
     /// Whether a canonical path is one of this dialect's, where it shares its address with others.
     fn claims(&self, path: &str) -> bool;
@@ -80,15 +86,17 @@ impl Dialects {
         Some(Self { first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Whose this target is. By its canonical path, which is what the dialect reads of it, too; one that has none, and what
+    /// Whose this target is: the first one's that claims its canonical path, as that dialect reads it. One that has none, and what
     /// nobody claims, is the first one's to refuse.
     pub(crate) fn of(&self, target: &str) -> &dyn Dialect {
         if self.others.is_empty() {
             return &*self.first;
         }
-        let Ok(target) = path::canonicalise(target) else { return &*self.first };
-        let mut all = std::iter::once(&self.first).chain(&self.others);
-        let claimed = all.find(|dialect| dialect.claims(target.path.as_str()));
+        let claims = |dialect: &&Rc<dyn Dialect>| {
+            let target = path::canonicalise_in(target, dialect.alphabet());
+            target.is_ok_and(|target| dialect.claims(target.path.as_str()))
+        };
+        let claimed = std::iter::once(&self.first).chain(&self.others).find(claims);
         &**claimed.unwrap_or(&self.first)
     }
 

@@ -2,10 +2,13 @@
 //! sees nothing else of the target.
 //!
 //! The security argument. A filter leaks where it and the server behind it read a path differently. So there is
-//! one reading: percent-decoding happens once, and what it may yield is only a character of [`is_plain`]. An encoded
+//! one reading: percent-decoding happens once, and what it may yield is only a character of the dialect's [`Alphabet`]. An encoded
 //! slash, percent sign, backslash, NUL, semicolon or question mark is refused, not guessed at; so are bytes outside
 //! ASCII. A canonical path therefore holds no `%` and nothing that any server decodes, splits or strips a second time:
 //! whoever reads it again reads the same path.
+//!
+//! No alphabet holds more than its own dialect needs: what is one character to us may be two things to a server behind us (`+` is
+//! a space to some), and only a dialect knows whether there is one.
 
 use std::borrow::Cow;
 
@@ -60,6 +63,14 @@ pub(crate) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Cl
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
+/// Splits a target and canonicalises its path, in the alphabet of [`PLAIN`].
+///
+/// # Errors
+/// [`BAD_TARGET`] or [`BAD_PATH`].
+pub fn canonicalise(target: &str) -> Result<Target<'_>, Refusal> {
+    canonicalise_in(target, &PLAIN)
+}
+
 /// Splits a target and canonicalises its path.
 ///
 /// An absolute target (RFC 9112 section 3.2.2) is read as its path. Its host is not compared with anything, as the Host
@@ -67,24 +78,24 @@ pub(crate) fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Cl
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise(target: &str) -> Result<Target<'_>, Refusal> {
+pub fn canonicalise_in<'b>(target: &'b str, alphabet: &Alphabet) -> Result<Target<'b>, Refusal> {
     let origin = if target.starts_with('/') { target } else { after_authority(target)? };
-    let end = canonical_prefix(origin);
+    let end = canonical_prefix(origin, alphabet);
     let borrowed = |path, query| Ok(Target { path: Path(Cow::Borrowed(path)), query });
     match origin.as_bytes().get(end) {
         None if end > 0 => borrowed(origin, None),
         Some(b'?') if end > 0 => borrowed(&origin[..end], Some(&origin[end + 1..])),
-        _ => rebuilt(origin),
+        _ => rebuilt(origin, alphabet),
     }
 }
 
 /// What has to be read with care, or begins with no slash.
-fn rebuilt(origin: &str) -> Result<Target<'_>, Refusal> {
+fn rebuilt<'b>(origin: &'b str, alphabet: &Alphabet) -> Result<Target<'b>, Refusal> {
     let (path, query) = match origin.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (origin, None),
     };
-    let path = rebuild(if path.is_empty() { "/" } else { path })?;
+    let path = rebuild(if path.is_empty() { "/" } else { path }, alphabet)?;
     Ok(Target { path: Path(path.into()), query })
 }
 
@@ -106,11 +117,11 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
 /// The length of the canonical path that a target begins with: all of the path in what nearly every client sends. It may stop
 /// within a canonical path (at a name that begins with a dot), never behind the end of one; rebuilding a canonical path gives
 /// it back.
-fn canonical_prefix(origin: &str) -> usize {
+fn canonical_prefix(origin: &str, Alphabet(kinds): &Alphabet) -> usize {
     // By a table and without a branch for each kind of character: this pass is a tenth of a warm request.
     let mut refused = OTHER;
     let mut is_fit = |byte: u8| {
-        let kind = KINDS[usize::from(byte)];
+        let kind = kinds[usize::from(byte)];
         let is_fit = kind & refused == 0;
         refused = if kind == SLASH { OTHER | SLASH | DOT } else { OTHER };
         is_fit
@@ -125,30 +136,49 @@ const SLASH: u8 = 1;
 const DOT: u8 = 2;
 const OTHER: u8 = 4;
 
-/// What matters of a byte in a path: whether it separates names, may begin something that is no name, or has no place in one.
-const KINDS: [u8; 256] = {
-    let mut kinds = [OTHER; 256];
-    let mut byte = 0;
-    while byte < 128 {
-        kinds[byte as usize] = match byte {
-            b'/' => SLASH,
-            b'.' => DOT,
-            _ if is_plain(byte) => 0,
-            _ => OTHER,
-        };
-        byte += 1;
-    }
-    kinds
-};
+/// Which characters the paths of a dialect hold, as what matters of each byte: whether it separates names, may begin something that
+/// is no name, or has no place in a path.
+#[derive(Debug)]
+pub struct Alphabet([u8; 256]);
 
-/// The characters of metadata paths: names of keys, e-mail addresses, domain-scoped projects, and the slash.
-const fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'.' | b'_' | b'~' | b'@' | b':')
+/// Names of keys, e-mail addresses, domain-scoped projects, and the slash.
+pub static PLAIN: Alphabet = Alphabet::with(b"");
+
+impl Alphabet {
+    /// Letters, digits, `/ - . _ ~ @ :`, and these. Of what a server could read in another way, only sub-delimiters of RFC 3986
+    /// can be named, without the semicolon, at which some split a name.
+    ///
+    /// # Panics
+    /// At compile time, where it is a constant: for any other character.
+    pub const fn with(more: &[u8]) -> Self {
+        let mut kinds = [OTHER; 256];
+        let mut byte = 0;
+        while byte < 128 {
+            kinds[byte as usize] = match byte {
+                b'/' => SLASH,
+                b'.' => DOT,
+                _ if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~' | b'@' | b':') => 0,
+                _ => OTHER,
+            };
+            byte += 1;
+        }
+        let mut at = 0;
+        while at < more.len() {
+            assert!(matches!(more[at], b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'='));
+            kinds[more[at] as usize] = 0;
+            at += 1;
+        }
+        Self(kinds)
+    }
+
+    fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)] != OTHER
+    }
 }
 
 /// Decodes, drops empty and `.` names, lets `..` take one name back, and never leaves the root.
-fn rebuild(raw: &str) -> Result<String, Refusal> {
-    let decoded = decode(raw)?;
+fn rebuild(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
+    let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();
     for name in decoded.split('/') {
         match name {
@@ -169,7 +199,7 @@ fn rebuild(raw: &str) -> Result<String, Refusal> {
     Ok(path)
 }
 
-fn decode(raw: &str) -> Result<String, Refusal> {
+fn decode(raw: &str, alphabet: &Alphabet) -> Result<String, Refusal> {
     let mut decoded = String::with_capacity(raw.len());
     let mut bytes = raw.bytes();
     while let Some(byte) = bytes.next() {
@@ -177,7 +207,7 @@ fn decode(raw: &str) -> Result<String, Refusal> {
             b'%' => encoded_byte(&mut bytes).filter(|&byte| byte != b'/'),
             byte => Some(byte),
         };
-        decoded.push(char::from(plain.filter(|&byte| is_plain(byte)).ok_or(BAD_PATH)?));
+        decoded.push(char::from(plain.filter(|&byte| alphabet.has(byte)).ok_or(BAD_PATH)?));
     }
     Ok(decoded)
 }
@@ -245,6 +275,21 @@ mod tests {
     }
 
     #[test]
+    fn an_alphabet_lets_pass_what_it_names_and_nothing_else() {
+        let roles = const { Alphabet::with(b"+=,") };
+        let canonical_in =
+            |raw| canonicalise_in(raw, &roles).map(|target| target.path.into_text().into_owned());
+        for raw in ["/roles/a+b=c,d@e", "/roles/a%2bb%3Dc%2Cd%40e"] {
+            assert_eq!(canonical_in(raw).as_deref(), Ok("/roles/a+b=c,d@e"));
+            assert_eq!(canonical(raw), Err(BAD_PATH), "not in another's: {raw}");
+        }
+        for raw in ["/a%2fb", "/a%25", "/a\\b", "/a;b", "/a%3Fb", "/a#b", "/a%00", "/a b", "/a*b", "/%c3%a9"]
+        {
+            assert_eq!(canonical_in(raw), Err(BAD_PATH), "{raw}");
+        }
+    }
+
+    #[test]
     fn an_absolute_target_is_read_as_its_path() {
         for (raw, path, query) in [
             ("http://metadata.google.internal/computeMetadata/v1/", "/computeMetadata/v1/", None),
@@ -290,7 +335,7 @@ mod tests {
 
         #[test]
         fn the_quick_look_agrees_with_the_rebuild(raw in "/[a-c./@]{0,16}") {
-            prop_assert_eq!(canonical(&raw), rebuild(&raw));
+            prop_assert_eq!(canonical(&raw), rebuild(&raw, &PLAIN));
         }
     }
 }
