@@ -98,11 +98,11 @@ impl Books {
         }
     }
 
-    /// A flight has its first connection.
+    /// The first byte of a flight's request leaves.
     #[inline]
-    pub(crate) fn boarded(&mut self, flight: &Flight) {
+    pub(crate) fn sent(&mut self, flight: &Flight, at: Nanos) {
         if !self.counting.closed && flight.hit.due >= self.counting.warm_up {
-            self.stats.lag.record(flight.sent.saturating_sub(flight.hit.due));
+            self.stats.lag.record(at.saturating_sub(flight.hit.due));
         }
     }
 
@@ -110,7 +110,7 @@ impl Books {
     #[inline]
     pub(crate) fn written(&mut self, flight: &Flight, now: Nanos) {
         if flight.hit.due >= self.counting.warm_up {
-            self.stats.write.record(now.saturating_sub(flight.sent));
+            self.stats.write.record(now.saturating_sub(flight.sent.unwrap_or(now)));
         }
     }
 
@@ -232,7 +232,7 @@ fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end
         target: flight.target,
         outcome,
         due: flight.hit.due,
-        sent: flight.sent,
+        sent: flight.sent.unwrap_or(flight.launched),
         first_byte: flight.first_byte,
         end,
         bytes_in: flight.answer.bytes_in,

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
-use crate::exchange::Answer;
 use crate::request::Request;
 use crate::schedule::Hit;
+use crate::transport::Place;
+use crate::transport::exchange::Answer;
 
 /// Names a slot and its present user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,17 +35,17 @@ pub(crate) struct Flight {
     pub(crate) which: Which,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
-    pub(crate) sent: Nanos,
+    /// When it was handed out.
+    pub(crate) launched: Nanos,
+    /// When the first byte of its request left.
+    pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
     /// When it is given up.
     pub(crate) expires: Nanos,
-    /// Slot of its connection.
-    pub(crate) connection: Option<usize>,
+    pub(crate) place: Place,
     pub(crate) redirects: u32,
     /// How often it was sent again.
     pub(crate) retries: u32,
-    /// It has had a connection.
-    pub(crate) boarded: bool,
     pub(crate) answer: Answer,
 }
 
@@ -86,7 +87,7 @@ impl Flights {
         hit: Hit,
         which: Which,
         target: usize,
-        sent: Nanos,
+        launched: Nanos,
         expires: Nanos,
     ) -> FlightKey {
         let slot = self.free.pop().unwrap_or_else(|| self.grow());
@@ -94,9 +95,9 @@ impl Flights {
         entry.used = true;
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.target) = (hit, which, target);
-        (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
-        (flight.connection, flight.redirects) = (None, 0);
-        (flight.retries, flight.boarded) = (0, false);
+        (flight.launched, flight.expires, flight.place) = (launched, expires, Place::Nowhere);
+        (flight.sent, flight.first_byte) = (None, None);
+        (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
         FlightKey { slot, generation }
@@ -107,18 +108,25 @@ impl Flights {
             hit: Hit { seq: 0, due: 0 },
             which: Which::Listed(0),
             target: 0,
-            sent: 0,
+            launched: 0,
+            sent: None,
             first_byte: None,
             expires: 0,
-            connection: None,
+            place: Place::Nowhere,
             redirects: 0,
             retries: 0,
-            boarded: false,
             answer: Answer::default(),
         };
         self.slots.push(Slot { flight, generation: 0, used: false, earlier: NONE, later: NONE });
         // The in-flight bound is far below 2^32; the engine checks it.
         (self.slots.len() - 1) as u32
+    }
+
+    /// Lets one expire later.
+    pub(crate) fn postpone(&mut self, key: FlightKey, expires: Nanos) {
+        self.unlink(key.slot);
+        self.of(key).expires = expires;
+        self.link(key.slot);
     }
 
     /// Gives the slot back. The flight's buffers stay in it.
@@ -133,7 +141,8 @@ impl Flights {
     }
 
     /// The flight, unless its slot has another user by now.
-    pub(crate) fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
+    #[cfg(test)]
+    fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
         let entry = self.slots.get_mut(key.slot as usize)?;
         (entry.used && entry.generation == key.generation).then_some(&mut entry.flight)
     }
@@ -219,6 +228,15 @@ mod tests {
         assert_eq!(flights.first_expiry(), 1);
         assert_eq!(drain(&mut flights), [1, 3, 3, 5, 7, 9]);
         assert_eq!((flights.len(), flights.first_expiry()), (0, Nanos::MAX));
+    }
+
+    #[test]
+    fn one_that_is_postponed_has_its_new_place() {
+        let mut flights = Flights::new();
+        let keys = [5, 3, 9].map(|expires| add(&mut flights, expires));
+        flights.postpone(keys[1], 7);
+        flights.postpone(keys[0], 11);
+        assert_eq!(drain(&mut flights), [7, 9, 11]);
     }
 
     #[test]
