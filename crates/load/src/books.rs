@@ -92,7 +92,6 @@ impl Books {
         if hit.due < self.counting.warm_up {
             return;
         }
-        self.stats.sent += 1;
         if !self.counting.closed {
             self.stats.own_lag.record(now.saturating_sub(hit.due.max(room_since)));
         }
@@ -101,8 +100,16 @@ impl Books {
     /// The first byte of a flight's request leaves.
     #[inline]
     pub(crate) fn sent(&mut self, flight: &Flight, at: Nanos) {
-        if !self.counting.closed && flight.hit.due >= self.counting.warm_up {
-            self.stats.lag.record(at.saturating_sub(flight.hit.due));
+        if flight.hit.due >= self.counting.warm_up {
+            self.stats.sent += 1;
+            self.late(flight.hit, at);
+        }
+    }
+
+    #[inline]
+    fn late(&mut self, hit: Hit, at: Nanos) {
+        if !self.counting.closed {
+            self.stats.lag.record(at.saturating_sub(hit.due));
         }
     }
 
@@ -127,6 +134,10 @@ impl Books {
         }
         let request = supply.request(&flight.which);
         let finished = finished(flight, request, outcome, end);
+        if finished.sent.is_none() {
+            self.stats.unconnected += 1;
+            self.late(flight.hit, end);
+        }
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);
         self.count(&finished);
@@ -149,7 +160,7 @@ impl Books {
             target: 0,
             outcome: Err(fault),
             due: hit.due,
-            sent: now,
+            sent: None,
             first_byte: None,
             end: now,
             bytes_in: 0,
@@ -232,7 +243,7 @@ fn finished(flight: &Flight, request: &Request, outcome: Result<u16, Fault>, end
         target: flight.target,
         outcome,
         due: flight.hit.due,
-        sent: flight.sent.unwrap_or(flight.launched),
+        sent: flight.sent,
         first_byte: flight.first_byte,
         end,
         bytes_in: flight.answer.bytes_in,

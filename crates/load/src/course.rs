@@ -22,7 +22,7 @@ impl Shard {
         };
         self.books.launched(hit, now, self.progress.room_since);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
-        let key = self.flights.insert(hit, which, target, now, expires);
+        let key = self.flights.insert(hit, which, target, expires);
         self.books.stats.in_flight_peak = self.books.stats.in_flight_peak.max(self.flights.len() as u64);
         self.travel(|pool, now, desk| pool.place(key, now, desk));
     }
@@ -147,7 +147,12 @@ impl Shard {
         while let Some(key) = self.flights.expired(self.progress.now) {
             let flight = self.flights.of(key);
             let by_deadline = flight.expires == flight.hit.due.saturating_add(self.rules.deadline);
-            self.give_up(key, if by_deadline { Fault::Deadline } else { Fault::Timeout });
+            let fault = match flight.place {
+                _ if by_deadline => Fault::Deadline,
+                Place::Waiting(_) => Fault::Unconnected,
+                Place::Nowhere | Place::On(_) => Fault::Timeout,
+            };
+            self.give_up(key, fault);
         }
     }
 

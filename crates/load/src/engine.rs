@@ -269,10 +269,10 @@ impl Outcome {
     }
 }
 
-/// Hits that were sent, dropped, shed or no request.
+/// Hits that were sent, waited in vain, dropped, shed or no request.
 fn handed_out(total: &Stats) -> u64 {
     let never_sent = [Fault::Dropped, Fault::Shed, Fault::Template];
-    total.sent + never_sent.map(|fault| total.fault(fault)).iter().sum::<u64>()
+    total.sent + total.unconnected + never_sent.map(|fault| total.fault(fault)).iter().sum::<u64>()
 }
 
 /// Starts a run. The first hit is due some milliseconds later, when every thread is there.

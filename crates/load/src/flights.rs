@@ -35,8 +35,6 @@ pub(crate) struct Flight {
     pub(crate) which: Which,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
-    /// When it was handed out.
-    pub(crate) launched: Nanos,
     /// When the first byte of its request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
@@ -82,20 +80,13 @@ impl Flights {
     }
 
     /// Takes a slot.
-    pub(crate) fn insert(
-        &mut self,
-        hit: Hit,
-        which: Which,
-        target: usize,
-        launched: Nanos,
-        expires: Nanos,
-    ) -> FlightKey {
+    pub(crate) fn insert(&mut self, hit: Hit, which: Which, target: usize, expires: Nanos) -> FlightKey {
         let slot = self.free.pop().unwrap_or_else(|| self.grow());
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.target) = (hit, which, target);
-        (flight.launched, flight.expires, flight.place) = (launched, expires, Place::Nowhere);
+        (flight.expires, flight.place) = (expires, Place::Nowhere);
         (flight.sent, flight.first_byte) = (None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
@@ -108,7 +99,6 @@ impl Flights {
             hit: Hit { seq: 0, due: 0 },
             which: Which::Listed(0),
             target: 0,
-            launched: 0,
             sent: None,
             first_byte: None,
             expires: 0,
@@ -205,7 +195,7 @@ mod tests {
     use super::*;
 
     fn add(flights: &mut Flights, expires: Nanos) -> FlightKey {
-        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, 0, expires)
+        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, expires)
     }
 
     fn drain(flights: &mut Flights) -> Vec<Nanos> {

@@ -6,7 +6,8 @@
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
-//! it was given up. One that was never sent has neither time and is only counted.
+//! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
+//! even to be sent has neither and is only counted.
 
 use crate::clock::{Nanos, SECOND};
 use crate::fault::{Class, Fault};
@@ -123,8 +124,10 @@ impl TargetStats {
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// Requests handed to a connection, or to a queue for one.
+    /// Requests of which a first byte left.
     pub sent: u64,
+    /// Requests that were to be sent and ended before they had a connection.
+    pub unconnected: u64,
     /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
     /// Answers by status, `[0]` is 100.
@@ -156,7 +159,7 @@ pub struct Stats {
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
-    /// Real send minus intended send.
+    /// Real send minus intended send; of those that ended before they had a connection, what they waited for one.
     pub lag: Histogram,
     /// The part of the lag that is ours: from when the request was due *and* had room.
     pub own_lag: Histogram,
@@ -210,8 +213,8 @@ pub struct Finished {
     pub outcome: Result<u16, Fault>,
     /// Intended instant.
     pub due: Nanos,
-    /// Real send.
-    pub sent: Nanos,
+    /// Real send, unless it ended before that.
+    pub sent: Option<Nanos>,
     /// First byte of the answer, if one came.
     pub first_byte: Option<Nanos>,
     /// Last byte, or the failure.
@@ -242,14 +245,15 @@ impl Stats {
                 fault.class()
             }
         };
+        let times = &mut self.target(finished.target).classes[class as usize];
+        times.response.record(finished.end.saturating_sub(finished.due));
+        let Some(sent) = finished.sent else { return };
+        times.service.record(finished.end.saturating_sub(sent));
         self.bytes_out += finished.bytes_out;
         if let Some(first) = finished.first_byte {
-            self.first_byte.record(first.saturating_sub(finished.sent));
+            self.first_byte.record(first.saturating_sub(sent));
             self.body.record(finished.end.saturating_sub(first));
         }
-        let times = &mut self.target(finished.target).classes[class as usize];
-        times.service.record(finished.end.saturating_sub(finished.sent));
-        times.response.record(finished.end.saturating_sub(finished.due));
     }
 
     fn target(&mut self, index: usize) -> &mut TargetStats {
@@ -301,6 +305,7 @@ impl Stats {
     /// Adds what another thread, or another second, measured.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
+        self.unconnected += other.unconnected;
         self.done += other.done;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
@@ -380,7 +385,16 @@ mod tests {
     use super::*;
 
     fn finished(outcome: Result<u16, Fault>, due: Nanos, sent: Nanos, end: Nanos) -> Finished {
-        Finished { target: 0, outcome, due, sent, first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+        Finished {
+            target: 0,
+            outcome,
+            due,
+            sent: Some(sent),
+            first_byte: None,
+            end,
+            bytes_in: 1,
+            bytes_out: 2,
+        }
     }
 
     #[test]
@@ -399,6 +413,14 @@ mod tests {
         assert_eq!((stats.done, stats.all().response.count()), (2, 1));
         assert_eq!((stats.fault(Fault::Timeout), stats.fault(Fault::Dropped)), (1, 1));
         assert_eq!(stats.class(Class::TimedOut).response.max(), 1_000);
+    }
+
+    #[test]
+    fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
+        let mut stats = Stats::default();
+        stats.finish(&Finished { sent: None, ..finished(Err(Fault::Unconnected), 0, 0, 1_000) });
+        let times = stats.class(Class::TimedOut);
+        assert_eq!((times.response.max(), times.service.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
     #[test]
