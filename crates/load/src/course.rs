@@ -63,8 +63,6 @@ impl Shard {
                 self.restart_or_fail(failure);
             }
             Event::Unreached(key, fault) => self.fail(key, fault),
-            // The pool's.
-            Event::Opened | Event::Refused(_) | Event::Free | Event::Closed => {}
         }
     }
 

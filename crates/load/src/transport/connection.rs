@@ -1,11 +1,11 @@
 //! One connection, whatever is spoken on it: opening, open, or waiting for the last of its requests.
 //!
-//! Moves bytes and tells [`Event`]s; which request comes next, and what a failure means for it, is not known here.
+//! Moves bytes and tells [`Change`]s and [`Event`]s; which request comes next, and what a failure means for it, is not known here.
 
 use super::http1::{End, Http1};
 use super::http2::Http2;
 use super::opening::Opening;
-use super::{Desk, Event, Failure, Progress, Stream, Time, Turn};
+use super::{Change, Desk, Event, Failure, Progress, Stream, Time, Turn};
 use crate::clock::Nanos;
 use crate::fault::Fault;
 use crate::flights::FlightKey;
@@ -187,9 +187,9 @@ impl<S: Stream> Connection<S> {
                     self.speaks = opening.open(turn.path);
                 }
                 self.stage = Stage::Open;
-                turn.tell(Event::Opened);
+                turn.change(Change::Opened);
             }
-            Err(fault) => turn.tell(Event::Refused(fault)),
+            Err(fault) => turn.change(Change::Refused(fault)),
         }
     }
 
@@ -202,7 +202,11 @@ impl<S: Stream> Connection<S> {
             Ok(reusable) => {
                 self.served += 1;
                 turn.tell(Event::Done(key, at));
-                if reusable && self.stage == Stage::Open { turn.tell(Event::Free) } else { self.close(turn) }
+                if reusable && self.stage == Stage::Open {
+                    turn.change(Change::Free);
+                } else {
+                    self.close(turn);
+                }
             }
             Err((cause, progress)) => {
                 turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
@@ -224,7 +228,7 @@ impl<S: Stream> Connection<S> {
         if closed || self.stage == Stage::Retiring && empty {
             self.close(turn);
         } else if !self.listed && self.capacity() > 0 {
-            turn.tell(Event::Free);
+            turn.change(Change::Free);
         }
     }
 
@@ -251,7 +255,7 @@ impl<S: Stream> Connection<S> {
     /// The end of it; what is on it has failed with it.
     pub(crate) fn break_off<T: Time>(&mut self, cause: Fault, turn: &mut Turn<'_, T>) {
         match &mut self.speaks {
-            Protocol::Opening(_) => return turn.tell(Event::Refused(cause)),
+            Protocol::Opening(_) => return turn.change(Change::Refused(cause)),
             Protocol::Http1(http1) => {
                 if let Some(key) = http1.take() {
                     self.failed(key, cause, Progress::Answering, turn);
@@ -265,7 +269,7 @@ impl<S: Stream> Connection<S> {
 
     fn close<T: Time>(&mut self, turn: &mut Turn<'_, T>) {
         self.stage = Stage::Retiring;
-        turn.tell(Event::Closed);
+        turn.change(Change::Closed);
     }
 
     /// Lets the network have the stream.

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::pool::Pool;
-use super::route::Lack;
+use super::route::{Lack, Speaks};
 use super::socket::ConnectError;
 use super::{Desk, Event, Network};
 use crate::clock::Nanos;
@@ -10,6 +10,19 @@ use crate::fault::Fault;
 use crate::poller::EventFlags;
 
 impl<N: Network> Pool<N> {
+    #[cold]
+    pub(super) fn opened(&mut self, index: usize, desk: &mut Desk<'_>) {
+        let connection = &self.connections[index];
+        let route = &mut self.routes[connection.route];
+        route.opening -= 1;
+        route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
+        self.stirred.push(connection.route);
+        if connection.is_http2() {
+            self.soil(index);
+        }
+        self.vacant(index, true, desk);
+    }
+
     /// The next address gets its chance; after the last the flight that waited longest has none.
     #[cold]
     pub(super) fn refused(&mut self, index: usize, fault: Fault, desk: &mut Desk<'_>) {
@@ -23,7 +36,7 @@ impl<N: Network> Pool<N> {
 
     fn disappoint(&mut self, route: usize, fault: Fault) {
         if let Some(key) = self.routes[route].next(true) {
-            self.events.push_back(Event::Unreached(key, fault));
+            self.events.tell(Event::Unreached(key, fault));
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
+use super::Stream;
+use super::connection::Connection;
 use super::route::Speaks;
 use super::sources::Sources;
 use crate::clock::Nanos;
@@ -28,6 +30,14 @@ pub(crate) struct Limits {
     pub(crate) step: Nanos,
     /// Where they come from.
     pub(crate) sources: Sources,
+}
+
+impl Limits {
+    /// Whether a connection may carry another request.
+    #[inline]
+    pub(crate) fn allow<S: Stream>(&self, connection: &Connection<S>, now: Nanos) -> bool {
+        connection.begun < self.requests && now.saturating_sub(connection.opened) < self.age
+    }
 }
 
 /// What connections are made of, the same for all of them.

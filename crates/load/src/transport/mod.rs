@@ -1,8 +1,7 @@
 //! How a request travels: connections that are opened for a route, carry calls, and tell what came of it.
 //!
-//! A [`connection::Connection`] moves bytes over a `link` and speaks `http1` or `http2`; what it has to tell are
-//! [`Event`]s. The [`pool::Pool`] takes those that concern the connection itself; those that concern a flight are the
-//! loop's. Nothing here knows a schedule, and nothing but [`Network`] knows the system: tests put a simulated one in
+//! A [`connection::Connection`] moves bytes over a `link` and speaks `http1` or `http2`. What it has to tell are [`Change`]s
+//! of its own, which the [`pool::Pool`] takes, and [`Event`]s of flights, which the loop takes. Nothing here knows a schedule, and nothing but [`Network`] knows the system: tests put a simulated one in
 //! its place.
 
 use std::io;
@@ -31,14 +30,16 @@ pub(crate) mod route;
 pub(crate) mod routes;
 pub(crate) mod socket;
 pub(crate) mod sources;
+mod told;
 
 use exchange::{Answer, Keep};
 use making::Path;
 use socket::{Address, ConnectError, Moved, Socket};
+use told::Told;
 
-/// What a connection has to tell.
+/// What a connection has to tell of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum Change {
     /// It may carry requests.
     Opened,
     /// It could not be opened.
@@ -47,6 +48,11 @@ pub(crate) enum Event {
     Free,
     /// It is over; so is whatever was on it, which is told apart.
     Closed,
+}
+
+/// What a connection has to tell of a flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
     /// The first byte of a request leaves.
     Sent(FlightKey, Nanos),
     /// The last byte of a request was handed to the system.
@@ -114,12 +120,19 @@ pub(crate) struct Turn<'t, T> {
     pub(crate) path: &'t Path,
     pub(crate) keep: Keep,
     pub(crate) budget: Budget<'t>,
-    pub(crate) events: &'t mut std::collections::VecDeque<Event>,
+    pub(crate) events: &'t mut Told<Event>,
+    pub(crate) changes: &'t mut Told<Change>,
 }
 
 impl<T: Time> Turn<'_, T> {
+    #[inline]
     fn tell(&mut self, event: Event) {
-        self.events.push_back(event);
+        self.events.tell(event);
+    }
+
+    #[inline]
+    fn change(&mut self, change: Change) {
+        self.changes.tell(change);
     }
 }
 

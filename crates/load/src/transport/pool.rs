@@ -4,8 +4,6 @@
 //! wait, up to the route's share of the limit, and whoever has waited longest gets whichever is free first. What a failure
 //! means for a flight is the loop's business.
 
-use std::collections::VecDeque;
-
 use slab::Slab;
 
 use super::connection::Connection;
@@ -13,7 +11,8 @@ use super::exchange::Keep;
 use super::making::Limits;
 use super::route::Speaks;
 use super::routes::Routes;
-use super::{Budget, Desk, Event, Network, Place, Turn};
+use super::told::Told;
+use super::{Budget, Change, Desk, Event, Network, Place, Turn};
 use crate::clock::Nanos;
 use crate::flights::FlightKey;
 use crate::poller::EventFlags;
@@ -32,10 +31,10 @@ pub(crate) struct Pool<N: Network> {
     pub(super) generation: u32,
     /// The time as the loop told it last.
     pub(super) now: Nanos,
-    /// What the connection at work has told.
-    told: VecDeque<Event>,
-    /// What of it concerns flights.
-    pub(super) events: VecDeque<Event>,
+    /// What the connection at work has told of itself.
+    changes: Told<Change>,
+    /// What has become of flights.
+    pub(super) events: Told<Event>,
     /// Connections with something to do without an event, by token.
     dirty: Vec<u64>,
     /// Routes that may lack a connection.
@@ -55,8 +54,8 @@ impl<N: Network> Pool<N> {
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             generation: 0,
             now: 0,
-            told: VecDeque::new(),
-            events: VecDeque::new(),
+            changes: Told::new(),
+            events: Told::new(),
             dirty: Vec::new(),
             stirred: Vec::new(),
             attempts: Vec::new(),
@@ -70,7 +69,7 @@ impl<N: Network> Pool<N> {
     /// What has become of flights, in the order in which it did.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.next()
     }
 
     /// Puts a flight on a connection with room, or lets it wait for one.
@@ -114,8 +113,9 @@ impl<N: Network> Pool<N> {
     fn begin(&mut self, index: usize, key: FlightKey, now: Nanos, desk: &mut Desk<'_>) {
         desk.flights.of(key).place = Place::On(self.token(index));
         self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
-        if !self.may_carry(index) {
-            self.connections[index].retire();
+        let connection = &mut self.connections[index];
+        if !self.limits.allow(connection, self.now) {
+            connection.retire();
         }
         self.unlist_if_full(index);
         if self.connections[index].is_http2() {
@@ -124,7 +124,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// Has a connection driven at the end of the turn.
-    fn soil(&mut self, index: usize) {
+    pub(super) fn soil(&mut self, index: usize) {
         if !std::mem::replace(&mut self.connections[index].dirty, true) {
             self.dirty.push(self.token(index));
         }
@@ -187,8 +187,8 @@ impl<N: Network> Pool<N> {
         let connection = &mut self.connections[index];
         let path = &self.routes[connection.route].path;
         let budget = Budget { scratch: &mut self.scratch, spent: false };
-        let (time, keep, events) = (&self.network, self.keep, &mut self.told);
-        let mut turn = Turn { time, path, keep, budget, events };
+        let (time, keep, events, changes) = (&self.network, self.keep, &mut self.events, &mut self.changes);
+        let mut turn = Turn { time, path, keep, budget, events, changes };
         let result = act(connection, &mut turn);
         if turn.budget.spent {
             let token = u64::from(connection.generation) << 32 | index as u64;
@@ -200,46 +200,30 @@ impl<N: Network> Pool<N> {
         result
     }
 
-    /// Takes to heart what a connection has told.
+    /// Takes to heart what a connection has told of itself.
     #[inline]
     fn settle(&mut self, index: usize, desk: &mut Desk<'_>) {
-        while let Some(event) = self.told.pop_front() {
-            match event {
-                Event::Opened => self.opened(index, desk),
-                Event::Refused(fault) => self.refused(index, fault, desk),
-                Event::Free => self.vacant(index, false, desk),
-                Event::Closed => self.close(index),
-                event => self.events.push_back(event),
+        while let Some(change) = self.changes.next() {
+            match change {
+                Change::Free => self.vacant(index, false, desk),
+                Change::Opened => self.opened(index, desk),
+                Change::Refused(fault) => self.refused(index, fault, desk),
+                Change::Closed => self.close(index),
             }
         }
     }
 
-    #[cold]
-    fn opened(&mut self, index: usize, desk: &mut Desk<'_>) {
-        let connection = &self.connections[index];
-        let route = &mut self.routes[connection.route];
-        route.opening -= 1;
-        route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
-        self.stirred.push(connection.route);
-        if connection.is_http2() {
-            self.soil(index);
-        }
-        self.vacant(index, true, desk);
-    }
-
     /// There is room on a connection: for who waits, or for who will come.
     #[inline]
-    fn vacant(&mut self, index: usize, new: bool, desk: &mut Desk<'_>) {
+    pub(super) fn vacant(&mut self, index: usize, new: bool, desk: &mut Desk<'_>) {
         let route = self.connections[index].route;
         let new = new || self.connections[index].is_http2();
-        while self.has_room(index) {
+        while self.routes[route].waiting() > 0 && self.has_room(index) {
             let Some(key) = self.routes[route].next(new) else { break };
             let now = self.network.now();
             self.begin(index, key, now, desk);
         }
-        if self.connections[index].capacity() > 0 && !self.connections[index].listed {
-            self.list_or_end(index);
-        }
+        self.list_or_end(index);
     }
 
     /// What names a connection, and no other in the same place later.

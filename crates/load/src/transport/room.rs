@@ -10,33 +10,30 @@ impl<N: Network> Pool<N> {
     pub(super) fn pick(&mut self, route: usize) -> Option<usize> {
         loop {
             let index = self.routes[route].best(&self.connections)?;
-            if self.may_carry(index) {
+            if self.limits.allow(&self.connections[index], self.now) {
                 return Some(index);
             }
             self.retire(index);
         }
     }
 
-    #[inline]
-    pub(super) fn may_carry(&self, index: usize) -> bool {
-        let connection = &self.connections[index];
-        connection.begun < self.limits.requests
-            && self.now.saturating_sub(connection.opened) < self.limits.age
-    }
-
     /// Whether a connection may carry another request. The first one it carries whatever its age.
     #[inline]
     pub(super) fn has_room(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        connection.capacity() > 0 && (connection.begun == 0 || self.may_carry(index))
+        connection.capacity() > 0 && (connection.begun == 0 || self.limits.allow(connection, self.now))
     }
 
+    /// Lists a connection with room, unless it is over.
     #[inline]
     pub(super) fn list_or_end(&mut self, index: usize) {
-        let may_carry = self.may_carry(index);
         let connection = &mut self.connections[index];
+        if connection.listed || connection.capacity() == 0 {
+            return;
+        }
         let ready = &mut self.routes[connection.route].ready;
-        if may_carry && (connection.is_http2() || ready.len() < self.limits.idle) {
+        let room = ready.len() < self.limits.idle || connection.is_http2();
+        if room && self.limits.allow(connection, self.now) {
             connection.listed = true;
             ready.push(index);
         } else {
