@@ -206,7 +206,10 @@ impl<S: Stream> Http2<S> {
                 }
                 State::Opening(opening) => match opening.as_mut().poll(context) {
                     Poll::Pending => return false,
-                    Poll::Ready(Err(_)) => return true,
+                    Poll::Ready(Err(_)) => {
+                        self.state = State::Closed;
+                        return true;
+                    }
                     Poll::Ready(Ok((requests, connection))) => {
                         self.state = State::Open { requests, connection: Box::new(connection) }
                     }
@@ -472,7 +475,7 @@ impl<S: Stream> AsyncWrite for Wire<S> {
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let mut line = self.lock();
         let flushed = line.link.flush();
-        line.blocked |= matches!(flushed, Ok(false));
+        line.blocked = matches!(flushed, Ok(false));
         match flushed {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => Poll::Pending,

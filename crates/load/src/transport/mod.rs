@@ -28,6 +28,8 @@ pub(crate) mod retry;
 mod room;
 pub(crate) mod route;
 pub(crate) mod routes;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod socket;
 pub(crate) mod sources;
 mod told;
