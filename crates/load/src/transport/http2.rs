@@ -29,6 +29,9 @@ use crate::request::Request;
 const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
+/// As over HTTP/1.1.
+const LARGEST_HEAD: u32 = super::exchange::LIMITS.head as u32;
+
 /// An HTTP/2 connection.
 pub(crate) struct Http2<S: 'static> {
     wire: Wire<S>,
@@ -91,6 +94,7 @@ impl<S: Stream> Http2<S> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(most)
+            .max_header_list_size(LARGEST_HEAD)
             .enable_push(false)
             .handshake(wire.clone());
         let mut http2 = Self {
