@@ -677,3 +677,79 @@ fn a_request_is_sent_when_its_frames_leave() {
         assert_eq!(sent(&sim), (true, true, 300), "{protocol:?}");
     }
 }
+
+impl Sim {
+    /// The server answers on one connection all that comes.
+    fn serve(&mut self, index: usize) {
+        self.connect(index, true);
+        for _ in 0..50 {
+            self.report(index);
+            self.travel(Pool::flush);
+            self.hear(index);
+            self.answer(index, 0, true);
+        }
+    }
+
+    fn streams(&self) -> usize {
+        self.network.world().pipes.len()
+    }
+}
+
+/// Each was bound to the connection that it had opened.
+#[test]
+fn whoever_waits_takes_the_connection_that_is_open_first() {
+    for protocol in Protocol::four() {
+        let mut sim = Sim::new(&protocol, Limits { connections: 4, ..limits() }, 0);
+        (0..9).for_each(|_| _ = sim.launch());
+        sim.serve(0);
+        assert_eq!(sim.ended, [9, 0], "{}", sim.streams());
+    }
+}
+
+/// The handshake ended with the hit that had begun it.
+#[test]
+fn a_handshake_outlives_the_hit_that_wanted_it() {
+    for protocol in Protocol::four() {
+        let mut sim = Sim::new(&protocol, limits(), 0);
+        let key = sim.launch();
+        sim.cancel(key);
+        sim.launch();
+        sim.serve(0);
+        assert_eq!((sim.ended, sim.streams()), ([1, 1], 1));
+    }
+}
+
+#[test]
+fn a_step_of_opening_that_takes_too_long_is_tried_again_and_no_hit_fails_for_it() {
+    for protocol in Protocol::four() {
+        let mut sim = Sim::new(&protocol, limits(), 0);
+        sim.launch();
+        sim.network.world().now = SECOND;
+        sim.travel(Pool::look_after);
+        assert_eq!(sim.streams(), 2);
+        sim.serve(1);
+        assert_eq!(sim.ended, [1, 0]);
+    }
+}
+
+/// It was the server's time.
+#[test]
+fn what_waits_for_room_is_sent_when_there_is_room() {
+    for protocol in Protocol::four() {
+        let mut sim = Sim::new(&protocol, Limits { connections: 1, requests: 1, ..limits() }, 0);
+        sim.launch();
+        let second = sim.launch();
+        sim.network.world().now = 500;
+        sim.serve(0);
+        let sent = |sim: &Sim| sim.tracks.iter().find(|track| track.key == second).unwrap().sent;
+        assert!(!sent(&sim));
+        sim.network.world().now = 900;
+        sim.connect(1, true);
+        while sim.servers[1].requests.is_empty() {
+            sim.report(1);
+            sim.travel(Pool::flush);
+            sim.hear(1);
+        }
+        assert!(sent(&sim) && sim.tracks[0].at == 900);
+    }
+}
