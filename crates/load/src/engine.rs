@@ -138,7 +138,7 @@ pub struct InFlight {
 /// How requests travel.
 #[derive(Debug, Clone)]
 pub struct Travel {
-    /// For a whole answer, from the send; none waits for ever.
+    /// For a whole answer, from the send, and before that for a connection; none waits for ever.
     pub timeout: Option<Duration>,
     /// For a whole answer, from the intended instant.
     pub deadline: Option<Duration>,

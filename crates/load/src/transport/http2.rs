@@ -178,7 +178,7 @@ impl<S: Stream> Http2<S> {
         let waker = Waker::from(Arc::clone(&self.again));
         let mut context = Context::from_waker(&waker);
         let mut served = 0;
-        self.wire.lock().left = turn.budget.bytes();
+        self.wire.lock().allow(turn.budget.bytes());
         loop {
             self.again.0.store(false, Ordering::Relaxed);
             let before = turn.time.now();
@@ -399,6 +399,11 @@ impl<S: Stream> Http2<S> {
 }
 
 impl<S> Line<S> {
+    /// A turn begins in which so many bytes may be read.
+    fn allow(&mut self, bytes: usize) {
+        (self.left, self.spent) = (bytes, false);
+    }
+
     fn lost<R>(&mut self, fault: Fault) -> Poll<std::io::Result<R>> {
         self.broken = Some(fault);
         Poll::Ready(Err(std::io::Error::other(fault.to_string())))

@@ -117,9 +117,11 @@ impl<N: Network> Pool<N> {
         if !self.limits.allow(connection, self.now) {
             connection.retire();
         }
-        self.unlist_if_full(index);
-        if self.connections[index].is_http2() {
+        if connection.is_http2() {
+            self.unlist_if_full(index);
             self.soil(index);
+        } else if std::mem::take(&mut connection.listed) {
+            self.routes[connection.route].unlist(index);
         }
     }
 
@@ -217,8 +219,8 @@ impl<N: Network> Pool<N> {
     #[inline]
     pub(super) fn vacant(&mut self, index: usize, new: bool, desk: &mut Desk<'_>) {
         let route = self.connections[index].route;
-        let new = new || self.connections[index].is_http2();
         while self.routes[route].waiting() > 0 && self.has_room(index) {
+            let new = new || self.connections[index].is_http2();
             let Some(key) = self.routes[route].next(new) else { break };
             let now = self.network.now();
             self.begin(index, key, now, desk);

@@ -134,7 +134,9 @@ impl Route {
 
     #[inline]
     pub(crate) fn unlist(&mut self, index: usize) {
-        if self.ready.pop_if(|last| *last == index).is_none() {
+        if self.ready.last() == Some(&index) {
+            self.ready.pop();
+        } else {
             self.ready.retain(|&ready| ready != index);
         }
     }
