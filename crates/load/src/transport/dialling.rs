@@ -43,6 +43,12 @@ impl<N: Network> Pool<N> {
     /// Opens what routes lack.
     #[inline]
     pub(super) fn attend(&mut self, desk: &mut Desk<'_>) {
+        if !self.stirred.is_empty() {
+            self.attend_to_all(desk);
+        }
+    }
+
+    fn attend_to_all(&mut self, desk: &mut Desk<'_>) {
         while let Some(route) = self.stirred.pop() {
             loop {
                 match self.routes[route].lacks(&self.limits) {

@@ -123,7 +123,8 @@ pub(crate) struct Turn<'t, T> {
     pub(crate) keep: Keep,
     pub(crate) budget: Budget<'t>,
     pub(crate) events: &'t mut Told<Event>,
-    pub(crate) changes: &'t mut Told<Change>,
+    /// What has become of the connection. An end has the last word.
+    pub(crate) change: Option<Change>,
 }
 
 impl<T: Time> Turn<'_, T> {
@@ -134,7 +135,7 @@ impl<T: Time> Turn<'_, T> {
 
     #[inline]
     fn change(&mut self, change: Change) {
-        self.changes.tell(change);
+        self.change = Some(change);
     }
 }
 

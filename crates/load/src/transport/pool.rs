@@ -31,8 +31,6 @@ pub(crate) struct Pool<N: Network> {
     pub(super) generation: u32,
     /// The time as the loop told it last.
     pub(super) now: Nanos,
-    /// What the connection at work has told of itself.
-    changes: Told<Change>,
     /// What has become of flights.
     pub(super) events: Told<Event>,
     /// Connections with something to do without an event, by token.
@@ -54,7 +52,6 @@ impl<N: Network> Pool<N> {
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             generation: 0,
             now: 0,
-            changes: Told::new(),
             events: Told::new(),
             dirty: Vec::new(),
             stirred: Vec::new(),
@@ -83,8 +80,8 @@ impl<N: Network> Pool<N> {
         }
         match self.pick(route) {
             Some(index) => {
-                self.begin(index, key, now, desk);
-                self.settle(index, desk);
+                let change = self.begin(index, key, now, desk);
+                self.settle(index, change, desk);
             }
             None => self.wait(route, key, false, desk),
         }
@@ -110,9 +107,9 @@ impl<N: Network> Pool<N> {
     }
 
     #[inline]
-    fn begin(&mut self, index: usize, key: FlightKey, now: Nanos, desk: &mut Desk<'_>) {
+    fn begin(&mut self, index: usize, key: FlightKey, now: Nanos, desk: &mut Desk<'_>) -> Option<Change> {
         desk.flights.of(key).place = Place::On(self.token(index));
-        self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
+        let change = self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
         let connection = &mut self.connections[index];
         if !self.limits.allow(connection, self.now) {
             connection.retire();
@@ -123,6 +120,7 @@ impl<N: Network> Pool<N> {
         } else if std::mem::take(&mut connection.listed) {
             self.routes[connection.route].unlist(index);
         }
+        change
     }
 
     /// Has a connection driven at the end of the turn.
@@ -144,8 +142,8 @@ impl<N: Network> Pool<N> {
 
     #[inline]
     pub(super) fn drive_one(&mut self, index: usize, readiness: EventFlags, desk: &mut Desk<'_>) {
-        self.with(index, |connection, turn| connection.drive(readiness, turn, desk));
-        self.settle(index, desk);
+        let change = self.with(index, |connection, turn| connection.drive(readiness, turn, desk));
+        self.settle(index, change, desk);
     }
 
     /// Moves the bytes of the connections that have any to move without an event.
@@ -168,30 +166,30 @@ impl<N: Network> Pool<N> {
             Place::Waiting(route) => self.routes[route].leave(key),
             Place::On(token) => {
                 if let Some(index) = self.find(token) {
-                    self.with(index, |connection, turn| connection.cancel(key, turn));
+                    let change = self.with(index, |connection, turn| connection.cancel(key, turn));
                     if self.connections[index].is_http2() {
                         self.soil(index);
                     }
-                    self.settle(index, desk);
+                    self.settle(index, change, desk);
                 }
             }
         }
         self.attend(desk);
     }
 
-    /// Has a connection do something in a turn of its own.
+    /// Has a connection do something in a turn of its own, and says what has become of it.
     #[inline]
-    fn with<R>(
+    fn with(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Connection<N::Stream>, &mut Turn<'_, N>) -> R,
-    ) -> R {
+        act: impl FnOnce(&mut Connection<N::Stream>, &mut Turn<'_, N>),
+    ) -> Option<Change> {
         let connection = &mut self.connections[index];
         let path = &self.routes[connection.route].path;
         let budget = Budget { scratch: &mut self.scratch, spent: false };
-        let (time, keep, events, changes) = (&self.network, self.keep, &mut self.events, &mut self.changes);
-        let mut turn = Turn { time, path, keep, budget, events, changes };
-        let result = act(connection, &mut turn);
+        let (time, keep, events) = (&self.network, self.keep, &mut self.events);
+        let mut turn = Turn { time, path, keep, budget, events, change: None };
+        act(connection, &mut turn);
         if turn.budget.spent {
             let token = u64::from(connection.generation) << 32 | index as u64;
             let watched = connection.with_stream(|stream| time.watch_again(stream, token));
@@ -199,19 +197,18 @@ impl<N: Network> Pool<N> {
                 connection.break_off(fault, &mut turn);
             }
         }
-        result
+        turn.change
     }
 
-    /// Takes to heart what a connection has told of itself.
+    /// Takes to heart what has become of a connection.
     #[inline]
-    fn settle(&mut self, index: usize, desk: &mut Desk<'_>) {
-        while let Some(change) = self.changes.next() {
-            match change {
-                Change::Free => self.vacant(index, false, desk),
-                Change::Opened => self.opened(index, desk),
-                Change::Refused(fault) => self.refused(index, fault, desk),
-                Change::Closed => self.close(index),
-            }
+    pub(super) fn settle(&mut self, index: usize, change: Option<Change>, desk: &mut Desk<'_>) {
+        match change {
+            None => {}
+            Some(Change::Free) => self.vacant(index, false, desk),
+            Some(Change::Opened) => self.opened(index, desk),
+            Some(Change::Refused(fault)) => self.refused(index, fault, desk),
+            Some(Change::Closed) => self.close(index),
         }
     }
 
@@ -223,7 +220,9 @@ impl<N: Network> Pool<N> {
             let new = new || self.connections[index].is_http2();
             let Some(key) = self.routes[route].next(new) else { break };
             let now = self.network.now();
-            self.begin(index, key, now, desk);
+            if let Some(change) = self.begin(index, key, now, desk) {
+                return self.settle(index, Some(change), desk);
+            }
         }
         self.list_or_end(index);
     }
