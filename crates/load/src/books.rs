@@ -100,7 +100,6 @@ impl Books {
         if hit.due < self.counting.warm_up {
             return;
         }
-        self.stats.sent += 1;
         if !self.counting.closed && hit.due >= room_since {
             self.stats.own_lag.record(now.saturating_sub(hit.due));
         }
@@ -114,11 +113,19 @@ impl Books {
         }
     }
 
-    /// A flight has its first connection.
+    /// The first byte of a flight's request leaves.
     #[inline]
-    pub(crate) fn boarded(&mut self, flight: &Flight) {
-        if !self.counting.closed && flight.hit.due >= self.counting.warm_up {
-            self.stats.lag.record(flight.sent.saturating_sub(flight.hit.due));
+    pub(crate) fn sent(&mut self, flight: &Flight, at: Nanos) {
+        if flight.hit.due >= self.counting.warm_up {
+            self.stats.sent += 1;
+            self.late(flight.hit, at);
+        }
+    }
+
+    #[inline]
+    fn late(&mut self, hit: Hit, at: Nanos) {
+        if !self.counting.closed {
+            self.stats.lag.record(at.saturating_sub(hit.due));
         }
     }
 
@@ -126,7 +133,7 @@ impl Books {
     #[inline]
     pub(crate) fn written(&mut self, flight: &Flight, now: Nanos) {
         if flight.hit.due >= self.counting.warm_up {
-            self.stats.write.record(now.saturating_sub(flight.sent));
+            self.stats.write.record(now.saturating_sub(flight.sent.unwrap_or(now)));
         }
     }
 
@@ -144,6 +151,10 @@ impl Books {
         // As with vegeta, a result is about what was asked for, wherever the answer came from.
         let request = supply.request(flight.first.as_ref().unwrap_or(&flight.which));
         let finished = finished(flight, request, outcome, end);
+        if finished.sent.is_none() {
+            self.stats.unconnected += 1;
+            self.late(flight.hit, end);
+        }
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);
         self.count(&finished);
@@ -166,7 +177,7 @@ impl Books {
             target: supply.target(hit.seq),
             outcome: Err(fault),
             due: hit.due,
-            sent: now,
+            sent: None,
             first_byte: None,
             end: now,
             bytes_in: 0,

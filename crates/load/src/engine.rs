@@ -17,22 +17,24 @@ use rustls::ClientConfig;
 use crate::books::{Books, Collection, Counting, Harvest};
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, Early, ErrorBudget, Shared};
-use crate::exchange::Keep;
 use crate::fault::Fault;
 use crate::flights::Flights;
-use crate::poller::Poller;
-use crate::pool::{Limits, Making, Pool, Resolver};
+use crate::poller::{Poller, Waker};
 use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
 use crate::schedule::{Arrivals, Cursor, Drawn, Turn, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
-use crate::sources::Sources;
 use crate::stats::{Histogram, Stats};
 use crate::supply::{Exhausted, Feed, Source, Supply, feed_all};
 use crate::target::Mistake;
 use crate::tls;
+use crate::transport::exchange::Keep;
+use crate::transport::making::{Limits, Making};
+use crate::transport::pool::Pool;
+use crate::transport::routes::{Resolver, Routes};
+use crate::transport::sources::Sources;
 
 /// Everything a run is.
 #[derive(Debug)]
@@ -143,7 +145,7 @@ pub struct InFlight {
 /// How requests travel.
 #[derive(Debug, Clone)]
 pub struct Travel {
-    /// For a whole answer, from the send; none waits for ever.
+    /// For a whole answer, from the send, and before that for a connection; none waits for ever.
     pub timeout: Option<Duration>,
     /// For a whole answer, from the intended instant.
     pub deadline: Option<Duration>,
@@ -277,9 +279,10 @@ impl Outcome {
     }
 }
 
-/// Hits that were sent, dropped, shed or no request.
+/// Hits that were sent, waited in vain, dropped, shed or no request.
 fn handed_out(total: &Stats) -> u64 {
-    total.sent + Fault::NEVER_SENT.map(|fault| total.fault(fault)).iter().sum::<u64>()
+    let never_sent = Fault::NEVER_SENT.map(|fault| total.fault(fault));
+    total.sent + total.unconnected + never_sent.iter().sum::<u64>()
 }
 
 /// Starts a run. The first hit is due some milliseconds later, when every thread is there.
@@ -380,8 +383,10 @@ impl Crew {
     fn enlist(&mut self, poller: Poller, supply: Supply) -> io::Result<()> {
         let index = self.threads.len();
         let (limits, making) = (self.limits(index), self.making.clone());
-        let mut pool = Pool::new(poller, self.clock, &self.known, limits, making, self.keep, self.resolver());
-        pool.list(supply.listed());
+        let resolver = self.resolver(poller.waker());
+        let mut routes = Routes::new(&self.known, making, limits.sources.clone(), resolver);
+        routes.list(supply.listed());
+        let pool = Pool::new(poller, routes, limits, self.keep);
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
         let _ = spare_sender.send(Stats::reserved());
@@ -400,7 +405,6 @@ impl Crew {
             pool,
             flights: Flights::new(),
             books: Books::new(self.counting.clone(), self.clock, recorder, collection),
-            done: Vec::new(),
             progress: Progress::default(),
         };
         let thread = std::thread::Builder::new().name(format!("sender {index}"));
@@ -424,13 +428,14 @@ impl Crew {
             requests: if travel.keep_alive { travel.requests_per_connection } else { 1 },
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
+            step: travel.timeout.map_or(Nanos::MAX, nanos),
             sources: Sources::new(travel.sources.clone(), index),
         }
     }
 
-    fn resolver(&self) -> Resolver {
+    fn resolver(&self, waker: Waker) -> Resolver {
         let (reply, replies) = channel();
-        Resolver { questions: self.questions.clone(), reply, replies, asked: 0 }
+        Resolver { questions: self.questions.clone(), reply, replies, waker, asked: 0 }
     }
 }
 

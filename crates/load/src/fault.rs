@@ -44,6 +44,8 @@ pub enum Fault {
     Template,
     /// No complete answer within `-timeout` of the send.
     Timeout,
+    /// No connection within `-timeout`: none could be opened in time, or none became free.
+    Unconnected,
     /// No complete answer within `--deadline` of the intended instant.
     Deadline,
     /// Too late to be worth sending: `--deadline` had passed before there was room.
@@ -178,12 +180,12 @@ impl Fault {
     #[must_use]
     pub fn class(self) -> Class {
         match self {
-            Self::Timeout | Self::Deadline => Class::TimedOut,
+            Self::Timeout | Self::Unconnected | Self::Deadline => Class::TimedOut,
             _ => Class::Failed,
         }
     }
 
-    /// False when the request was never handed to a connection, so that it has no service time.
+    /// False when the request was not even to be sent, so that it has no time at all.
     #[must_use]
     pub fn was_sent(self) -> bool {
         !Self::NEVER_SENT.contains(&self)
@@ -213,6 +215,7 @@ impl Fault {
             Self::Aborted => 17,
             Self::Template => 18,
             Self::RefusedStream => 19,
+            Self::Unconnected => 20,
         }
     }
 
@@ -223,7 +226,7 @@ impl Fault {
     }
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "resolve",
     "connect",
     "local",
@@ -244,6 +247,7 @@ const NAMES: [&str; 20] = [
     "aborted",
     "template",
     "refused-stream",
+    "unconnected",
 ];
 
 impl From<ResponseError> for Fault {
@@ -288,6 +292,7 @@ impl fmt::Display for Fault {
             Self::Location => f.write_str("redirect to an unusable location"),
             Self::Template => f.write_str("the filled template is no request"),
             Self::Timeout => f.write_str("timeout: no complete answer in time (counted from the send)"),
+            Self::Unconnected => f.write_str("timeout: no connection in time"),
             Self::Deadline => f.write_str("deadline: no complete answer in time (counted from the schedule)"),
             Self::Shed => f.write_str("shed: its deadline passed before it could be sent"),
             Self::Dropped => f.write_str("dropped: too many requests in flight"),
@@ -323,6 +328,7 @@ mod tests {
             Fault::Aborted,
             Fault::Template,
             Fault::RefusedStream,
+            Fault::Unconnected,
         ];
         let kinds: Vec<_> = faults.iter().map(|fault| fault.kind()).collect();
         assert_eq!(kinds, (0..Fault::KINDS).collect::<Vec<_>>());

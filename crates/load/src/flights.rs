@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
-use crate::exchange::Answer;
 use crate::request::Request;
 use crate::schedule::Hit;
+use crate::transport::Place;
+use crate::transport::exchange::Answer;
 
 /// Names a slot and its present user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,17 +37,15 @@ pub(crate) struct Flight {
     pub(crate) first: Option<Which>,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
-    pub(crate) sent: Nanos,
+    /// When the first byte of its request left.
+    pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
     /// When it is given up.
     pub(crate) expires: Nanos,
-    /// Slot of its connection.
-    pub(crate) connection: Option<usize>,
+    pub(crate) place: Place,
     pub(crate) redirects: u32,
     /// How often it was sent again.
     pub(crate) retries: u32,
-    /// It has had a connection.
-    pub(crate) boarded: bool,
     pub(crate) answer: Answer,
 }
 
@@ -83,22 +82,15 @@ impl Flights {
     }
 
     /// Takes a slot.
-    pub(crate) fn insert(
-        &mut self,
-        hit: Hit,
-        which: Which,
-        target: usize,
-        sent: Nanos,
-        expires: Nanos,
-    ) -> FlightKey {
+    pub(crate) fn insert(&mut self, hit: Hit, which: Which, target: usize, expires: Nanos) -> FlightKey {
         let slot = self.free.pop().unwrap_or_else(|| self.grow());
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
-        (flight.sent, flight.expires, flight.first_byte) = (sent, expires, None);
-        (flight.connection, flight.redirects) = (None, 0);
-        (flight.retries, flight.boarded) = (0, false);
+        (flight.expires, flight.place) = (expires, Place::Nowhere);
+        (flight.sent, flight.first_byte) = (None, None);
+        (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
         FlightKey { slot, generation }
@@ -110,18 +102,24 @@ impl Flights {
             which: Which::Listed(0),
             first: None,
             target: 0,
-            sent: 0,
+            sent: None,
             first_byte: None,
             expires: 0,
-            connection: None,
+            place: Place::Nowhere,
             redirects: 0,
             retries: 0,
-            boarded: false,
             answer: Answer::default(),
         };
         self.slots.push(Slot { flight, generation: 0, used: false, earlier: NONE, later: NONE });
         // The in-flight bound is far below 2^32; the engine checks it.
         (self.slots.len() - 1) as u32
+    }
+
+    /// Lets one expire later.
+    pub(crate) fn postpone(&mut self, key: FlightKey, expires: Nanos) {
+        self.unlink(key.slot);
+        self.of(key).expires = expires;
+        self.link(key.slot);
     }
 
     /// Gives the slot back. The flight's buffers stay in it.
@@ -136,7 +134,8 @@ impl Flights {
     }
 
     /// The flight, unless its slot has another user by now.
-    pub(crate) fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
+    #[cfg(test)]
+    fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
         let entry = self.slots.get_mut(key.slot as usize)?;
         (entry.used && entry.generation == key.generation).then_some(&mut entry.flight)
     }
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     fn add(flights: &mut Flights, expires: Nanos) -> FlightKey {
-        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, 0, expires)
+        flights.insert(Hit { seq: expires, due: 0 }, Which::Listed(0), 0, expires)
     }
 
     fn drain(flights: &mut Flights) -> Vec<Nanos> {
@@ -222,6 +221,15 @@ mod tests {
         assert_eq!(flights.first_expiry(), 1);
         assert_eq!(drain(&mut flights), [1, 3, 3, 5, 7, 9]);
         assert_eq!((flights.len(), flights.first_expiry()), (0, Nanos::MAX));
+    }
+
+    #[test]
+    fn one_that_is_postponed_has_its_new_place() {
+        let mut flights = Flights::new();
+        let keys = [5, 3, 9].map(|expires| add(&mut flights, expires));
+        flights.postpone(keys[1], 7);
+        flights.postpone(keys[0], 11);
+        assert_eq!(drain(&mut flights), [7, 9, 11]);
     }
 
     #[test]

@@ -6,37 +6,31 @@
 
 mod books;
 pub mod clock;
-mod connection;
 pub mod control;
+mod course;
 pub mod dns;
 pub mod engine;
-mod exchange;
 pub mod fault;
 mod flights;
-mod http2;
-mod link;
 pub mod objective;
 pub mod outcomes;
 mod poller;
-mod pool;
 pub mod profile;
 pub mod proxy;
 pub mod rate;
 pub mod recorder;
 pub mod request;
 pub mod resolve;
-mod route;
 pub mod schedule;
 pub mod selfcheck;
 pub mod shard;
-mod socket;
-mod sources;
 pub mod stats;
 pub mod summary;
 pub mod supply;
 pub mod target;
 pub mod template;
 pub mod tls;
+mod transport;
 
 pub mod record;
 

@@ -185,7 +185,7 @@ mod tests {
                 target: 0,
                 outcome,
                 due: 0,
-                sent: 0,
+                sent: Some(0),
                 first_byte: None,
                 end,
                 bytes_in: 0,

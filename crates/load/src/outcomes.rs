@@ -76,7 +76,7 @@ impl Outcomes {
         outcome.bytes_in += finished.bytes_in;
         if was_sent {
             let response = finished.end.saturating_sub(finished.due);
-            outcome.bytes_out += finished.bytes_out;
+            outcome.bytes_out += if finished.sent.is_some() { finished.bytes_out } else { 0 };
             outcome.nanos += u128::from(response);
             outcome.buckets[BOUNDS.partition_point(|&bound| bound < response)] += 1;
         }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn finished(target: usize, outcome: Result<u16, Fault>, end: Nanos) -> Finished {
-        Finished { target, outcome, due: 0, sent: 0, first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+        Finished { target, outcome, due: 0, sent: Some(0), first_byte: None, end, bytes_in: 1, bytes_out: 2 }
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Poller {
         Waker(Arc::clone(&self.wake))
     }
 
+    #[inline]
+    pub(crate) fn clock(&self) -> &RunClock {
+        &self.clock
+    }
+
     /// Room for one batch.
     pub(crate) fn events() -> Vec<Event> {
         Vec::with_capacity(BATCH)

@@ -14,7 +14,7 @@ use crate::fault::NameFault;
 use crate::poller::Waker;
 use crate::proxy::Proxies;
 use crate::request::Origin;
-use crate::socket::Address;
+use crate::transport::socket::Address;
 
 /// A host and a port.
 pub type HostPort = (String, u16);

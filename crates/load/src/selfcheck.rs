@@ -199,7 +199,7 @@ mod tests {
             target: 0,
             outcome: Err(Fault::Timeout),
             due: 0,
-            sent: 0,
+            sent: Some(0),
             first_byte: None,
             end: 30 * SECOND,
             bytes_in: 0,

@@ -6,7 +6,8 @@
 //!
 //! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
 //! intended instant) and *lag* (between the two). A request that timed out is in its histograms with the time at which
-//! it was given up. One that was never sent has neither time and is only counted.
+//! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
+//! even to be sent has neither and is only counted.
 
 use serde::Serialize;
 
@@ -116,8 +117,10 @@ impl Times {
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// Requests handed to a connection, or to a queue for one.
+    /// Requests of which a first byte left.
     pub sent: u64,
+    /// Requests that were to be sent and ended before they had a connection.
+    pub unconnected: u64,
     /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
     /// Of the requests that were sent, those that ended after the schedule.
@@ -151,7 +154,7 @@ pub struct Stats {
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
-    /// Real send minus intended send.
+    /// Real send minus intended send; of those that ended before they had a connection, what they waited for one.
     pub lag: Histogram,
     /// The part of the lag that is ours: of requests that had room when they were due. When an answer that made room could
     /// have been read nobody knows, so those that waited for room say nothing of us.
@@ -219,8 +222,8 @@ pub struct Finished {
     pub outcome: Result<u16, Fault>,
     /// Intended instant.
     pub due: Nanos,
-    /// Real send.
-    pub sent: Nanos,
+    /// Real send, unless it ended before that.
+    pub sent: Option<Nanos>,
     /// First byte of the answer, if one came.
     pub first_byte: Option<Nanos>,
     /// Last byte, or the failure.
@@ -251,14 +254,15 @@ impl Stats {
                 fault.class()
             }
         };
+        let times = &mut self.classes[class as usize];
+        times.response.record(finished.end.saturating_sub(finished.due));
+        let Some(sent) = finished.sent else { return };
+        times.service.record(finished.end.saturating_sub(sent));
         self.bytes_out += finished.bytes_out;
         if let Some(first) = finished.first_byte {
-            self.first_byte.record(first.saturating_sub(finished.sent));
+            self.first_byte.record(first.saturating_sub(sent));
             self.body.record(finished.end.saturating_sub(first));
         }
-        let times = &mut self.classes[class as usize];
-        times.service.record(finished.end.saturating_sub(finished.sent));
-        times.response.record(finished.end.saturating_sub(finished.due));
     }
 
     /// The times of a class.
@@ -278,15 +282,15 @@ impl Stats {
     /// Counts one that ended after the schedule, too.
     pub(crate) fn finish_after(&mut self, finished: &Finished) {
         let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
-        self.after.ended += u64::from(finished.outcome.err().is_none_or(Fault::was_sent));
+        self.after.ended += u64::from(finished.sent.is_some());
         self.after.good += u64::from(good);
     }
 
     /// Requests that were sent and came to an end, well or badly.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        let never_sent = Fault::NEVER_SENT.map(|fault| self.fault(fault)).iter().sum();
-        self.done.saturating_sub(never_sent)
+        let never_sent: u64 = Fault::NEVER_SENT.map(|fault| self.fault(fault)).iter().sum();
+        self.done.saturating_sub(never_sent + self.unconnected)
     }
 
     /// Complete answers with a status from 200 to 399.
@@ -304,6 +308,7 @@ impl Stats {
     /// Adds what another thread, or another second, measured.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
+        self.unconnected += other.unconnected;
         self.done += other.done;
         self.after.ended += other.after.ended;
         self.after.good += other.after.good;
@@ -383,7 +388,16 @@ mod tests {
     use super::*;
 
     fn finished(outcome: Result<u16, Fault>, due: Nanos, sent: Nanos, end: Nanos) -> Finished {
-        Finished { target: 0, outcome, due, sent, first_byte: None, end, bytes_in: 1, bytes_out: 2 }
+        Finished {
+            target: 0,
+            outcome,
+            due,
+            sent: Some(sent),
+            first_byte: None,
+            end,
+            bytes_in: 1,
+            bytes_out: 2,
+        }
     }
 
     #[test]
@@ -402,6 +416,14 @@ mod tests {
         assert_eq!((stats.done, stats.all().response.count()), (2, 1));
         assert_eq!((stats.fault(Fault::Timeout), stats.fault(Fault::Dropped)), (1, 1));
         assert_eq!(stats.class(Class::TimedOut).response.max(), 1_000);
+    }
+
+    #[test]
+    fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
+        let mut stats = Stats::default();
+        stats.finish(&Finished { sent: None, ..finished(Err(Fault::Unconnected), 0, 0, 1_000) });
+        let times = stats.class(Class::TimedOut);
+        assert_eq!((times.response.max(), times.service.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
     #[test]

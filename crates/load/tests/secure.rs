@@ -451,6 +451,24 @@ fn a_reset_stream_is_a_failure_of_its_own() {
     assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good(), server.connections()), (1, 9, 1));
 }
 
+/// Sixteen megabytes were, on each of a hundred streams.
+#[test]
+fn a_head_larger_than_any_over_http1_is_no_answer_over_http2() {
+    let boast = |number: usize,
+                 request,
+                 mut respond: SendResponse<bytes::Bytes>,
+                 kept: &Mutex<Vec<SendResponse<bytes::Bytes>>>| {
+        if number > 0 {
+            return answer(number, request, respond, kept);
+        }
+        let head = http::Response::builder().header("x", "y".repeat(300 << 10)).body(()).unwrap();
+        let _ = respond.send_response(head, true);
+    };
+    let server = Http2Server::start(None, 100, usize::MAX, boast);
+    let outcome = run(h2c(&server, "/", 3, 1));
+    assert_eq!((outcome.total.fault(Fault::Http2), outcome.total.good()), (1, 2));
+}
+
 #[test]
 fn tls_goes_through_the_tunnel_of_a_proxy() {
     let authority = Authority::new().unwrap();

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod control_plane;
+pub mod frames;
 pub mod objects;
 pub mod parts;
 pub mod server;

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Time after which no more requests are sent [default: until stopped]
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) duration: Duration,
-    /// Time for a whole answer, from the send; 0 is for ever
+    /// Time for a whole answer, from the send, and before that for a connection; 0 is for ever
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
     pub(crate) timeout: Duration,
     /// Time for a whole answer, from the intended send; what is late already is not sent

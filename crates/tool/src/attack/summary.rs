@@ -156,7 +156,7 @@ mod tests {
                 target: 0,
                 outcome,
                 due: 0,
-                sent,
+                sent: Some(sent),
                 first_byte,
                 end,
                 bytes_in,

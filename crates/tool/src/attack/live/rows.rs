@@ -324,7 +324,7 @@ pub(super) mod tests {
                 target,
                 outcome,
                 due,
-                sent,
+                sent: Some(sent),
                 first_byte: None,
                 end,
                 bytes_in: 1,

@@ -158,7 +158,7 @@ mod tests {
                 target,
                 outcome,
                 due: 0,
-                sent: 0,
+                sent: Some(0),
                 first_byte: None,
                 end,
                 bytes_in: 10,

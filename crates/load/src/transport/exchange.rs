@@ -13,7 +13,7 @@ use crate::record::{Headers, Record};
 
 /// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
 /// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
-const LIMITS: Limits = Limits { head: 256 * 1024, target: 0 };
+pub(super) const LIMITS: Limits = Limits { head: 256 * 1024, target: 0 };
 
 /// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
 /// one that needs it.

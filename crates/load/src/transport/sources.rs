@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use crate::fault::Fault;
-use crate::socket::Address;
+use crate::transport::socket::Address;
 
 /// Source addresses as the user named them; with none the system chooses.
 #[derive(Debug, Clone, Default)]

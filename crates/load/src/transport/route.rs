@@ -1,5 +1,5 @@
-//! One route, an origin as a thread reaches it: where it leads, which connections stand on it, and what is to be done with
-//! the next flight.
+//! One route, an origin as a thread reaches it: where it leads, which of its connections have room, who waits for one, and
+//! what those who wait lack.
 //!
 //! Decides and keeps count; opening, closing and asking for addresses are the pool's.
 
@@ -7,31 +7,34 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 
+use super::Stream;
+use super::connection::Connection;
+use super::making::{Limits, Path};
+use super::socket::Address;
 use crate::clock::{Nanos, SECOND, nanos};
-use crate::connection::{Connection, Path};
-use crate::fault::NameFault;
+use crate::fault::{Fault, NameFault};
 use crate::flights::FlightKey;
-use crate::pool::Limits;
+use crate::request::Origin;
 use crate::resolve::{Found, Lifetime};
-use crate::socket::Address;
 
 /// A name without an address is asked for again after this long.
 const ASK_AGAIN: Nanos = SECOND;
 
 /// Where the connections of one origin stand.
 pub(crate) struct Route {
+    pub(crate) origin: Origin,
     pub(crate) path: Path,
     pub(crate) speaks: Speaks,
     pub(crate) addresses: Addresses,
-    /// Free HTTP/1.1 connections, the last used at the end.
-    pub(crate) idle: Vec<usize>,
-    /// Open HTTP/2 connections.
-    pub(crate) shared: Vec<usize>,
+    /// Connections with room on them, the last used at the end.
+    pub(crate) ready: Vec<usize>,
     /// Connections not yet open.
     pub(crate) opening: usize,
     /// All connections, those included.
     pub(crate) open: usize,
-    pub(crate) queue: VecDeque<FlightKey>,
+    queue: VecDeque<FlightKey>,
+    /// Those for whom only a new connection will do.
+    fresh: VecDeque<FlightKey>,
 }
 
 /// What the connections of a route turn out to speak.
@@ -60,64 +63,108 @@ pub(crate) struct Addresses {
     permits: usize,
 }
 
-/// What to do with a flight that needs a connection.
-pub(crate) enum Choice {
-    Use(usize),
-    Open,
-    /// Wait for addresses, which are to be asked for.
-    Ask,
-    Wait,
-    Nowhere,
+/// What a route lacks for those who wait.
+pub(crate) enum Lack {
+    Nothing,
+    Connection,
+    /// They are to be asked for.
+    Addresses,
+    /// There will be no connection.
+    Hope(Fault),
 }
 
 impl Route {
     /// A route without connections.
-    pub(crate) fn new(path: Path, speaks: Speaks, addresses: Addresses) -> Self {
+    pub(crate) fn new(origin: Origin, path: Path, speaks: Speaks, addresses: Addresses) -> Self {
         Self {
+            origin,
             path,
             speaks,
             addresses,
-            idle: Vec::new(),
-            shared: Vec::new(),
+            ready: Vec::new(),
             opening: 0,
             open: 0,
             queue: VecDeque::new(),
+            fresh: VecDeque::new(),
         }
     }
 
-    /// What to do with the next flight.
+    /// What those lack who wait.
     #[inline]
-    pub(crate) fn choose(&self, limits: &Limits, connections: &Slab<Connection>) -> Choice {
-        if let Some(&free) = self.idle.last() {
-            return Choice::Use(free);
+    pub(crate) fn lacks(&self, limits: &Limits) -> Lack {
+        let wanted = match self.speaks {
+            Speaks::Http1 => self.waiting(),
+            Speaks::Http2 => {
+                let each = usize::try_from(limits.requests).unwrap_or(usize::MAX).min(self.path.streams);
+                self.waiting().div_ceil(each.max(1))
+            }
+            // The first tells what the others are good for.
+            Speaks::Unknown => self.waiting().min(1),
+        };
+        if self.opening >= wanted || self.open >= limits.connections {
+            return Lack::Nothing;
         }
-        let Addresses { list, asked, permits, .. } = &self.addresses;
+        let Addresses { list, asked, permits, missing, .. } = &self.addresses;
         match asked {
-            Some(_) if list.is_empty() || *permits == 0 => return Choice::Wait,
-            None if list.is_empty() => return Choice::Nowhere,
-            None if *permits == 0 => return Choice::Ask,
-            _ => {}
-        }
-        let may_open = self.open < limits.connections;
-        match self.speaks {
-            Speaks::Http1 if may_open => Choice::Open,
-            Speaks::Unknown if may_open && self.opening == 0 => Choice::Open,
-            Speaks::Http1 | Speaks::Unknown => Choice::Wait,
-            Speaks::Http2 if may_open && self.open < limits.http2_connections => Choice::Open,
-            Speaks::Http2 => match self.least_loaded(connections) {
-                Some(index) => Choice::Use(index),
-                None if may_open && self.opening == 0 => Choice::Open,
-                None => Choice::Wait,
-            },
+            Some(_) if list.is_empty() || *permits == 0 => Lack::Nothing,
+            None if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
+            None if *permits == 0 => Lack::Addresses,
+            _ => Lack::Connection,
         }
     }
 
-    /// The HTTP/2 connection with the fewest streams, if one has room for another.
-    fn least_loaded(&self, connections: &Slab<Connection>) -> Option<usize> {
-        let sessions =
-            self.shared.iter().filter_map(|&index| Some((index, connections.get(index)?.http2()?)));
-        let room = sessions.filter(|(_, session)| session.has_room());
-        room.min_by_key(|(_, session)| session.load()).map(|(index, _)| index)
+    /// Whether streams are to be spread over another HTTP/2 connection, although there is one.
+    #[inline]
+    pub(crate) fn may_spread(&self, limits: &Limits) -> bool {
+        self.speaks == Speaks::Http2
+            && self.open > 0
+            && self.open < limits.http2_connections.min(limits.connections)
+            && self.addresses.permits > 0
+    }
+
+    /// The connection for the next flight: the one used last, so that few stay hot and the rest are let go by the server
+    /// rather than kept warm for nobody; of HTTP/2 connections the one with the fewest streams.
+    #[inline]
+    pub(crate) fn best<S: Stream>(&self, connections: &Slab<Connection<S>>) -> Option<usize> {
+        match self.speaks {
+            Speaks::Http2 => self.ready.iter().copied().min_by_key(|&index| connections[index].load()),
+            Speaks::Http1 | Speaks::Unknown => self.ready.last().copied(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unlist(&mut self, index: usize) {
+        if self.ready.last() == Some(&index) {
+            self.ready.pop();
+        } else {
+            self.ready.retain(|&ready| ready != index);
+        }
+    }
+
+    /// Flights that wait.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len() + self.fresh.len()
+    }
+
+    pub(crate) fn wait(&mut self, key: FlightKey, fresh: bool) {
+        if fresh { self.fresh.push_back(key) } else { self.queue.push_back(key) }
+    }
+
+    /// Lets one wait no longer.
+    pub(crate) fn leave(&mut self, key: FlightKey) {
+        for queue in [&mut self.queue, &mut self.fresh] {
+            if let Some(at) = queue.iter().position(|waiting| *waiting == key) {
+                queue.remove(at);
+            }
+        }
+    }
+
+    /// Whose turn it is on a connection, which is new or is not.
+    #[inline]
+    pub(crate) fn next(&mut self, new: bool) -> Option<FlightKey> {
+        let fresh = if new { self.fresh.pop_front() } else { None };
+        fresh.or_else(|| self.queue.pop_front())
     }
 }
 

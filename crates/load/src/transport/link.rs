@@ -4,19 +4,19 @@
 //! differently, above all how one knows that nothing is left to read, ends here.
 
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::fault::{Fault, TlsFault};
-use crate::socket::{Moved, Socket};
+use crate::transport::Stream;
+use crate::transport::socket::Moved;
 
 /// A stream of bytes.
 #[derive(Debug)]
-pub(crate) struct Link {
-    socket: Socket,
+pub(crate) struct Link<S> {
+    stream: S,
     secure: Option<Box<Secure>>,
 }
 
@@ -29,13 +29,13 @@ struct Secure {
     closed: bool,
 }
 
-impl Link {
-    pub(crate) fn new(socket: Socket) -> Self {
-        Self { socket, secure: None }
+impl<S: Stream> Link<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, secure: None }
     }
 
-    pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
     }
 
     /// The poller says that there may be something to read, or that the peer has closed its side.
@@ -63,7 +63,7 @@ impl Link {
     pub(crate) fn handshake(&mut self) -> Result<bool, Fault> {
         match &mut self.secure {
             None => Ok(true),
-            Some(secure) => secure.handshake(&self.socket),
+            Some(secure) => secure.handshake(&self.stream),
         }
     }
 
@@ -75,8 +75,8 @@ impl Link {
     #[inline]
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Moved, Fault> {
         match &mut self.secure {
-            None => self.socket.read(buffer).map_err(broken),
-            Some(secure) => secure.read(&self.socket, buffer),
+            None => self.stream.read(buffer).map_err(broken),
+            Some(secure) => secure.read(&self.stream, buffer),
         }
     }
 
@@ -89,15 +89,21 @@ impl Link {
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<Moved, Fault> {
         match &mut self.secure {
-            None => self.socket.write(bytes).map_err(broken),
-            Some(secure) => secure.write(&self.socket, bytes),
+            None => self.stream.write(bytes).map_err(broken),
+            Some(secure) => secure.write(&self.stream, bytes),
         }
     }
 
-    /// Whether something that was written has not left for the system yet.
+    /// Writes what is taken of some bytes, of which `written` were before. True when all have left for the system.
     #[inline]
-    pub(crate) fn has_unsent(&self) -> bool {
-        self.secure.as_ref().is_some_and(|secure| secure.session.wants_write())
+    pub(crate) fn write_all(&mut self, bytes: &[u8], written: &mut usize) -> Result<bool, Fault> {
+        while *written < bytes.len() {
+            match self.write(&bytes[*written..])? {
+                Moved::Bytes(count) => *written += count,
+                Moved::Later => return Ok(false),
+            }
+        }
+        self.flush()
     }
 
     /// Whether everything that was written has left for the system; tries to make it so.
@@ -105,14 +111,8 @@ impl Link {
     pub(crate) fn flush(&mut self) -> Result<bool, Fault> {
         match &mut self.secure {
             None => Ok(true),
-            Some(secure) => secure.flush(&self.socket),
+            Some(secure) => secure.flush(&self.stream),
         }
-    }
-}
-
-impl AsFd for Link {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 
@@ -126,22 +126,22 @@ fn refused(error: &rustls::Error) -> Fault {
 }
 
 impl Secure {
-    fn handshake(&mut self, socket: &Socket) -> Result<bool, Fault> {
+    fn handshake(&mut self, stream: &impl Stream) -> Result<bool, Fault> {
         loop {
-            let flushed = self.flush(socket)?;
+            let flushed = self.flush(stream)?;
             if !self.session.is_handshaking() {
                 return Ok(flushed);
             }
             if self.drained {
                 return Ok(false);
             }
-            if self.pull(socket)? == 0 && !self.drained {
+            if self.pull(stream)? == 0 && !self.drained {
                 return Err(Fault::Tls(TlsFault::Closed));
             }
         }
     }
 
-    fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> Result<Moved, Fault> {
+    fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> Result<Moved, Fault> {
         loop {
             match self.session.reader().read(buffer) {
                 Ok(count) => return Ok(Moved::Bytes(count)),
@@ -153,13 +153,13 @@ impl Secure {
             if self.drained {
                 return Ok(Moved::Later);
             }
-            self.pull(socket)?;
+            self.pull(stream)?;
         }
     }
 
     /// One read from the socket into the session.
-    fn pull(&mut self, socket: &Socket) -> Result<usize, Fault> {
-        let mut source = Source { socket, short: false };
+    fn pull(&mut self, stream: &impl Stream) -> Result<usize, Fault> {
+        let mut source = Source { stream, short: false };
         let pulled = match self.session.read_tls(&mut source) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -171,22 +171,22 @@ impl Secure {
         self.drained = source.short && pulled > 0 && !self.closed;
         if let Err(error) = self.session.process_new_packets() {
             // The alert that tells the server why; it may be gone already.
-            let _ = self.flush(socket);
+            let _ = self.flush(stream);
             return Err(refused(&error));
         }
-        self.flush(socket)?;
+        self.flush(stream)?;
         Ok(pulled)
     }
 
-    fn write(&mut self, socket: &Socket, bytes: &[u8]) -> Result<Moved, Fault> {
+    fn write(&mut self, stream: &impl Stream, bytes: &[u8]) -> Result<Moved, Fault> {
         let count = self.session.writer().write(bytes).map_err(broken)?;
-        let flushed = self.flush(socket)?;
+        let flushed = self.flush(stream)?;
         Ok(if count == 0 && !flushed { Moved::Later } else { Moved::Bytes(count) })
     }
 
-    fn flush(&mut self, socket: &Socket) -> Result<bool, Fault> {
+    fn flush(&mut self, stream: &impl Stream) -> Result<bool, Fault> {
         while self.session.wants_write() {
-            match self.session.write_tls(&mut Sink(socket)) {
+            match self.session.write_tls(&mut Sink(stream)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(broken(error)),
@@ -197,14 +197,14 @@ impl Secure {
 }
 
 /// The socket as the library wants to read it; notices a read that did not fill the buffer.
-struct Source<'s> {
-    socket: &'s Socket,
+struct Source<'s, S> {
+    stream: &'s S,
     short: bool,
 }
 
-impl Read for Source<'_> {
+impl<S: Stream> Read for Source<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.socket.read(buffer)? {
+        match self.stream.read(buffer)? {
             Moved::Bytes(count) => {
                 self.short = count < buffer.len();
                 Ok(count)
@@ -215,9 +215,9 @@ impl Read for Source<'_> {
 }
 
 /// The socket as the library wants to write it.
-struct Sink<'s>(&'s Socket);
+struct Sink<'s, S>(&'s S);
 
-impl Write for Sink<'_> {
+impl<S: Stream> Write for Sink<'_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.write(bytes)? {
             Moved::Bytes(count) => Ok(count),
@@ -227,5 +227,61 @@ impl Write for Sink<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use seawall_testkit::server::Server;
+    use seawall_testkit::tls::Authority;
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::tls::Tls;
+    use crate::transport::socket::{Address, Socket};
+
+    /// Less than what TLS takes at once, more than the buffers of the system below.
+    static LONG: [u8; 60_000] = [b'x'; 60_000];
+
+    fn until(mut done: impl FnMut() -> bool) {
+        while !done() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_tls_had_taken_when_the_system_took_no_more_was_never_sent() {
+        let slow = Arc::new(Barrier::new(2));
+        let waits = Arc::clone(&slow);
+        let config = Authority::new().unwrap().server(&[], false).unwrap();
+        let server = Server::start_tls(config, move |mut peer, _| {
+            peer.receive_little(4096)?;
+            peer.request()?;
+            waits.wait();
+            peer.body(LONG.len())?;
+            waits.wait();
+            Ok(())
+        });
+        let server = server.unwrap();
+        let (socket, _) = Socket::connect(&Address::Tcp(server.address()), None).unwrap();
+        SockRef::from(&socket).set_send_buffer_size(4096).unwrap();
+        let mut link = Link::new(socket);
+        until(|| link.stream().finish_connect().is_ok());
+        let tls = Tls { insecure: true, ..Tls::default() }.config().unwrap();
+        link.secure(&tls, &ServerName::try_from("localhost").unwrap()).unwrap();
+        until(|| {
+            link.note_readable(false);
+            link.handshake().unwrap()
+        });
+        let mut written = 0;
+        until(|| link.write_all(b"GET / HTTP/1.1\r\n\r\n", &mut written).unwrap());
+        let mut written = 0;
+        assert!(!link.write_all(&LONG, &mut written).unwrap(), "TLS holds the end");
+        assert_eq!(written, LONG.len());
+        slow.wait();
+        until(|| link.write_all(&LONG, &mut written).unwrap());
+        slow.wait();
     }
 }

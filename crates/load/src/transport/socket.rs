@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use super::Stream;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
@@ -56,14 +57,15 @@ impl Socket {
         };
         Ok((Self(raw.into()), connected))
     }
+}
 
-    /// How a connection attempt ended, once the socket is writable.
-    pub(crate) fn finish_connect(&self) -> io::Result<()> {
+impl Stream for Socket {
+    fn finish_connect(&self) -> io::Result<()> {
         sockopt::socket_error(&self.0)?.map_err(io::Error::from)
     }
 
     #[inline]
-    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
         loop {
             match recv(&self.0, &mut *buffer, RecvFlags::empty()) {
                 Ok((count, _)) => return Ok(Moved::Bytes(count)),
@@ -75,7 +77,7 @@ impl Socket {
     }
 
     #[inline]
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+    fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
         loop {
             match send(&self.0, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => return Ok(Moved::Bytes(count)),

@@ -1,0 +1,284 @@
+//! One connection, whatever is spoken on it: opening, open, or waiting for the last of its requests.
+//!
+//! Moves bytes and tells [`Change`]s and [`Event`]s; which request comes next, and what a failure means for it, is not known here.
+
+use super::http1::{End, Http1};
+use super::http2::Http2;
+use super::opening::Opening;
+use super::{Change, Desk, Event, Failure, Progress, Stream, Time, Turn};
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::flights::FlightKey;
+use crate::poller::EventFlags;
+
+/// A connection in the pool's table.
+#[derive(Debug)]
+pub(crate) struct Connection<S: 'static> {
+    pub(crate) route: usize,
+    pub(crate) opened: Nanos,
+    /// Addresses that may still be tried if this one refuses.
+    pub(crate) alternatives: usize,
+    /// Tells events of this connection from those of an earlier one in the same place.
+    pub(crate) generation: u32,
+    /// The pool knows that there is room on it.
+    pub(crate) listed: bool,
+    /// Something is to be done without an event.
+    pub(crate) dirty: bool,
+    /// Requests that it was given.
+    pub(crate) begun: u64,
+    /// Answers that it has brought.
+    served: u64,
+    stage: Stage,
+    speaks: Protocol<S>,
+    peer_closed: bool,
+}
+
+/// Where a connection is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Opening,
+    Open,
+    /// Carries what it has, and nothing new.
+    Retiring,
+}
+
+/// What is spoken on it.
+#[derive(Debug)]
+pub(crate) enum Protocol<S: 'static> {
+    Opening(Box<Opening<S>>),
+    Http1(Http1<S>),
+    Http2(Box<Http2<S>>),
+    /// It is over.
+    None,
+}
+
+impl<S: Stream> Connection<S> {
+    /// A connection whose stream has been told to connect.
+    pub(crate) fn new(stream: S, route: usize, alternatives: usize, opened: Nanos, generation: u32) -> Self {
+        Self {
+            route,
+            opened,
+            alternatives,
+            generation,
+            listed: false,
+            dirty: false,
+            begun: 0,
+            served: 0,
+            stage: Stage::Opening,
+            speaks: Protocol::Opening(Box::new(Opening::new(stream, opened))),
+            peer_closed: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// When the present step of its opening began.
+    pub(crate) fn opening_since(&self) -> Option<Nanos> {
+        match &self.speaks {
+            Protocol::Opening(opening) => Some(opening.since),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.speaks, Protocol::Http2(_))
+    }
+
+    /// Requests on it.
+    #[inline]
+    pub(crate) fn load(&self) -> usize {
+        match &self.speaks {
+            Protocol::Http1(http1) => usize::from(!http1.is_free()),
+            Protocol::Http2(http2) => http2.load(),
+            Protocol::Opening(_) | Protocol::None => 0,
+        }
+    }
+
+    /// Requests that may be put on it now: of HTTP/1.1 one at a time.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        match &self.speaks {
+            _ if self.stage != Stage::Open => 0,
+            Protocol::Http1(http1) => usize::from(http1.is_free()),
+            Protocol::Http2(http2) => http2.capacity(),
+            Protocol::Opening(_) | Protocol::None => 0,
+        }
+    }
+
+    /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`Connection::drive`], in
+    /// one go with what else was begun.
+    #[inline]
+    pub(crate) fn begin<T: Time>(
+        &mut self,
+        key: FlightKey,
+        now: Nanos,
+        turn: &mut Turn<'_, T>,
+        desk: &mut Desk<'_>,
+    ) {
+        self.begun += 1;
+        match &mut self.speaks {
+            Protocol::Http1(http1) => {
+                if let Some(end) = http1.begin(key, now, turn, desk) {
+                    self.ended(end, turn);
+                }
+            }
+            Protocol::Http2(http2) => {
+                if let Err((cause, progress)) = http2.begin(key, desk.call(key).0) {
+                    self.retire();
+                    self.failed(key, cause, progress, turn);
+                }
+            }
+            Protocol::Opening(_) | Protocol::None => {
+                self.failed(key, Fault::ClosedEarly, Progress::Unseen, turn);
+            }
+        }
+    }
+
+    /// Moves bytes both ways, and tells what that came to.
+    #[inline]
+    pub(crate) fn drive<T: Time>(
+        &mut self,
+        readiness: EventFlags,
+        turn: &mut Turn<'_, T>,
+        desk: &mut Desk<'_>,
+    ) {
+        self.note(readiness);
+        match &mut self.speaks {
+            Protocol::Http1(http1) if http1.is_free() => {
+                let said = readiness.contains(EventFlags::IN) && !http1.is_quiet(turn);
+                if said || self.peer_closed {
+                    self.close(turn);
+                }
+            }
+            Protocol::Http1(http1) => {
+                if let Some(end) = http1.drive(self.peer_closed, turn, desk) {
+                    self.ended(end, turn);
+                }
+            }
+            Protocol::Http2(_) => self.drive_streams(turn, desk),
+            Protocol::Opening(_) => self.go_on_opening(readiness, turn, desk),
+            Protocol::None => {}
+        }
+    }
+
+    /// Remembers what the poller said.
+    #[inline]
+    fn note(&mut self, flags: EventFlags) {
+        self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        match &mut self.speaks {
+            Protocol::Opening(opening) => opening.link.note_readable(self.peer_closed),
+            Protocol::Http1(http1) => http1.link.note_readable(self.peer_closed),
+            Protocol::Http2(http2) => http2.note_readable(self.peer_closed),
+            Protocol::None => {}
+        }
+    }
+
+    #[cold]
+    fn go_on_opening<T: Time>(&mut self, readiness: EventFlags, turn: &mut Turn<'_, T>, desk: &mut Desk<'_>) {
+        let Protocol::Opening(opening) = &mut self.speaks else { return };
+        let connected = readiness.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP);
+        match opening.advance(connected, turn.path, turn.time, desk.stats) {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Protocol::Opening(opening) = std::mem::replace(&mut self.speaks, Protocol::None) {
+                    self.speaks = opening.open(turn.path);
+                }
+                self.stage = Stage::Open;
+                turn.change(Change::Opened);
+            }
+            Err(fault) => turn.change(Change::Refused(fault)),
+        }
+    }
+
+    /// A request on an HTTP/1.1 connection has ended.
+    #[inline]
+    fn ended<T: Time>(&mut self, end: End, turn: &mut Turn<'_, T>) {
+        let End { key, outcome, at } = end;
+        let reused = self.served > 0;
+        match outcome {
+            Ok(reusable) => {
+                self.served += 1;
+                turn.tell(Event::Done(key, at));
+                if reusable && self.stage == Stage::Open {
+                    turn.change(Change::Free);
+                } else {
+                    self.close(turn);
+                }
+            }
+            Err((cause, progress)) => {
+                turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+                self.close(turn);
+            }
+        }
+    }
+
+    fn failed<T: Time>(&mut self, key: FlightKey, cause: Fault, progress: Progress, turn: &mut Turn<'_, T>) {
+        let failure = Failure { key, cause, progress, reused: self.served > 0, at: turn.time.now() };
+        turn.tell(Event::Failed(failure));
+    }
+
+    fn drive_streams<T: Time>(&mut self, turn: &mut Turn<'_, T>, desk: &mut Desk<'_>) {
+        let Protocol::Http2(http2) = &mut self.speaks else { return };
+        let served = http2.drive(self.served > 0, turn, desk);
+        let (closed, empty) = (http2.is_closed(), http2.load() == 0);
+        self.served += served;
+        if closed || self.stage == Stage::Retiring && empty {
+            self.close(turn);
+        } else if !self.listed && self.capacity() > 0 {
+            turn.change(Change::Free);
+        }
+    }
+
+    /// Lets go of a flight that nobody waits for any more.
+    pub(crate) fn cancel<T: Time>(&mut self, key: FlightKey, turn: &mut Turn<'_, T>) {
+        match &mut self.speaks {
+            // Its answer would be taken for the next one's.
+            Protocol::Http1(http1) => {
+                http1.take();
+                self.close(turn);
+            }
+            Protocol::Http2(http2) => http2.cancel(key),
+            Protocol::Opening(_) | Protocol::None => {}
+        }
+    }
+
+    /// No more requests; it ends with the last that it has.
+    pub(crate) fn retire(&mut self) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Retiring;
+        }
+    }
+
+    /// The end of it; what is on it has failed with it.
+    pub(crate) fn break_off<T: Time>(&mut self, cause: Fault, turn: &mut Turn<'_, T>) {
+        match &mut self.speaks {
+            Protocol::Opening(_) => return turn.change(Change::Refused(cause)),
+            Protocol::Http1(http1) => {
+                if let Some(key) = http1.take() {
+                    self.failed(key, cause, Progress::Answering, turn);
+                }
+            }
+            Protocol::Http2(http2) => http2.break_off(cause, self.served > 0, turn),
+            Protocol::None => {}
+        }
+        self.close(turn);
+    }
+
+    fn close<T: Time>(&mut self, turn: &mut Turn<'_, T>) {
+        self.stage = Stage::Retiring;
+        turn.change(Change::Closed);
+    }
+
+    /// Lets the network have the stream.
+    pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> Option<R> {
+        match &self.speaks {
+            Protocol::Opening(opening) => Some(use_it(opening.link.stream())),
+            Protocol::Http1(http1) => Some(use_it(http1.link.stream())),
+            Protocol::Http2(http2) => Some(http2.with_stream(use_it)),
+            Protocol::None => None,
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! HTTP/2 on an open link: one request per stream.
+//!
+//! The `h2` crate speaks the protocol; there is no runtime under it. Every event of the socket, and every turn in which a
+//! request was put on it, polls its connection; wakers of ours note which streams have news, and only those are looked at.
+//! Windows are large, so that flow control of this side never slows an answer down; what is read of an answer before it
+//! is looked at, and so what a connection holds, is bounded by the turn's budget.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::link::Link;
+use super::socket::Moved;
+use super::{Desk, Event, Failure, Progress, Stream, Time, Turn};
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::flights::FlightKey;
+use crate::request::Request;
+
+/// Bytes that the server may send before we say more. Answers are thrown away at once, so this costs nothing.
+const STREAM_WINDOW: u32 = 1 << 24;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
+/// As over HTTP/1.1.
+const LARGEST_HEAD: u32 = super::exchange::LIMITS.head as u32;
+
+/// An HTTP/2 connection.
+pub(crate) struct Http2<S: 'static> {
+    wire: Wire<S>,
+    state: State<S>,
+    streams: Slab<Call>,
+    /// Streams of which something has still to leave.
+    leaving: Vec<usize>,
+    /// Streams with news, by their place in the table.
+    ready: Arc<Mutex<Vec<usize>>>,
+    /// A waker per place, made once.
+    wakers: Vec<Waker>,
+    again: Arc<Again>,
+    /// Most streams at once, on this side.
+    most: usize,
+}
+
+type Opening<S> =
+    Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection<Wire<S>, Bytes>), h2::Error>> + Send>>;
+
+enum State<S: 'static> {
+    Opening(Opening<S>),
+    Open { requests: SendRequest<Bytes>, connection: Box<Connection<Wire<S>, Bytes>> },
+    Closed,
+}
+
+/// One request and its answer.
+struct Call {
+    key: FlightKey,
+    /// Its head has left.
+    sent: bool,
+    body: Body,
+    answer: Awaited,
+}
+
+/// What of a request's body the library does not have yet.
+enum Body {
+    Nothing,
+    Rest(SendStream<Bytes>, Bytes),
+    /// The server does not want it.
+    Unwanted,
+}
+
+enum Awaited {
+    Head(ResponseFuture),
+    Body(RecvStream),
+}
+
+impl<S: 'static> std::fmt::Debug for Http2<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http2").field("streams", &self.streams.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Stream> Http2<S> {
+    /// Begins with the preface, which fits the empty buffer of a new socket; whoever calls has done the TLS handshake.
+    pub(crate) fn new(link: Link<S>, most: usize) -> Self {
+        let wire =
+            Wire(Arc::new(Mutex::new(Line { link, left: 0, spent: false, blocked: false, broken: None })));
+        let opening = Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(most)
+            .max_header_list_size(LARGEST_HEAD)
+            .enable_push(false)
+            .handshake(wire.clone());
+        let mut http2 = Self {
+            wire,
+            state: State::Opening(Box::pin(opening)),
+            streams: Slab::new(),
+            leaving: Vec::new(),
+            ready: Arc::default(),
+            wakers: Vec::new(),
+            again: Arc::default(),
+            most,
+        };
+        http2.poll(&mut Context::from_waker(Waker::noop()));
+        http2
+    }
+
+    /// The poller says that there may be something to read, or that the server has closed its side.
+    pub(crate) fn note_readable(&self, closed: bool) {
+        self.wire.lock().link.note_readable(closed);
+    }
+
+    /// Flights on it.
+    pub(crate) fn load(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Requests that may be put on it now.
+    pub(crate) fn capacity(&self) -> usize {
+        match &self.state {
+            State::Open { requests, .. } => {
+                self.most.min(requests.current_max_send_streams()).saturating_sub(self.streams.len())
+            }
+            State::Opening(_) | State::Closed => 0,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    /// Puts a request on a new stream. It leaves with the next [`Http2::drive`].
+    pub(crate) fn begin(&mut self, key: FlightKey, request: &Request) -> Result<(), (Fault, Progress)> {
+        let unseen = (Fault::RefusedStream, Progress::Unseen);
+        let State::Open { requests, .. } = &mut self.state else { return Err(unseen) };
+        let (head, body) = request.http2().ok_or((Fault::Http2, Progress::Answering))?;
+        let (answer, sending) = requests.send_request(head, body.is_empty()).map_err(|_| unseen)?;
+        let body = if body.is_empty() { Body::Nothing } else { Body::Rest(sending, body) };
+        let call = Call { key, sent: false, body, answer: Awaited::Head(answer) };
+        let place = self.streams.insert(call);
+        while self.wakers.len() <= place {
+            let news = News { place: self.wakers.len(), ready: Arc::clone(&self.ready) };
+            self.wakers.push(Waker::from(Arc::new(news)));
+        }
+        self.streams[place].body.go_on(&mut Context::from_waker(&self.wakers[place]));
+        self.leaving.push(place);
+        lock(&self.ready).push(place);
+        Ok(())
+    }
+
+    /// Lets go of a flight: the stream is reset with the next [`Http2::drive`], the connection stays.
+    pub(crate) fn cancel(&mut self, key: FlightKey) {
+        let place = self.streams.iter().find_map(|(place, call)| (call.key == key).then_some(place));
+        if let Some(place) = place {
+            self.remove(place);
+        }
+    }
+
+    fn remove(&mut self, place: usize) -> Call {
+        self.leaving.retain(|&leaving| leaving != place);
+        self.streams.remove(place)
+    }
+
+    /// Moves bytes both ways and finishes what can be finished. Says how many answers it brought; afterwards
+    /// [`Http2::is_closed`] tells whether it can be used any further.
+    pub(crate) fn drive<T: Time>(
+        &mut self,
+        reused: bool,
+        turn: &mut Turn<'_, T>,
+        desk: &mut Desk<'_>,
+    ) -> u64 {
+        let waker = Waker::from(Arc::clone(&self.again));
+        let mut context = Context::from_waker(&waker);
+        let mut served = 0;
+        self.wire.lock().allow(turn.budget.bytes());
+        loop {
+            self.again.0.store(false, Ordering::Relaxed);
+            let before = turn.time.now();
+            let over = self.poll(&mut context);
+            self.tell_what_left(before, turn);
+            let places = std::mem::take(&mut *lock(&self.ready));
+            for &place in &places {
+                served += u64::from(self.advance(place, before, reused, turn, desk));
+            }
+            if over {
+                self.end(reused, turn);
+                break;
+            }
+            if places.is_empty() && !self.again.0.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        turn.budget.spent |= std::mem::take(&mut self.wire.lock().spent);
+        served
+    }
+
+    /// True when the connection has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            match &mut self.state {
+                State::Closed => return true,
+                State::Open { connection, .. } => {
+                    return Pin::new(connection.as_mut()).poll(context).is_ready();
+                }
+                State::Opening(opening) => match opening.as_mut().poll(context) {
+                    Poll::Pending => return false,
+                    Poll::Ready(Err(_)) => {
+                        self.state = State::Closed;
+                        return true;
+                    }
+                    Poll::Ready(Ok((requests, connection))) => {
+                        self.state = State::Open { requests, connection: Box::new(connection) }
+                    }
+                },
+            }
+        }
+    }
+
+    /// The end of the connection, and of all that is on it.
+    pub(crate) fn break_off<T: Time>(&mut self, cause: Fault, reused: bool, turn: &mut Turn<'_, T>) {
+        self.wire.lock().broken.get_or_insert(cause);
+        self.end(reused, turn);
+    }
+
+    fn end<T: Time>(&mut self, reused: bool, turn: &mut Turn<'_, T>) {
+        self.state = State::Closed;
+        self.leaving.clear();
+        let at = turn.time.now();
+        for (_, Call { key, sent, answer, .. }) in std::mem::take(&mut self.streams) {
+            let (cause, progress) = self.lost(sent, matches!(answer, Awaited::Body(_)));
+            turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+        }
+    }
+
+    /// What the library had has left for the system, unless the link took no more.
+    fn tell_what_left<T: Time>(&mut self, before: Nanos, turn: &mut Turn<'_, T>) {
+        if self.leaving.is_empty() || self.wire.lock().blocked {
+            return;
+        }
+        let (after, streams) = (turn.time.now(), &mut self.streams);
+        self.leaving.retain(|&place| {
+            let call = &mut streams[place];
+            call.leave(before, turn);
+            if matches!(call.body, Body::Nothing) {
+                turn.tell(Event::Wrote(call.key, after));
+            }
+            matches!(call.body, Body::Rest(..))
+        });
+    }
+
+    /// Looks at one stream that has news. True when its answer is complete.
+    fn advance<T: Time>(
+        &mut self,
+        place: usize,
+        before: Nanos,
+        reused: bool,
+        turn: &mut Turn<'_, T>,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        let Some(call) = self.streams.get_mut(place) else { return false };
+        let mut context = Context::from_waker(&self.wakers[place]);
+        call.body.go_on(&mut context);
+        let Poll::Ready(outcome) = call.receive(before, &mut context, turn, desk) else { return false };
+        let answering = matches!(call.answer, Awaited::Body(_));
+        let Call { key, sent, .. } = self.remove(place);
+        let at = turn.time.now();
+        match &outcome {
+            Ok(()) => turn.tell(Event::Done(key, at)),
+            Err(error) => {
+                let (cause, progress) = self.failure(error, sent, answering);
+                turn.tell(Event::Failed(Failure { key, cause, progress, reused, at }));
+            }
+        }
+        outcome.is_ok()
+    }
+
+    /// A refused stream was not looked at by the server, nor was one beyond the last that its GOAWAY names, which are those
+    /// that the library gives this error to; one whose connection went before any answer is in the position of a request
+    /// on an HTTP/1.1 connection that closed.
+    fn failure(&self, error: &h2::Error, sent: bool, answering: bool) -> (Fault, Progress) {
+        let unseen = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away();
+        if !answering && error.is_remote() && unseen {
+            return (Fault::RefusedStream, Progress::Unseen);
+        }
+        if error.is_io() { self.lost(sent, answering) } else { (Fault::Http2, Progress::Answering) }
+    }
+
+    /// What became of a request whose connection ended.
+    fn lost(&self, sent: bool, answering: bool) -> (Fault, Progress) {
+        let broken = self.wire.lock().broken;
+        match (answering, sent) {
+            (true, _) => (broken.unwrap_or(Fault::Cut), Progress::Answering),
+            (false, true) => (broken.unwrap_or(Fault::ClosedEarly), Progress::Sent),
+            (false, false) => (broken.unwrap_or(Fault::ClosedEarly), Progress::Unseen),
+        }
+    }
+}
+
+impl Call {
+    /// Its head has left.
+    fn leave<T: Time>(&mut self, at: Nanos, turn: &mut Turn<'_, T>) {
+        if !std::mem::replace(&mut self.sent, true) {
+            turn.tell(Event::Sent(self.key, at));
+        }
+    }
+
+    /// Takes what there is of the answer.
+    fn receive<T: Time>(
+        &mut self,
+        before: Nanos,
+        context: &mut Context<'_>,
+        turn: &mut Turn<'_, T>,
+        desk: &mut Desk<'_>,
+    ) -> Poll<Result<(), h2::Error>> {
+        loop {
+            match &mut self.answer {
+                Awaited::Head(response) => {
+                    let response = ready!(Pin::new(response).poll(context))?;
+                    self.leave(before, turn);
+                    turn.tell(Event::Head(self.key, turn.time.now()));
+                    desk.call(self.key).1.begin_http2(&response, turn.keep);
+                    self.answer = Awaited::Body(response.into_body());
+                }
+                Awaited::Body(body) => match ready!(body.poll_data(context)) {
+                    None => return Poll::Ready(Ok(())),
+                    Some(data) => {
+                        let data = data?;
+                        // Fails only if more is released than came.
+                        let _ = body.flow_control().release_capacity(data.len());
+                        desk.call(self.key).1.data(&data, turn.keep);
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl Body {
+    /// Hands over what the server has room for.
+    fn go_on(&mut self, context: &mut Context<'_>) {
+        while let Self::Rest(sending, rest) = self {
+            sending.reserve_capacity(rest.len());
+            let room = match sending.poll_capacity(context) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(room))) => room,
+                Poll::Ready(Some(Err(_)) | None) => return *self = Self::Unwanted,
+            };
+            let part = rest.split_to(room.min(rest.len()));
+            let last = rest.is_empty();
+            match sending.send_data(part, last) {
+                Ok(()) if last => *self = Self::Nothing,
+                Ok(()) => {}
+                Err(_) => *self = Self::Unwanted,
+            }
+        }
+    }
+}
+
+/// A link that the protocol and the poller both look at. The lock is never contended: one thread owns both.
+#[derive(Debug)]
+struct Wire<S>(Arc<Mutex<Line<S>>>);
+
+#[derive(Debug)]
+struct Line<S> {
+    link: Link<S>,
+    /// Bytes that may still be read in this turn.
+    left: usize,
+    /// Reading stopped because there were none left.
+    spent: bool,
+    /// The link took no more when something was last written.
+    blocked: bool,
+    /// Why it broke; the library has a text for it.
+    broken: Option<Fault>,
+}
+
+impl<S> Wire<S> {
+    fn lock(&self) -> MutexGuard<'_, Line<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Clone for Wire<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Stream> Http2<S> {
+    /// The stream, for the network.
+    pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> R {
+        use_it(self.wire.lock().link.stream())
+    }
+}
+
+impl<S> Line<S> {
+    /// A turn begins in which so many bytes may be read.
+    fn allow(&mut self, bytes: usize) {
+        (self.left, self.spent) = (bytes, false);
+    }
+
+    fn lost<R>(&mut self, fault: Fault) -> Poll<std::io::Result<R>> {
+        self.broken = Some(fault);
+        Poll::Ready(Err(std::io::Error::other(fault.to_string())))
+    }
+}
+
+fn lock(ready: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
+    ready.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that a stream has news.
+struct News {
+    place: usize,
+    ready: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for News {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        lock(&self.ready).push(self.place);
+    }
+}
+
+/// Notes that the connection wants to be polled again.
+#[derive(Default)]
+struct Again(AtomicBool);
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The link as the protocol wants it. Nobody has to be woken when it is not ready: the poller's next event polls the
+/// connection again.
+impl<S: Stream> AsyncRead for Wire<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let mut line = self.lock();
+        if line.left == 0 {
+            line.spent = true;
+            return Poll::Pending;
+        }
+        match line.link.read(buffer.initialize_unfilled()) {
+            Ok(Moved::Bytes(count)) => {
+                line.left = line.left.saturating_sub(count);
+                buffer.advance(count);
+                Poll::Ready(Ok(()))
+            }
+            Ok(Moved::Later) => Poll::Pending,
+            Err(fault) => line.lost(fault),
+        }
+    }
+}
+
+impl<S: Stream> AsyncWrite for Wire<S> {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let mut line = self.lock();
+        let moved = line.link.write(bytes);
+        line.blocked = matches!(moved, Ok(Moved::Later));
+        match moved {
+            Ok(Moved::Bytes(count)) => Poll::Ready(Ok(count)),
+            Ok(Moved::Later) => Poll::Pending,
+            Err(fault) => line.lost(fault),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let mut line = self.lock();
+        let flushed = line.link.flush();
+        line.blocked = matches!(flushed, Ok(false));
+        match flushed {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(fault) => line.lost(fault),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.poll_flush(context)
+    }
+}

@@ -1,0 +1,128 @@
+//! A connection on its way to being open: TCP, the tunnel of a proxy, TLS.
+
+use super::connection::Protocol;
+use super::exchange::{Answer, Exchange, Keep, Step as Progress};
+use super::http1::Http1;
+use super::http2::Http2;
+use super::link::Link;
+use super::making::Path;
+use super::socket::Moved;
+use super::{Stream, Time};
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::stats::Stats;
+
+/// What has been done of it.
+#[derive(Debug)]
+pub(crate) struct Opening<S> {
+    pub(crate) link: Link<S>,
+    step: Step,
+    /// When the present step began.
+    pub(crate) since: Nanos,
+    /// Of the request for a tunnel, and of its answer.
+    written: usize,
+    exchange: Exchange,
+    answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Connecting,
+    Tunnelling,
+    Securing,
+}
+
+impl<S: Stream> Opening<S> {
+    pub(crate) fn new(stream: S, now: Nanos) -> Self {
+        Self {
+            link: Link::new(stream),
+            step: Step::Connecting,
+            since: now,
+            written: 0,
+            exchange: Exchange::new(),
+            answer: Answer::default(),
+        }
+    }
+
+    /// Goes on. True when the connection is open. `connected` says that the stream has connected or failed to.
+    pub(crate) fn advance(
+        &mut self,
+        connected: bool,
+        path: &Path,
+        time: &impl Time,
+        stats: &mut Stats,
+    ) -> Result<bool, Fault> {
+        loop {
+            match self.step {
+                Step::Connecting if !connected => return Ok(false),
+                Step::Connecting => {
+                    let made = self.link.stream().finish_connect();
+                    made.map_err(|error| Fault::Connect(error.kind()))?;
+                    stats.connections += 1;
+                    stats.connect.record(self.lap(time));
+                    self.step = Step::Tunnelling;
+                }
+                Step::Tunnelling => {
+                    if !self.tunnel(path.tunnel.as_deref())? {
+                        return Ok(false);
+                    }
+                    if let Some((config, name)) = &path.tls {
+                        self.link.secure(config, name)?;
+                    }
+                    self.lap(time);
+                    self.step = Step::Securing;
+                }
+                Step::Securing => {
+                    if !self.link.handshake()? {
+                        return Ok(false);
+                    }
+                    if path.tls.is_some() {
+                        stats.tls.record(self.lap(time));
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Time since the last step ended.
+    fn lap(&mut self, time: &impl Time) -> Nanos {
+        let now = time.now();
+        now.saturating_sub(std::mem::replace(&mut self.since, now))
+    }
+
+    /// HTTP/2 if the server chose it, or if it was known before.
+    pub(crate) fn open(self, path: &Path) -> Protocol<S> {
+        if path.prior_knowledge || self.link.chose_h2() {
+            Protocol::Http2(Box::new(Http2::new(self.link, path.streams)))
+        } else {
+            Protocol::Http1(Http1::new(self.link))
+        }
+    }
+
+    /// Asks the proxy for a tunnel. True when there is one, or none is wanted.
+    fn tunnel(&mut self, request: Option<&[u8]>) -> Result<bool, Fault> {
+        let Some(request) = request else { return Ok(true) };
+        if !self.link.write_all(request, &mut self.written)? {
+            return Ok(false);
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            let count = match self.link.read(&mut buffer)? {
+                Moved::Later => return Ok(false),
+                Moved::Bytes(0) => return Err(Fault::Proxy(0)),
+                Moved::Bytes(count) => count,
+            };
+            let step = self.exchange.feed(&buffer[..count], "CONNECT", Keep::default(), &mut self.answer);
+            match step {
+                Ok(Progress::More) => {}
+                // A proxy that speaks before the tunnel's other end could has something to say that is not for us.
+                Ok(Progress::Done { clean: true }) if (200..300).contains(&self.answer.status) => {
+                    return Ok(true);
+                }
+                Ok(Progress::Done { .. }) => return Err(Fault::Proxy(self.answer.status)),
+                Err(_) => return Err(Fault::Proxy(0)),
+            }
+        }
+    }
+}

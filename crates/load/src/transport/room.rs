@@ -1,0 +1,75 @@
+//! Which connections have room, and which may carry no more.
+
+use super::Network;
+use super::connection::Stage;
+use super::pool::Pool;
+
+impl<N: Network> Pool<N> {
+    /// A connection of a route that may carry another request. One that came of age while nothing ended on it may not.
+    #[inline]
+    pub(super) fn pick(&mut self, route: usize) -> Option<usize> {
+        loop {
+            let index = self.routes[route].best(&self.connections)?;
+            if self.limits.allow(&self.connections[index], self.now) {
+                return Some(index);
+            }
+            self.retire(index);
+        }
+    }
+
+    /// Whether a connection may carry another request. The first one it carries whatever its age.
+    #[inline]
+    pub(super) fn has_room(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        connection.capacity() > 0 && (connection.begun == 0 || self.limits.allow(connection, self.now))
+    }
+
+    /// Lists a connection with room, unless it is over.
+    #[inline]
+    pub(super) fn list_or_end(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if connection.listed || connection.capacity() == 0 {
+            return;
+        }
+        let ready = &mut self.routes[connection.route].ready;
+        let room = ready.len() < self.limits.idle || connection.is_http2();
+        if room && self.limits.allow(connection, self.now) {
+            connection.listed = true;
+            ready.push(index);
+        } else {
+            self.retire(index);
+        }
+    }
+
+    /// Lets a connection end that may serve no more: at once, or with the last of its requests.
+    #[cold]
+    fn retire(&mut self, index: usize) {
+        self.connections[index].retire();
+        self.unlist_if_full(index);
+        if self.connections[index].load() == 0 {
+            self.close(index);
+        }
+    }
+
+    #[inline]
+    pub(super) fn unlist_if_full(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if connection.listed && connection.capacity() == 0 {
+            connection.listed = false;
+            self.routes[connection.route].unlist(index);
+        }
+    }
+
+    pub(super) fn close(&mut self, index: usize) {
+        let connection = self.connections.remove(index);
+        let route = &mut self.routes[connection.route];
+        route.open -= 1;
+        route.opening -= usize::from(connection.stage() == Stage::Opening);
+        if connection.listed {
+            route.unlist(index);
+        }
+        if route.waiting() > 0 {
+            self.stirred.push(connection.route);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What has been told and not yet heard, in order. Its memory is used again whenever all of it has been heard, which is after
+//! every turn; a ring would cost more for each that is told.
+
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    all: Vec<T>,
+    heard: usize,
+}
+
+impl<T: Copy> Told<T> {
+    pub(crate) fn new() -> Self {
+        Self { all: Vec::new(), heard: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn tell(&mut self, one: T) {
+        self.all.push(one);
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<T> {
+        let next = self.all.get(self.heard).copied();
+        match next {
+            Some(_) => self.heard += 1,
+            None => {
+                self.heard = 0;
+                self.all.clear();
+            }
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_while_it_is_heard_comes_in_its_turn() {
+        let mut told = Told::new();
+        [1, 2].into_iter().for_each(|one| told.tell(one));
+        assert_eq!(told.next(), Some(1));
+        told.tell(3);
+        assert_eq!(std::iter::from_fn(|| told.next()).collect::<Vec<_>>(), [2, 3]);
+        told.tell(4);
+        assert_eq!((told.next(), told.next(), told.all.len()), (Some(4), None, 0));
+    }
+}

@@ -1,0 +1,339 @@
+//! One behaviour over four protocols: HTTP/1.1 and HTTP/2, in the clear and over TLS. What a server does, and what comes of it,
+//! has the same name in all of them.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io;
+use std::time::Duration;
+
+use seawall_load::clock::{SECOND, nanos};
+use seawall_load::engine::{self, Http2, Outcome, Plan};
+use seawall_load::fault::{Class, Fault};
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::supply::{List, Source};
+use seawall_load::target::{Target, Weight};
+use seawall_load::tls::Tls;
+use seawall_testkit::frames::{self, Frame, Frames};
+use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::tls::Authority;
+
+/// How a connection is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Protocol {
+    http2: bool,
+    tls: bool,
+}
+
+const FOUR: [Protocol; 4] = [
+    Protocol { http2: false, tls: false },
+    Protocol { http2: false, tls: true },
+    Protocol { http2: true, tls: false },
+    Protocol { http2: true, tls: true },
+];
+
+/// What a server does with a request.
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Answer,
+    Silence,
+    /// Closes before a byte of an answer.
+    Close,
+    /// The same, rudely.
+    Reset,
+    /// Closes within an answer.
+    Cut,
+    /// An answer whose body has no end.
+    Endless,
+}
+
+/// By the number of the connection and that of the request on it.
+type Script = fn(usize, usize) -> Act;
+
+/// A piece of an endless body.
+static PIECE: [u8; 16_000] = [b'x'; 16_000];
+
+impl Protocol {
+    fn server(self, script: Script) -> Server {
+        let play = move |peer, number| match self.http2 {
+            true => Streams::new(peer).play(number, script),
+            false => http1(peer, number, script),
+        };
+        let server = match self.tls {
+            true => {
+                let offered: &[&[u8]] = if self.http2 { &[b"h2"] } else { &[b"http/1.1"] };
+                Server::start_tls(Authority::new().unwrap().server(offered, false).unwrap(), play)
+            }
+            false => Server::start(play),
+        };
+        server.unwrap()
+    }
+
+    /// A closed loop of so many clients and requests.
+    fn plan(self, server: &Server, requests: u64, clients: usize) -> Plan {
+        let scheme = if self.tls { "https" } else { "http" };
+        let url = format!("{scheme}://localhost:{}/", server.address().port());
+        let style = Style { http2: true, ..Style::default() };
+        let target = Target { method: "GET".into(), url, ..Target::default() };
+        let request = Request::new(&target, &style).unwrap();
+        let list = List::new(vec![(request, Weight::default())]).unwrap();
+        let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+        plan.style = style;
+        plan.until.hits = requests;
+        plan.in_flight.most = clients;
+        plan.travel.http2 = Http2 { over_tls: self.http2, clear: self.http2, ..Http2::default() };
+        plan.travel.tls = Some(Tls { insecure: true, http2: self.http2, ..Tls::default() }.config().unwrap());
+        plan
+    }
+
+    /// The same, where requests are due at a rate for a time.
+    fn open(self, server: &Server, rate: &str, length: Duration) -> Plan {
+        let mut plan = self.plan(server, u64::MAX, 10_000);
+        plan.arrivals = Arrivals::Open(Schedule::constant(rate.parse().unwrap(), Spacing::Even));
+        plan.until = Until { after: nanos(length), ..Until::default() };
+        plan.grace = Duration::from_secs(10);
+        plan
+    }
+}
+
+fn http1(mut peer: Peer, number: usize, script: Script) -> io::Result<()> {
+    for request in 0.. {
+        peer.request()?;
+        match script(number, request) {
+            Act::Answer => peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")?,
+            Act::Silence => return peer.wait_for_close(),
+            Act::Close => return peer.half_close(),
+            Act::Reset => return peer.reset(),
+            Act::Cut => {
+                peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")?;
+                return peer.half_close();
+            }
+            Act::Endless => {
+                peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n")?;
+                loop {
+                    peer.send(&PIECE)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The server's end of an HTTP/2 connection.
+struct Streams {
+    peer: Peer,
+    frames: Frames,
+    /// Bytes that may be sent on a stream whose body has no end.
+    window: u64,
+}
+
+impl Streams {
+    /// The least that the client may announce for a stream.
+    const LEAST: u64 = 65_535;
+
+    fn new(peer: Peer) -> Self {
+        Self { peer, frames: Frames::default(), window: Self::LEAST }
+    }
+
+    fn play(mut self, number: usize, script: Script) -> io::Result<()> {
+        self.peer.send(&frames::settings())?;
+        let mut request = 0;
+        loop {
+            let Frame::Request(stream, _) = self.next()? else { continue };
+            match script(number, request) {
+                Act::Answer => {
+                    self.peer.send(&[frames::head(stream), frames::data(stream, b"hi", true)].concat())?;
+                }
+                Act::Silence => {}
+                Act::Close => return self.peer.half_close(),
+                Act::Reset => return self.peer.reset(),
+                Act::Cut => {
+                    self.peer.send(&[frames::head(stream), frames::data(stream, b"hi", false)].concat())?;
+                    return self.peer.half_close();
+                }
+                Act::Endless => self.endless(stream)?,
+            }
+            request += 1;
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(frame) = self.frames.next_frame() {
+                if frame == Frame::Settings {
+                    self.peer.send(&frames::acknowledgement())?;
+                }
+                return Ok(frame);
+            }
+            let bytes = self.peer.body(self.frames.missing())?;
+            self.frames.feed(&bytes);
+        }
+    }
+
+    fn endless(&mut self, stream: u32) -> io::Result<()> {
+        self.peer.send(&frames::head(stream))?;
+        loop {
+            while self.window < PIECE.len() as u64 {
+                match self.next()? {
+                    Frame::Window(of, more) if of == stream => self.window += u64::from(more),
+                    Frame::Reset(of) if of == stream => return Ok(()),
+                    _ => {}
+                }
+            }
+            self.window -= PIECE.len() as u64;
+            self.peer.send(&frames::data(stream, &PIECE, false))?;
+        }
+    }
+}
+
+fn run(plan: Plan) -> Outcome {
+    engine::start(plan, None).unwrap().finish()
+}
+
+/// What went wrong, and how often.
+fn faults(outcome: &Outcome) -> Vec<(&'static str, u64)> {
+    let all = outcome.total.faults.iter().enumerate().filter(|(_, count)| **count > 0);
+    all.map(|(kind, count)| (Fault::name(kind), *count)).collect()
+}
+
+/// Most connections at any time of a run, as far as they are told of.
+fn most_connections(plan: Plan) -> (usize, Outcome) {
+    let mut running = engine::start(plan, None).unwrap();
+    let control = running.control();
+    let mut most = 0;
+    while running.tick(Duration::from_millis(10)).is_some() {
+        most = most.max(control.connections());
+    }
+    (most, running.finish())
+}
+
+#[test]
+fn one_connection_carries_what_is_answered() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Answer);
+        let outcome = run(protocol.plan(&server, 100, 1));
+        assert_eq!((outcome.total.good(), server.connections()), (100, 1), "{protocol:?}");
+        let times = [&outcome.total.write, &outcome.total.first_byte, &outcome.total.body];
+        assert_eq!(times.map(|times| times.count()), [100; 3], "{protocol:?}");
+    }
+}
+
+/// A reset, an early close and a cut answer were something else over HTTP/2.
+#[test]
+fn one_end_of_a_connection_has_one_name() {
+    let ends: [(Script, &str); 3] =
+        [(|_, _| Act::Reset, "broken"), (|_, _| Act::Close, "closed-early"), (|_, _| Act::Cut, "cut")];
+    for protocol in FOUR {
+        for (script, name) in ends {
+            let server = protocol.server(script);
+            let outcome = run(protocol.plan(&server, 3, 1));
+            assert_eq!((faults(&outcome), server.connections()), (vec![(name, 3)], 3), "{protocol:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_an_old_connection_lost_goes_out_again() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, request| if request == 0 { Act::Answer } else { Act::Close });
+        let outcome = run(protocol.plan(&server, 5, 1));
+        assert_eq!((outcome.total.good(), outcome.total.retried), (5, 4), "{protocol:?}");
+    }
+}
+
+/// Over HTTP/2 such a connection was on no list any more, and stayed: 156 of 160 timed out.
+#[test]
+fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
+    for protocol in FOUR {
+        let first = |connection, request| {
+            if connection == 0 && request == 2 { Act::Silence } else { Act::Answer }
+        };
+        let server = protocol.server(first);
+        let mut plan = protocol.plan(&server, 160, 8);
+        plan.travel.requests_per_connection = 5;
+        plan.travel.connections = 1;
+        plan.travel.timeout = Some(Duration::from_millis(300));
+        let outcome = run(plan);
+        let lost = 160 - outcome.total.good();
+        assert!((1..=8).contains(&lost), "{protocol:?}: {lost} of those that waited beside it at most");
+        assert_eq!(outcome.total.done, 160);
+    }
+}
+
+/// Over HTTP/2 as many connections stayed open as requests had been sent.
+#[test]
+fn a_connection_for_one_request_ends_when_that_is_given_up() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Silence);
+        let mut plan = protocol.plan(&server, 60, 6);
+        plan.travel.keep_alive = false;
+        plan.travel.timeout = Some(Duration::from_millis(60));
+        let (most, outcome) = most_connections(plan);
+        assert_eq!(outcome.total.class(Class::TimedOut).response.count(), 60, "{protocol:?}");
+        assert!(most <= 12, "{protocol:?}: {most} connections for 6 in flight");
+    }
+}
+
+#[test]
+fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
+    for protocol in FOUR {
+        let server =
+            protocol.server(|connection, _| if connection == 0 { Act::Endless } else { Act::Answer });
+        let mut plan = protocol.plan(&server, 20, 2);
+        plan.travel.timeout = Some(Duration::from_millis(500));
+        // A connection for each of the two.
+        plan.travel.http2.connections = 2;
+        plan.travel.http2.streams = 1;
+        let outcome = run(plan);
+        assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
+        assert!(outcome.total.bytes_in > PIECE.len() as u64);
+    }
+}
+
+/// They had a service time, counted as sent, and were missing from the lag.
+#[test]
+fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Silence);
+        let mut plan = protocol.open(&server, "100", Duration::from_millis(200));
+        plan.travel.connections = 1;
+        plan.travel.http2.streams = 1;
+        plan.travel.timeout = Some(Duration::from_millis(400));
+        let outcome = run(plan);
+        let total = &outcome.total;
+        let waited = total.fault(Fault::Unconnected);
+        assert_eq!((total.done, total.unconnected, outcome.unsent()), (20, waited, 0), "{protocol:?}");
+        assert_eq!(total.sent + waited, 20, "{protocol:?}");
+        assert!(waited >= 10, "{protocol:?}: {waited}");
+        let times = total.class(Class::TimedOut);
+        assert_eq!((times.service.count(), times.response.count()), (total.sent, 20), "{protocol:?}");
+        assert_eq!(total.lag.count(), 20, "{protocol:?}");
+        assert!(total.lag.max() >= SECOND / 5, "{protocol:?}: {}", total.lag.max());
+    }
+}
+
+/// Both were a timeout, counted from a send that there had not been.
+#[test]
+fn a_handshake_that_never_ends_is_no_answer_that_never_came() {
+    let mute = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    for protocol in FOUR {
+        let mut plan = protocol.plan(&mute, 3, 3);
+        plan.travel.timeout = Some(Duration::from_millis(50));
+        let outcome = run(plan);
+        let name = if protocol.tls { "unconnected" } else { "timeout" };
+        assert_eq!((faults(&outcome), outcome.total.done), (vec![(name, 3)], 3), "{protocol:?}");
+        assert_eq!(outcome.total.sent, if protocol.tls { 0 } else { 3 }, "{protocol:?}");
+    }
+}
+
+/// A hit was bound to the connection that it had opened: the time that a handshake took beyond its own was lost to all.
+#[test]
+fn whoever_waits_takes_the_connection_that_is_there_first() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Answer);
+        let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
+        plan.travel.connections = 3;
+        let outcome = run(plan);
+        assert_eq!((outcome.total.good(), outcome.total.done), (200, 200), "{protocol:?}");
+        assert!(server.connections() <= 3, "{protocol:?}");
+    }
+}
