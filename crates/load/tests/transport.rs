@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use seawall_load::clock::{SECOND, nanos};
@@ -47,16 +49,17 @@ enum Act {
 }
 
 /// By the number of the connection and that of the request on it.
-type Script = fn(usize, usize) -> Act;
+type Script = Arc<dyn Fn(usize, usize) -> Act + Send + Sync>;
 
 /// A piece of an endless body.
 static PIECE: [u8; 16_000] = [b'x'; 16_000];
 
 impl Protocol {
-    fn server(self, script: Script) -> Server {
+    fn server(self, script: impl Fn(usize, usize) -> Act + Send + Sync + 'static) -> Server {
+        let script: Script = Arc::new(script);
         let play = move |peer, number| match self.http2 {
-            true => Streams::new(peer).play(number, script),
-            false => http1(peer, number, script),
+            true => Streams::new(peer).play(number, &script),
+            false => http1(peer, number, &script),
         };
         let server = match self.tls {
             true => {
@@ -95,7 +98,7 @@ impl Protocol {
     }
 }
 
-fn http1(mut peer: Peer, number: usize, script: Script) -> io::Result<()> {
+fn http1(mut peer: Peer, number: usize, script: &Script) -> io::Result<()> {
     for request in 0.. {
         peer.request()?;
         match script(number, request) {
@@ -134,7 +137,7 @@ impl Streams {
         Self { peer, frames: Frames::default(), window: Self::LEAST }
     }
 
-    fn play(mut self, number: usize, script: Script) -> io::Result<()> {
+    fn play(mut self, number: usize, script: &Script) -> io::Result<()> {
         self.peer.send(&frames::settings())?;
         let mut request = 0;
         loop {
@@ -220,11 +223,10 @@ fn one_connection_carries_what_is_answered() {
 /// A reset, an early close and a cut answer were something else over HTTP/2.
 #[test]
 fn one_end_of_a_connection_has_one_name() {
-    let ends: [(Script, &str); 3] =
-        [(|_, _| Act::Reset, "broken"), (|_, _| Act::Close, "closed-early"), (|_, _| Act::Cut, "cut")];
+    let ends = [(Act::Reset, "broken"), (Act::Close, "closed-early"), (Act::Cut, "cut")];
     for protocol in FOUR {
-        for (script, name) in ends {
-            let server = protocol.server(script);
+        for (end, name) in ends {
+            let server = protocol.server(move |_, _| end);
             let outcome = run(protocol.plan(&server, 3, 1));
             assert_eq!((faults(&outcome), server.connections()), (vec![(name, 3)], 3), "{protocol:?}");
         }
@@ -276,8 +278,9 @@ fn a_connection_for_one_request_ends_when_that_is_given_up() {
 #[test]
 fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
     for protocol in FOUR {
-        let server =
-            protocol.server(|connection, _| if connection == 0 { Act::Endless } else { Act::Answer });
+        let first = AtomicBool::new(true);
+        let server = protocol
+            .server(move |_, _| if first.swap(false, Ordering::SeqCst) { Act::Endless } else { Act::Answer });
         let mut plan = protocol.plan(&server, 20, 2);
         plan.travel.timeout = Some(Duration::from_millis(500));
         // A connection for each of the two.
