@@ -335,23 +335,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     for (poller, supply) in pollers.into_iter().zip(supplies) {
         crew.enlist(poller, supply)?;
     }
-    Ok(Running {
-        control: Control(crew.shared),
-        clock,
-        warm_up: crew.counting.warm_up,
-        end: crew.rules.end,
-        until: plan.until,
-        harvest,
-        spares: crew.spares,
-        alive: crew.threads.len(),
-        ended: None,
-        threads: crew.threads,
-        total,
-        since_tick: *Stats::reserved(),
-        peaks: vec![0; threads],
-        written: writer.map(|writer| writer.written),
-        exhausted,
-    })
+    Ok(crew.running(harvest, total, writer.map(|writer| writer.written), exhausted))
 }
 
 /// Time given to each thread to be there, its batches made, before the first hit is due.
@@ -379,6 +363,33 @@ struct Crew {
 }
 
 impl Crew {
+    /// The run, once all threads are there.
+    fn running(
+        self,
+        harvest: Receiver<Harvest>,
+        total: Stats,
+        written: Option<Receiver<Result<u64, EncodeError>>>,
+        exhausted: Option<Receiver<Exhausted>>,
+    ) -> Running {
+        Running {
+            control: Control(self.shared),
+            clock: self.clock,
+            warm_up: self.counting.warm_up,
+            end: self.rules.end,
+            until: self.until,
+            harvest,
+            spares: self.spares,
+            alive: self.threads.len(),
+            ended: None,
+            threads: self.threads,
+            total,
+            since_tick: *Stats::reserved(),
+            peaks: vec![0; self.size],
+            written,
+            exhausted,
+        }
+    }
+
     /// Starts the next thread.
     fn enlist(&mut self, poller: Poller, supply: Supply) -> io::Result<()> {
         let index = self.threads.len();
