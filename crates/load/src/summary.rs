@@ -40,8 +40,10 @@ pub struct Summary {
     pub sent: u64,
     /// Answers from 200 to 399.
     pub good: u64,
-    /// Hits due and not sent, dropped and shed ones included.
+    /// Hits due and not to be sent, dropped and shed ones included.
     pub unsent: u64,
+    /// Hits that were to be sent and never had a connection.
+    pub unconnected: u64,
     /// The share of offered hits that did not get a good answer, from 0 to 1.
     pub error_ratio: f64,
     /// Response times as objectives judge them.
@@ -221,7 +223,8 @@ impl Summary {
             offered,
             sent: total.sent,
             good,
-            unsent: offered.saturating_sub(total.sent),
+            unsent: offered.saturating_sub(total.sent + total.unconnected),
+            unconnected: total.unconnected,
             error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
             judged: Judged::new(&total.class(Class::Good).response, offered),
             response: (&response).into(),

@@ -73,6 +73,7 @@ fn after(out: &mut String, summary: &Summary) {
 fn notes(out: &mut String, summary: &Summary) {
     let facts = [
         (summary.unsent, "hits of the schedule were not sent"),
+        (summary.unconnected, "hits never had a connection"),
         (summary.retried, "sent again: the server had closed an idle connection, or not looked at them"),
         (summary.redirects, "redirects followed"),
         (summary.other_length, "answers with another length than the first of their target"),
