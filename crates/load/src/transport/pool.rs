@@ -1,6 +1,6 @@
 //! The connections of one thread: which have room, which may be opened, and who waits for one.
 //!
-//! Connections are kept per [`Route`]. Opening one is the route's business, not a flight's: as many are opened as flights
+//! Connections are kept per [`Route`](super::route::Route). Opening one is the route's business, not a flight's: as many are opened as flights
 //! wait, up to the route's share of the limit, and whoever has waited longest gets whichever is free first. What a failure
 //! means for a flight is the loop's business.
 
