@@ -1,8 +1,8 @@
 //! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
 //!
 //! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
-//! for long. They are shared by dynamic thresholds ([`seawall_core::share`]), half of them among callers that have none: one whose
-//! requests all hang keeps a quarter, and in whatever order such callers come, as many as half the places find one each. Those
+//! for long. They are shared by dynamic thresholds ([`seawall_core::share`]), a quarter of them among callers that have none: one whose
+//! requests all hang keeps three eighths, and in whatever order such callers come, as many as a quarter of the places find one each. Those
 //! who wait are served in turn, caller by caller.
 
 use std::collections::{HashMap, VecDeque};
@@ -176,11 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn whose_requests_hang_keeps_a_quarter_and_the_next_caller_finds_a_place_at_once() {
+    fn whose_requests_hang_keeps_three_eighths_and_the_next_caller_finds_a_place_at_once() {
         let (places, hostile, quiet) = (Places::new(64), caller(), caller());
         let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, &hostile)).collect();
         let held = entered(&mut storm[..100]);
-        assert_eq!(held.len(), 16);
+        assert_eq!(held.len(), 24);
         let mut asked = entering(&places, &quiet);
         assert!(look(&mut asked).is_some());
     }
@@ -190,7 +190,7 @@ mod tests {
     fn callers_that_come_one_after_another_and_hang_leave_a_place_for_the_next() {
         let places = Places::new(26);
         let mut hanging = Vec::new();
-        for _ in 0..12 {
+        for _ in 0..9 {
             let hostile = caller();
             let mut storm: Vec<_> = (0..128).map(|_| entering(&places, &hostile)).collect();
             hanging.push((entered(&mut storm), storm));
