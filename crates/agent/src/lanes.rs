@@ -1,30 +1,23 @@
 //! One thread's listening sockets, and which of them have connections to accept. Used by `serve` only.
 //!
-//! They stand in a poller of their own, whose descriptor alone the runtime watches: hundreds of listeners registered there would
-//! cost as many tasks. What is not accepted waits in the kernel, each lane's in a backlog of its own.
+//! They stand in a poller of their own. What is not accepted waits in the kernel, each lane's in a backlog of its own.
 
+use std::future::poll_fn;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use rustix::time::Timespec;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use crate::listen::Lane;
-
-/// Lanes looked at at once: all of one address's. Of more, the others come in the next look.
-const AT_ONCE: usize = 256;
+use crate::poller::{AT_ONCE, Poller};
 
 /// A thread's lanes.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    poller: AsyncFd<OwnedFd>,
+    poller: Poller,
     lanes: Vec<Lane>,
-    /// Connections may wait of which the runtime is not told: more lanes had some than were asked for at once, or not all
+    /// Connections may wait of which the poller does not tell: more lanes had some than it tells of at once, or not all
     /// of a lane's were accepted.
     may_have_more: bool,
 }
@@ -35,11 +28,11 @@ impl Lanes {
     /// # Errors
     /// The kernel gives no poller, or does not take a socket into it.
     pub(crate) fn new(lanes: Vec<Lane>) -> io::Result<Self> {
-        let poller = epoll::create(CreateFlags::CLOEXEC)?;
+        let poller = Poller::new()?;
         for (number, lane) in lanes.iter().enumerate() {
-            epoll::add(&poller, &lane.socket, EventData::new_u64(number as u64), EventFlags::IN)?;
+            poller.add(&lane.socket, number as u64, EventFlags::IN)?;
         }
-        Ok(Self { poller: watched(poller)?, lanes, may_have_more: false })
+        Ok(Self { poller, lanes, may_have_more: false })
     }
 
     /// The lanes in which connections wait, as soon as there is one. They must be emptied, or [`Self::leave_some`] said.
@@ -50,11 +43,10 @@ impl Lanes {
         found.clear();
         while found.is_empty() {
             if !self.may_have_more {
-                // Cleared before it is asked: whatever comes from here on is told.
-                self.poller.readable().await?.clear_ready();
+                poll_fn(|context| self.poller.poll_told(context)).await?;
             }
-            look(self.poller.get_ref(), found)?;
-            self.may_have_more = found.len() == AT_ONCE;
+            let ready = self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+            self.may_have_more = ready == AT_ONCE;
         }
         Ok(())
     }
@@ -115,23 +107,6 @@ impl KnownLanes {
     pub(crate) fn sweep(&mut self) {
         self.sweeps += 1;
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe for types that may change their descriptor; an OwnedFd never does"
-)]
-fn watched(poller: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(poller, Interest::READABLE)
-}
-
-/// Asks the poller and does not wait.
-fn look(poller: &OwnedFd, found: &mut Vec<usize>) -> io::Result<()> {
-    let mut room = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let (ready, _) = epoll::wait(poller, &mut room, Some(&now))?;
-    found.extend(ready.iter().filter_map(|event| usize::try_from(event.data.u64()).ok()));
-    Ok(())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod machine;
 mod metrics;
 mod pace;
 mod places;
+mod poller;
 mod ready;
 mod reply;
 mod room;
