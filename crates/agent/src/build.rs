@@ -260,13 +260,12 @@ impl Parts {
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
             let (lanes, speaks) = (Lanes::new(listeners)?, speaks().ok_or(std::io::ErrorKind::InvalidInput)?);
-            Thread::new(shared, speaks, metrics, stop, number as u64).run(lanes).await;
-            Ok::<_, std::io::Error>(())
+            Thread::new(shared, speaks, metrics, stop, number as u64)?.run(lanes).await
         };
         let body = move || {
             let _alive = alive;
             if let Err(error) = runtime.block_on(serve()) {
-                tracing::error!(%error, "a traffic thread could not take its listeners");
+                tracing::error!(%error, "a traffic thread cannot serve");
             }
             leave(runtime);
         };

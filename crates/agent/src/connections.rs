@@ -1,21 +1,19 @@
 //! The open connections of one traffic thread: who holds them, what each is waiting for, since when.
 //!
-//! A connection's task carries no timer of its own: ten thousand timers would cost more memory than the
-//! connections. One sweep a quarter of a second looks at this table and ends what is overdue. The same
-//! table answers "which connection is needed least" when a cap is reached, and wakes those whose turn it is. Used by `serve` only.
+//! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
+//! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
+//! when a cap is reached. What stands in it is `serve`'s ([`Endable`]): the table knows how long it waits and for what.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
 use seawall_core::{Moment, share};
 use slab::Slab;
-use tokio::task::AbortHandle;
 
-use crate::turns::{self, Key};
+use crate::turns::Key;
 
 /// How often overdue connections are looked for. Timeouts are late by at most this.
 pub(crate) const SWEEP: Duration = Duration::from_millis(250);
@@ -134,60 +132,83 @@ pub(crate) struct Permits {
     pub(crate) caller: Permit,
 }
 
+/// What a connection waits for, and since when. It stands with the connection and not in the table, because it is noted at every
+/// turn, when the connection is in the cache and the table is not.
 #[derive(Debug)]
-struct Row {
-    abort: Option<AbortHandle>,
-    /// Gone once the connection was ended: the row then only waits for its task to be dropped.
-    permits: Option<Permits>,
-    state: State,
-    since: Moment,
-    /// Wakes it for its next turn, while it waits for one.
-    parked: Option<Parked>,
+pub(crate) struct Waits {
+    state: Cell<State>,
+    since: Cell<Moment>,
 }
 
-/// A connection that waits for its next turn, and in whose queue.
+impl Waits {
+    /// For the first byte.
+    pub(crate) fn new(now: Moment) -> Self {
+        Self { state: Cell::new(State::Silent), since: Cell::new(now) }
+    }
+
+    /// For this from now on.
+    pub(crate) fn note(&self, state: State, now: Moment) {
+        // A partial head keeps the instant of its first byte, or a byte a second would never time out.
+        if !matches!((self.state.get(), state), (State::Head | State::Silent, State::Head)) {
+            self.since.set(now);
+        }
+        self.state.set(state);
+    }
+
+    /// Which is ended first of those at which nobody waits: the silent, and of those the oldest.
+    fn order(&self) -> (bool, Moment) {
+        (self.state.get() != State::Silent, self.since.get())
+    }
+
+    /// Whether nobody waits at it.
+    fn is_spare(&self) -> bool {
+        matches!(self.state.get(), State::Silent | State::Idle)
+    }
+}
+
+/// What stands in the table.
+pub(crate) trait Entered {
+    /// What it waits for.
+    fn waits(&self) -> &Waits;
+
+    /// Ends what it has under way. Whether somebody still works at it, who will say when that is over
+    /// ([`Connections::leave`]): until then its key must not become another's.
+    fn end(&self) -> bool;
+}
+
 #[derive(Debug)]
-struct Parked {
-    of: Rc<turns::Share>,
-    waker: Waker,
+struct Row<C> {
+    /// Gone once it was ended: the row then only waits for who still works at it.
+    connection: Option<C>,
+    permits: Option<Permits>,
 }
 
 /// One thread's connections.
-#[derive(Debug, Default)]
-pub(crate) struct Connections {
-    rows: Slab<Row>,
+#[derive(Debug)]
+pub(crate) struct Connections<C> {
+    rows: Slab<Row<C>>,
     /// Where the next look for a connection that is needed little begins.
     looked: Key,
 }
 
-impl Connections {
-    /// Enters a connection that was just accepted.
-    pub(crate) fn enter(&mut self, permits: Permits, now: Moment) -> Key {
-        self.rows.insert(Row {
-            abort: None,
-            permits: Some(permits),
-            state: State::Silent,
-            since: now,
-            parked: None,
-        })
+impl<C> Default for Connections<C> {
+    fn default() -> Self {
+        Self { rows: Slab::new(), looked: 0 }
+    }
+}
+
+impl<C: Entered> Connections<C> {
+    /// Enters a connection that was just accepted, and is made with its key.
+    pub(crate) fn enter(&mut self, permits: Permits, make: impl FnOnce(Key) -> C) -> Key {
+        let place = self.rows.vacant_entry();
+        let key = place.key();
+        place.insert(Row { connection: Some(make(key)), permits: Some(permits) });
+        key
     }
 
-    /// Names the task that can be ended.
-    pub(crate) fn started(&mut self, key: Key, abort: AbortHandle) {
-        if let Some(row) = self.rows.get_mut(key) {
-            row.abort = Some(abort);
-        }
-    }
-
-    /// Notes what the connection waits for from now on.
-    pub(crate) fn note(&mut self, key: Key, state: State, now: Moment) {
-        if let Some(row) = self.rows.get_mut(key) {
-            // A partial head keeps the instant of its first byte, or a byte a second would never time out.
-            if !matches!((row.state, state), (State::Head | State::Silent, State::Head)) {
-                row.since = now;
-            }
-            row.state = state;
-        }
+    /// A connection that was not ended.
+    pub(crate) fn get(&self, key: Key) -> Option<&C> {
+        self.rows.get(key)?.connection.as_ref()
     }
 
     /// Counts a connection against the caller that it turned out to be.
@@ -204,25 +225,11 @@ impl Connections {
         }
     }
 
-    /// Lets a connection wait for its next turn.
-    pub(crate) fn park(&mut self, key: Key, of: &Rc<turns::Share>, waker: Waker) {
-        if let Some(row) = self.rows.get_mut(key) {
-            row.parked = Some(Parked { of: of.clone(), waker });
-        }
-    }
-
-    /// Wakes a connection that waits for its next turn in this queue. False if it is gone: its key may be another's by now.
-    pub(crate) fn unpark(&mut self, key: Key, of: &Rc<turns::Share>) -> bool {
-        let row = self.rows.get_mut(key);
-        let parked = row.and_then(|row| row.parked.take_if(|parked| Rc::ptr_eq(&parked.of, of)));
-        parked.map(|parked| parked.waker.wake()).is_some()
-    }
-
     /// Ends a connection that this caller needs little: one that never said anything before one that is idle, and of those the
     /// oldest. False if it has none such.
     pub(crate) fn end_least_of(&mut self, caller: &Arc<Cap>) -> bool {
         let own = self.spare().filter(|(_, _, permits)| permits.caller.is_of(caller)).take(LOOKED_AT);
-        let least = own.min_by_key(|(_, row, _)| (row.state != State::Silent, row.since));
+        let least = own.min_by_key(|(_, waits, _)| waits.order());
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
@@ -230,51 +237,63 @@ impl Connections {
     /// Ends a connection that is needed little of the caller that has most, if that has more than `own`. False if there is none.
     pub(crate) fn end_least_of_the_largest(&mut self, own: u32) -> bool {
         let others = self.spare().filter(|(_, _, permits)| permits.caller.0.open() > own).take(LOOKED_AT);
-        let least = others.min_by_key(|(_, row, permits)| {
-            (Reverse(permits.caller.0.open()), row.state != State::Silent, row.since)
-        });
+        let least =
+            others.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.0.open()), waits.order()));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
 
     /// Connections that nobody waits at, from where the last look ended: whoever has many makes room for thousands a second, and a
     /// look at all of them each time would cost more than accepting them.
-    fn spare(&mut self) -> impl Iterator<Item = (Key, &Row, &Permits)> {
+    fn spare(&mut self) -> impl Iterator<Item = (Key, &Waits, &Permits)> {
         let rows = &self.rows;
         let (begin, places) = (self.looked, rows.capacity().max(1));
         self.looked = (begin + LOOKED_AT) % places;
         let keys = (0..places.min(WALKED)).map(move |place| (begin + place) % places);
-        let is_spare = |row: &Row| matches!(row.state, State::Silent | State::Idle) && row.abort.is_some();
         keys.filter_map(move |key| {
-            let row = rows.get(key).filter(|row| is_spare(row))?;
-            Some((key, row, row.permits.as_ref()?))
+            let row = rows.get(key)?;
+            let waits = row.connection.as_ref()?.waits();
+            waits.is_spare().then_some((key, waits, row.permits.as_ref()?))
         })
     }
 
     /// Ends connections that waited longer than their state allows, so many at most; how many.
     pub(crate) fn end_overdue(&mut self, timeouts: &Timeouts, now: Moment, most: usize) -> usize {
-        let overdue = |row: &Row| {
-            row.abort.is_some() && timeouts.allowed(row.state).is_some_and(|most| now.since(row.since) > most)
+        let is_overdue = |Waits { state, since }: &Waits| {
+            timeouts.allowed(state.get()).is_some_and(|most| now.since(since.get()) > most)
         };
-        let keys: Vec<Key> =
-            self.rows.iter().filter(|(_, row)| overdue(row)).map(|(key, _)| key).take(most).collect();
+        let keys: Vec<Key> = self.waiting(is_overdue).take(most).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
     /// Ends every connection whose caller is gone, whatever it waits for; how many.
     pub(crate) fn end_closed(&mut self) -> usize {
-        let is_closed = |row: &Row| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
+        let is_closed =
+            |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.0.is_closed());
         let keys: Vec<Key> = self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
     /// Ends every connection between two requests, for a drain.
     pub(crate) fn end_idle(&mut self) {
-        let keys: Vec<Key> =
-            self.rows.iter().filter(|(_, row)| row.state == State::Idle).map(|(key, _)| key).collect();
+        let keys: Vec<Key> = self.waiting(|waits| waits.state.get() == State::Idle).collect();
         for key in keys {
             self.end(key);
         }
+    }
+
+    /// Ends every connection.
+    pub(crate) fn end_all(&mut self) {
+        let keys: Vec<Key> = self.rows.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.end(key);
+        }
+    }
+
+    /// Those that were not ended and wait in such a way.
+    fn waiting(&self, so: impl Fn(&Waits) -> bool) -> impl Iterator<Item = Key> {
+        let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(|one| so(one.waits()));
+        self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
     }
 
     /// How many are open on this thread.
@@ -282,65 +301,88 @@ impl Connections {
         self.rows.len()
     }
 
-    /// Aborts a task and frees its permits at once; the row goes when the task is dropped, and not before, so that
-    /// its key cannot meanwhile become another connection's.
+    /// Ends a connection and frees its permits at once. False if it is not there, or was ended already.
     fn end(&mut self, key: Key) -> bool {
         let Some(row) = self.rows.get_mut(key) else { return false };
-        let Some(abort) = row.abort.take() else { return false };
-        abort.abort();
+        let Some(connection) = row.connection.take() else { return false };
         row.permits = None;
+        if !connection.end() {
+            self.rows.remove(key);
+        }
         true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn enter(table: &mut Connections, caller: &Arc<Cap>, state: State, since: Moment) -> (Key, AbortHandle) {
+    /// Says whether it was ended, and that nobody works at it.
+    #[derive(Debug)]
+    struct Seen {
+        waits: Waits,
+        is_ended: Cell<bool>,
+    }
+
+    impl Seen {
+        fn is_ended(&self) -> bool {
+            self.is_ended.get()
+        }
+    }
+
+    impl Entered for Rc<Seen> {
+        fn waits(&self) -> &Waits {
+            &self.waits
+        }
+
+        fn end(&self) -> bool {
+            self.is_ended.set(true);
+            false
+        }
+    }
+
+    fn enter(table: &mut Connections<Rc<Seen>>, caller: &Arc<Cap>, state: State, since: Moment) -> Rc<Seen> {
         let process = Arc::new(Cap::default());
         let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
-        let key = table.enter(permits, since);
-        let task = tokio::spawn(std::future::pending::<()>());
-        table.started(key, task.abort_handle());
-        table.note(key, state, since);
-        (key, task.abort_handle())
+        let seen = Rc::new(Seen { waits: Waits::new(since), is_ended: Cell::new(false) });
+        seen.waits.note(state, since);
+        table.enter(permits, |_| seen.clone());
+        seen
     }
 
-    #[tokio::test]
-    async fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
+    #[test]
+    fn the_oldest_idle_connection_goes_first_and_only_the_callers_own() {
         let mut table = Connections::default();
         let (mine, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let (_, foreign) = enter(&mut table, &other, State::Idle, at(1));
-        let (_, newer) = enter(&mut table, &mine, State::Idle, at(3));
-        let (_, older) = enter(&mut table, &mine, State::Idle, at(2));
-        let (_, busy) = enter(&mut table, &mine, State::Busy, at(0));
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
+        let newer = enter(&mut table, &mine, State::Idle, at(3));
+        let older = enter(&mut table, &mine, State::Idle, at(2));
+        let busy = enter(&mut table, &mine, State::Busy, at(0));
         assert!(table.end_least_of(&mine));
-        tokio::task::yield_now().await;
-        assert!(older.is_finished());
+        assert!(older.is_ended());
         assert!(table.end_least_of(&mine));
-        tokio::task::yield_now().await;
-        assert!(newer.is_finished());
+        assert!(newer.is_ended());
         assert!(!table.end_least_of(&mine), "the rest is busy");
-        assert!(!foreign.is_finished() && !busy.is_finished());
+        assert!(!foreign.is_ended() && !busy.is_ended());
     }
 
-    #[tokio::test]
-    async fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
+    #[test]
+    fn silent_connections_go_before_idle_ones_and_the_largest_callers_first() {
         let mut table = Connections::default();
         let (hoarder, quiet) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let (_, oldest) = enter(&mut table, &quiet, State::Idle, at(1));
-        let (_, idle) = enter(&mut table, &hoarder, State::Idle, at(2));
-        let (_, silent) = enter(&mut table, &hoarder, State::Silent, at(3));
+        let oldest = enter(&mut table, &quiet, State::Idle, at(1));
+        let idle = enter(&mut table, &hoarder, State::Idle, at(2));
+        let silent = enter(&mut table, &hoarder, State::Silent, at(3));
         assert!(table.end_least_of_the_largest(1));
-        tokio::task::yield_now().await;
-        assert!(silent.is_finished() && !idle.is_finished());
+        assert!(silent.is_ended() && !idle.is_ended());
         assert!(!table.end_least_of_the_largest(1), "nobody has more than one any more");
-        assert!(!oldest.is_finished());
+        assert!(!oldest.is_ended());
     }
 
     #[test]
@@ -360,43 +402,42 @@ mod tests {
         assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
     }
 
-    #[tokio::test]
-    async fn a_slow_head_times_out_though_bytes_keep_coming() {
+    #[test]
+    fn a_slow_head_times_out_though_bytes_keep_coming() {
         let mut table = Connections::default();
         let cap = Arc::new(Cap::default());
         let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
-        let (key, _) = enter(&mut table, &cap, State::Head, at(0));
-        table.note(key, State::Head, at(1));
-        table.note(key, State::Head, at(2));
+        let one = enter(&mut table, &cap, State::Head, at(0));
+        one.waits.note(State::Head, at(1));
+        one.waits.note(State::Head, at(2));
         assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
     }
 
-    #[tokio::test]
-    async fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
+    #[test]
+    fn an_answer_that_is_read_slowly_lives_and_one_that_is_not_read_ends() {
         let mut table = Connections::default();
         let cap = Arc::new(Cap::default());
         let timeouts = Timeouts { head: Duration::from_secs(2), idle: Duration::from_secs(60) };
-        let (key, _) = enter(&mut table, &cap, State::Write, at(0));
-        table.note(key, State::Write, at(9));
+        let one = enter(&mut table, &cap, State::Write, at(0));
+        one.waits.note(State::Write, at(9));
         assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
-        let (_, busy) = enter(&mut table, &cap, State::Busy, at(0));
+        let busy = enter(&mut table, &cap, State::Busy, at(0));
         assert_eq!(table.end_overdue(&timeouts, at(3600), 8), 0);
-        assert!(!busy.is_finished(), "an answer in the making has its own deadline");
+        assert!(!busy.is_ended(), "an answer in the making has its own deadline");
     }
 
-    #[tokio::test]
-    async fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
+    #[test]
+    fn a_caller_that_is_gone_takes_its_connections_along_and_no_others() {
         let mut table = Connections::default();
         let (gone, other) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
-        let (_, idle) = enter(&mut table, &gone, State::Idle, at(1));
-        let (_, busy) = enter(&mut table, &gone, State::Busy, at(1));
-        let (_, foreign) = enter(&mut table, &other, State::Idle, at(1));
+        let idle = enter(&mut table, &gone, State::Idle, at(1));
+        let busy = enter(&mut table, &gone, State::Busy, at(1));
+        let foreign = enter(&mut table, &other, State::Idle, at(1));
         gone.close();
         assert_eq!(table.end_closed(), 2);
-        tokio::task::yield_now().await;
-        assert!(idle.is_finished() && busy.is_finished() && !foreign.is_finished());
+        assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
         assert!(gone.take(10).is_none());
         assert_eq!(gone.open(), 0);
     }
@@ -410,5 +451,35 @@ mod tests {
         drop(first);
         assert_eq!(cap.open(), 1);
         assert!(cap.take(2).is_some());
+    }
+
+    /// Somebody works at it until it is told to leave.
+    struct Busy(Waits);
+
+    impl Entered for Busy {
+        fn waits(&self) -> &Waits {
+            &self.0
+        }
+
+        fn end(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
+        let (process, caller) = (Arc::new(Cap::default()), Arc::new(Cap::default()));
+        let enter = |table: &mut Connections<Busy>| {
+            let permits = Permits { process: process.take(10).unwrap(), caller: caller.take(10).unwrap() };
+            table.enter(permits, |_| Busy(Waits::new(at(1))))
+        };
+        let mut table = Connections::default();
+        let first = enter(&mut table);
+        table.end_all();
+        assert!(table.get(first).is_none());
+        assert_eq!(process.open(), 0, "its permits are free at once");
+        assert_ne!(enter(&mut table), first);
+        table.leave(first);
+        assert_eq!(enter(&mut table), first);
     }
 }

@@ -39,6 +39,14 @@ impl Poller {
         Ok(epoll::add(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
+    /// Watches one that was added for something else from now on; what of that is so already is told.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub(crate) fn change(&self, one: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
+    }
+
     /// Ready when there is something to look for that was not told of before. What comes from then on is told again.
     ///
     /// # Errors

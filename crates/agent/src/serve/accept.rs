@@ -1,6 +1,5 @@
 //! Accepting: which connections come in, in which order, whose they are, and whether there is room for them.
 
-use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_attest::Ends;
-use tokio::net::TcpStream;
 
-use super::connection::{Place, connection};
+use super::connection::{Connection, Who};
+use super::socket::Socket;
 use super::{FULL, Thread};
 use crate::callers::Caller;
 use crate::connections::{Cap, Permit, Permits};
@@ -79,7 +78,7 @@ impl Thread {
         for _ in 0..most {
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => {
-                    if self.admit(stream, peer, lanes.listener(lane))? {
+                    if self.admit(stream, peer, lanes.listener(lane)) {
                         self.known.borrow_mut().note(lane);
                     }
                 }
@@ -92,31 +91,26 @@ impl Thread {
         Ok(false)
     }
 
-    /// Decides who this is and whether there is room, and starts the connection's task. Whether it is somebody known.
-    fn admit(
-        self: &Rc<Self>,
-        mut stream: std::net::TcpStream,
-        peer: SocketAddr,
-        listener: usize,
-    ) -> std::io::Result<bool> {
+    /// Decides who this is and whether there is room, and enters the connection. Whether it is somebody known.
+    fn admit(self: &Rc<Self>, mut stream: std::net::TcpStream, peer: SocketAddr, listener: usize) -> bool {
         self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
         let ends = Ends { peer, local: &|| stream.local_addr().ok() };
         let caller = self.shared.callers.at(&ends);
         let tenant = self.tenant(&caller, &ends);
         let is_known = !Arc::ptr_eq(&tenant.connections, &self.shared.strangers);
-        let Some(dialects) = self.listeners.get(listener).cloned() else { return Ok(is_known) };
+        let Some(dialects) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
             self.refuse_at_cap(&mut stream, &dialects);
-            return Ok(is_known);
+            return is_known;
         };
-        let stream = TcpStream::from_std(stream)?;
-        let now = self.shared.clock.now();
-        let key = self.connections.borrow_mut().enter(permits, now);
-        let place = Place { thread: self.clone(), dialects, key, tenant, came: Cell::new(None) };
-        let task = tokio::task::spawn_local(connection(place, stream, peer, caller));
-        self.connections.borrow_mut().started(key, task.abort_handle());
-        Ok(is_known)
+        let who = Who { caller, tenant };
+        let key = self.connections.borrow_mut().enter(permits, |key| {
+            Rc::new(Connection::new(self.clone(), key, Socket::new(stream), peer, dialects, who))
+        });
+        // Its first request has most often come with it.
+        self.work.push(key);
+        is_known
     }
 
     /// Whose shares a connection takes. While a pod is not proven to be at its address, it is that pod's all the same: shares

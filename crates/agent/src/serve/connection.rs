@@ -1,399 +1,375 @@
-//! One connection from accept to end: reads, has its turns, writes, waits for what takes time.
+//! One connection from accept to end: reads, has its turns, writes.
 //!
-//! A connection's task. It knows sockets and states; what the bytes mean is `turn`'s and the dialect's business.
+//! It knows sockets and states; what the bytes mean is `turn`'s and the dialect's business, and what takes time is `wait`'s. While
+//! it waits for its client it is this and a place in the table, and holds no buffer.
 
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker, ready};
 
-use seawall_attest::Ends;
-use seawall_cloud::{Frame, Length};
+use rustix::event::epoll::EventFlags;
 use seawall_core::Moment;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
-use super::turn::{After, Asker, Pending};
-use super::{FULL, READ, Scratch, Thread};
+use super::socket::{Found, Socket};
+use super::turn::{After, Asker};
+use super::{READ, Scratch, Thread};
 use crate::callers::Caller;
-use crate::cloud::names::CloudName;
-use crate::connections::State;
+use crate::connections::{Entered, State, Waits};
 use crate::dialect::Dialects;
-use crate::forward::Rest;
 use crate::held::Held;
 use crate::listen::UNREAD;
-use crate::reply::{Writing, Written};
-use crate::roster::PodCaller;
 use crate::tenants::Tenant;
-use crate::turns::Key;
-
-/// How long a client may take for one part of a long answer, at most 16 KiB.
-const PART: Duration = Duration::from_secs(10);
+use crate::turns::{Key, Share};
 
 /// Requests behind the first that cost as much as a turn: what they save is the read and the write.
 const PIPELINED: u32 = 4;
 
-/// Pieces of an answer of the real server that cost as much as a turn.
-const PIECES: u32 = 32;
-
-/// A connection's place in the table; given up when its task ends, however it ends.
-pub(super) struct Place {
+/// One connection. What it is doing: it waits for its client, or for a turn (`parked`), or a task of its own has it (`task`).
+///
+/// In this order: what every turn touches stands together at the beginning. With a small quota the kernel stops the process for
+/// most of the time, and what it finds again afterwards is in no cache; a line of memory is then 1 % of a request.
+#[repr(C)]
+pub(super) struct Connection {
     pub(super) thread: Rc<Thread>,
+    pub(super) key: Key,
     /// What is spoken where it was accepted.
     pub(super) dialects: Rc<Dialects>,
-    pub(super) key: Key,
-    pub(super) tenant: Rc<Tenant>,
+    /// It is parked, or has a task: the poller's word is not for its next turn.
+    is_away: Cell<bool>,
+    /// Whole requests may stand in what is kept: the next turn looks there and does not read.
+    looks: Cell<bool>,
+    pub(super) waits: Waits,
+    /// Bytes of a head that has not arrived whole, or of requests behind one that takes time.
+    kept: RefCell<Option<Box<Held>>>,
+    pub(super) who: RefCell<Who>,
+    pub(super) socket: Socket,
     /// When the request came that waits until it is known who asks.
     pub(super) came: Cell<Option<Moment>>,
+    parked: RefCell<Option<Parked>>,
+    task: RefCell<Option<AbortHandle>>,
+    pub(super) peer: SocketAddr,
 }
 
-impl Place {
-    /// Ready when the caller has a turn left in this round; else the connection waits for one of the next. Where it would read, it
-    /// waits only once there is something to be read: a turn is not given to who has no use for it.
-    fn poll_admitted(&self, context: &mut Context<'_>, reads: Option<&TcpStream>) -> Poll<()> {
-        let Thread { turns, connections, .. } = &*self.thread;
-        if !turns.is_spent(&self.tenant.turns) {
-            return Poll::Ready(());
-        }
-        if let Some(stream) = reads {
-            // A socket that failed is told by the read itself.
-            let _ = ready!(stream.poll_read_ready(context));
-        }
-        connections.borrow_mut().park(self.key, &self.tenant.turns, context.waker().clone());
-        turns.wait(&self.tenant.turns, self.key);
-        Poll::Pending
-    }
-
-    fn note(&self, state: State, now: Moment) {
-        self.thread.connections.borrow_mut().note(self.key, state, now);
-    }
+/// Who is at the other end, and whose shares that takes.
+#[derive(Debug)]
+pub(super) struct Who {
+    pub(super) caller: Caller,
+    pub(super) tenant: Rc<Tenant>,
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
+/// It waits for its next turn: in whose queue, and which task does, if one does.
+#[derive(Debug)]
+struct Parked {
+    of: Rc<Share>,
+    waker: Option<Waker>,
+}
+
+/// What came of a turn.
+enum Turned {
+    /// There was nothing to read.
+    NotYet,
+    /// The client is gone.
+    Over,
+    /// Requests were answered: what the socket did not take of that, and what comes next.
+    Answered(Option<Held>, After),
+}
+
+impl Connection {
+    pub(super) fn new(
+        thread: Rc<Thread>,
+        key: Key,
+        socket: Socket,
+        peer: SocketAddr,
+        dialects: Rc<Dialects>,
+        who: Who,
+    ) -> Self {
+        Self {
+            is_away: Cell::new(false),
+            looks: Cell::new(false),
+            waits: Waits::new(thread.shared.clock.now()),
+            kept: RefCell::default(),
+            who: RefCell::new(who),
+            parked: RefCell::default(),
+            task: RefCell::default(),
+            came: Cell::new(None),
+            thread,
+            socket,
+            key,
+            dialects,
+            peer,
+        }
+    }
+
+    /// As far as one turn brings it. `told` is what the poller says of its socket.
+    pub(super) fn go_on(self: &Rc<Self>, told: Option<EventFlags>) {
+        if let Some(flags) = told {
+            self.socket.tell(flags);
+        }
+        // Its task was told by the socket, and its turn comes.
+        if self.is_away.get() {
+            return;
+        }
+        // A turn is not given to who has no use for it.
+        if !self.looks.get() && !self.socket.may_read() {
+            return self.wait_for_client();
+        }
+        if self.is_admitted(None) {
+            self.take_turn();
+        }
+    }
+
+    fn take_turn(self: &Rc<Self>) {
+        // A fault in one request ends its connection and not the thread, on which everybody's are.
+        match catch_unwind(AssertUnwindSafe(|| self.turn())) {
+            Ok(Turned::Answered(None, After::Read)) => self.go_back(false),
+            Ok(Turned::Answered(None, After::Look)) => self.go_back(true),
+            Ok(Turned::Answered(None, After::Close) | Turned::Over) | Err(_) => self.leave(),
+            Ok(Turned::Answered(unsent, after)) => self.wait_for(unsent, after),
+            Ok(Turned::NotYet) => self.go_back(false),
+        }
+    }
+
+    /// To its next turn, as soon as it has something to do.
+    fn go_back(&self, looks: bool) {
+        self.looks.set(looks);
+        if looks || self.socket.may_read() {
+            self.thread.work.push(self.key);
+        } else {
+            self.wait_for_client();
+        }
+    }
+
+    fn wait_for_client(&self) {
+        if let Err(error) = self.socket.watch(&self.thread.work.poller, self.key) {
+            tracing::debug!(%error, "a connection cannot be watched, so it ends");
+            self.leave();
+        }
+    }
+
+    /// Has a task do what takes time, and goes on after it.
+    fn wait_for(self: &Rc<Self>, unsent: Option<Held>, after: After) {
+        let waiting = Waiting(Some(self.clone()));
+        let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
+        self.task.replace(Some(task.abort_handle()));
+        self.is_away.set(true);
+    }
+
+    /// Ends it: its place in the table is free, and the socket is closed once nobody has it in hand.
+    fn leave(&self) {
         self.thread.connections.borrow_mut().leave(self.key);
     }
+
+    /// Whether its caller has a turn left in this round; else it waits for one of the next, and `waker` is woken then.
+    fn is_admitted(&self, waker: Option<&Waker>) -> bool {
+        let who = self.who.borrow();
+        let (turns, of) = (&self.thread.turns, &who.tenant.turns);
+        let is_admitted = !turns.is_spent(of);
+        if !is_admitted {
+            let parked = Parked { of: of.clone(), waker: waker.cloned() };
+            let before = self.parked.replace(Some(parked));
+            self.is_away.set(true);
+            // Once in a queue, however often its task is woken meanwhile.
+            if before.is_none_or(|before| !Rc::ptr_eq(&before.of, of)) {
+                turns.wait(of, self.key);
+            }
+        }
+        is_admitted
+    }
+
+    /// Ready when its caller has a turn left, for the task that has it.
+    pub(super) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
+        if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Goes on if it waits for a turn in this queue. False if it does not.
+    pub(super) fn unpark(&self, of: &Rc<Share>) -> bool {
+        let parked = self.parked.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.of, of));
+        let Some(parked) = parked else { return false };
+        match parked.waker {
+            Some(waker) => waker.wake(),
+            None => {
+                self.is_away.set(false);
+                self.thread.work.push(self.key);
+            }
+        }
+        true
+    }
+
+    /// Whether bytes are kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.kept.borrow().is_some()
+    }
+
+    /// What was kept counts for whom it counts for now. False where that caller may not hold so much.
+    pub(super) fn pass_kept_on(&self) -> bool {
+        let share = &self.who.borrow().tenant.held;
+        self.kept.borrow_mut().as_mut().is_none_or(|kept| kept.pass_to(share))
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.thread.shared.clock.now()
+    }
+
+    /// Whether its pod is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.who.borrow().caller.is_gone()
+    }
+
+    /// Reads once (or looks at what was kept), answers whole requests, writes once. The scratch buffers are borrowed inside a turn
+    /// only.
+    fn turn(&self) -> Turned {
+        let mut scratch = self.thread.scratch.borrow_mut();
+        let Scratch { read: buffer, write: out } = &mut *scratch;
+        let mut kept = self.kept.borrow_mut();
+        let kept_bytes = kept.as_deref().map_or(&[][..], |kept| kept);
+        let mut filled = kept_bytes.len().min(buffer.len());
+        if !self.looks.get() {
+            let end = buffer.len().min(filled + READ);
+            match self.socket.read(&mut buffer[filled..end]) {
+                Found::Bytes(n) => filled += n,
+                Found::Nothing => return Turned::NotYet,
+                Found::End => return Turned::Over,
+            }
+        }
+        let who = self.who.borrow();
+        self.thread.turns.take(&who.tenant.turns);
+        buffer[..kept_bytes.len()].copy_from_slice(kept_bytes);
+        self.answer(&who, &buffer[..filled], &mut kept, out).unwrap_or(Turned::Over)
+    }
+
+    /// Nothing where the connection is over.
+    fn answer(
+        &self,
+        who: &Who,
+        bytes: &[u8],
+        kept: &mut Option<Box<Held>>,
+        out: &mut Vec<u8>,
+    ) -> Option<Turned> {
+        out.clear();
+        let now = self.now();
+        let Who { caller, tenant } = who;
+        let came = self.came.take().unwrap_or(now);
+        let asker = Asker { dialects: &self.dialects, caller, tenant, came };
+        let mut batch = self.thread.answer_all(asker, bytes, now, out);
+        self.thread.turns.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
+        if !keep(kept, tenant, &bytes[batch.taken..]) {
+            batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
+        }
+        if batch.taken > 0 && kept.is_some() {
+            // Whole requests came, so the head behind them is another one and has a time of its own.
+            self.waits.note(State::Idle, now);
+        }
+        self.waits.note(batch.after.state(kept.is_some()), now);
+        let sent = self.socket.send(out)?;
+        let unsent = if sent < out.len() { Some(self.hold(&out[sent..])?) } else { None };
+        Some(Turned::Answered(unsent, batch.after))
+    }
+
+    /// Holds what the socket did not take. Nothing where the caller may not hold so much.
+    pub(super) fn hold(&self, rest: &[u8]) -> Option<Held> {
+        let mut unsent = self.who.borrow().tenant.held.nothing();
+        unsent.replace_unsent(rest, UNREAD).then_some(unsent)
+    }
 }
 
-/// A socket and who is at its other end.
-struct Line {
-    stream: TcpStream,
-    caller: Caller,
+/// Keeps these bytes instead of what was kept. False, and nothing is kept, if that is too much for the caller.
+fn keep(kept: &mut Option<Box<Held>>, tenant: &Tenant, bytes: &[u8]) -> bool {
+    if bytes.is_empty() {
+        *kept = None;
+        return true;
+    }
+    let mut held = kept.take().unwrap_or_else(|| Box::new(tenant.held.nothing()));
+    let is_held = held.replace(bytes);
+    *kept = is_held.then_some(held);
+    is_held
 }
 
-impl Drop for Line {
+impl Entered for Rc<Connection> {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    fn end(&self) -> bool {
+        let task = self.task.borrow();
+        task.as_ref().inspect(|task| task.abort()).is_some()
+    }
+}
+
+impl Drop for Connection {
     /// A pod that is gone is not answered any more, by the kernel neither: what was written and not acknowledged it would
     /// send to the pod's address again and again, where the next pod may be by then, and that one could read it from
     /// the wire (container runtimes grant CAP_NET_RAW by default). A reset throws it away.
     fn drop(&mut self) {
-        if self.caller.is_gone() {
-            // A socket that is broken already has nothing left to send.
-            let _ = self.stream.set_zero_linger();
+        if self.is_gone() {
+            self.socket.reset_at_end();
         }
     }
 }
 
-/// One connection from accept to end.
-pub(super) async fn connection(mut place: Place, stream: TcpStream, peer: SocketAddr, caller: Caller) {
-    let mut line = Line { stream, caller };
-    // Bytes of a head that has not arrived whole, or of requests behind one that takes time.
-    let mut kept = place.tenant.held.nothing();
-    let mut read = true;
-    loop {
-        let turn =
-            poll_fn(|context| place.poll_turn(context, &mut line.stream, &line.caller, &mut kept, read));
-        let Some((unsent, after)) = turn.await else { return };
-        if !unsent.is_empty() {
-            if !place.flush(&line.stream, &unsent).await {
-                return;
-            }
-            // What it waits for now, not what the writing made of it: half a head keeps its time.
-            place.note(after.state(!kept.is_empty()), place.thread.shared.clock.now());
-        }
-        drop(unsent);
-        match after {
-            After::Read => read = true,
-            After::Look => read = false,
-            After::Later(pending) => {
-                // In a box, as the other waits that few connections ever come to: within, they would be memory of each that idles.
-                if !Box::pin(place.answer_later(&line, *pending)).await {
-                    return;
-                }
-                read = kept.is_empty();
-            }
-            After::Settle(cloud, patience) => {
-                let local = || line.stream.local_addr().ok();
-                let ends = Ends { peer, local: &local };
-                line.caller = Box::pin(place.settle(ends, cloud, patience)).await;
-                // A head that was the strangers' until now is the pod's; what it may not hold, it sends again.
-                if !kept.pass_to(&place.tenant.held) {
-                    return;
-                }
-                read = false;
-            }
-            After::Close => return,
-            After::Linger => return Box::pin(place.linger(&mut line.stream)).await,
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({})", self.key)
+    }
+}
+
+/// A connection in the hands of its task; given up when that ends, however it ends.
+pub(super) struct Waiting(Option<Rc<Connection>>);
+
+impl Waiting {
+    async fn until_over(mut self, unsent: Option<Held>, after: After) {
+        let Some(connection) = self.0.clone() else { return };
+        if let Some(looks) = connection.wait(unsent, after).await {
+            self.0 = None;
+            connection.task.replace(None);
+            connection.is_away.set(false);
+            connection.go_back(looks);
         }
     }
 }
 
-impl Place {
-    /// Once it is the caller's turn: reads once (or looks at what was kept), answers whole requests, writes once. Gives what the socket did not take
-    /// and what comes next; nothing when the connection is over.
-    ///
-    /// A poll function and not a wait for readiness followed by a read: after a short read the runtime knows
-    /// that the socket is empty and asks epoll at once, which saves a read of nothing per request. The scratch buffer
-    /// is borrowed inside one poll only.
-    fn poll_turn(
-        &self,
-        context: &mut Context<'_>,
-        stream: &mut TcpStream,
-        caller: &Caller,
-        kept: &mut Held,
-        read: bool,
-    ) -> Poll<Option<(Held, After)>> {
-        ready!(self.poll_admitted(context, read.then_some(&*stream)));
-        let mut scratch = self.thread.scratch.borrow_mut();
-        let Scratch { read: buffer, write: out } = &mut *scratch;
-        let mut filled = kept.len().min(buffer.len());
-        if read {
-            let end = buffer.len().min(filled + READ);
-            let mut rest = ReadBuf::new(&mut buffer[filled..end]);
-            match ready!(Pin::new(&mut *stream).poll_read(context, &mut rest)) {
-                Ok(()) if rest.filled().is_empty() => return Poll::Ready(None),
-                Ok(()) => filled += rest.filled().len(),
-                Err(_) => return Poll::Ready(None),
-            }
-        }
-        self.thread.turns.take(&self.tenant.turns);
-        buffer[..kept.len()].copy_from_slice(kept);
-        Poll::Ready(self.turn(stream, caller, &buffer[..filled], kept, out))
-    }
-
-    fn turn(
-        &self,
-        stream: &TcpStream,
-        caller: &Caller,
-        bytes: &[u8],
-        kept: &mut Held,
-        out: &mut Vec<u8>,
-    ) -> Option<(Held, After)> {
-        out.clear();
-        let now = self.thread.shared.clock.now();
-        let asker = Asker {
-            dialects: &self.dialects,
-            caller,
-            tenant: &self.tenant,
-            came: self.came.take().unwrap_or(now),
-        };
-        let mut batch = self.thread.answer_all(asker, bytes, now, out);
-        self.thread.turns.charge(&self.tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
-        if !kept.replace(&bytes[batch.taken..]) {
-            batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
-        }
-        if batch.taken > 0 && !kept.is_empty() {
-            // Whole requests came, so the head behind them is another one and has a time of its own.
-            self.note(State::Idle, now);
-        }
-        self.note(batch.after.state(!kept.is_empty()), now);
-        let sent = send(stream, out)?;
-        let mut unsent = self.tenant.held.nothing();
-        unsent.replace_unsent(&out[sent..], UNREAD).then_some((unsent, batch.after))
-    }
-
-    /// Writes what the socket did not take at once. False when the client is gone.
-    async fn flush(&self, stream: &TcpStream, mut unsent: &[u8]) -> bool {
-        while !unsent.is_empty() {
-            self.note(State::Write, self.thread.shared.clock.now());
-            if stream.writable().await.is_err() {
-                return false;
-            }
-            match send(stream, unsent) {
-                Some(n) => unsent = &unsent[n..],
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Writes an answer, and holds of it what the socket does not take at once. False when the client is gone, or may not hold so much.
-    async fn write(&self, stream: &TcpStream, out: Vec<u8>) -> bool {
-        let Some(sent) = send(stream, &out) else { return false };
-        let mut unsent = self.tenant.held.nothing();
-        let fits = unsent.replace_unsent(&out[sent..], UNREAD);
-        drop(out);
-        fits && self.flush(stream, &unsent).await
-    }
-
-    /// Ends the sending side and discards what the client still sends, up to a bound; the table's head timeout ends it too.
-    async fn linger(&self, stream: &mut TcpStream) {
-        const MOST: usize = 256 * 1024;
-        if stream.shutdown().await.is_err() {
-            return;
-        }
-        let mut discarded = 0;
-        while discarded < MOST {
-            match poll_fn(|context| self.poll_discard(context, stream)).await {
-                0 => return,
-                n => discarded += n,
-            }
-        }
-    }
-
-    /// Reads into the thread's buffer and forgets it: one of its own would be part of every connection's task. A failed
-    /// read gives nothing, as the end does.
-    fn poll_discard(&self, context: &mut Context<'_>, stream: &mut TcpStream) -> Poll<usize> {
-        ready!(self.poll_admitted(context, Some(&*stream)));
-        let mut scratch = self.thread.scratch.borrow_mut();
-        let mut room = ReadBuf::new(&mut scratch.read[..READ]);
-        let _ = ready!(Pin::new(stream).poll_read(context, &mut room));
-        self.thread.turns.take(&self.tenant.turns);
-        Poll::Ready(room.filled().len())
-    }
-
-    /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why.
-    async fn settle(&mut self, ends: Ends<'_>, cloud: CloudName, patience: Duration) -> Caller {
-        let thread = self.thread.clone();
-        let now = thread.shared.clock.now();
-        self.came.set(Some(now));
-        self.note(State::Busy, now);
-        let callers = &thread.shared.callers;
-        let settled = tokio::time::timeout(patience, async {
-            match callers.currently_at(ends, cloud).await {
-                Some(pod) => pod,
-                None => {
-                    let pod = callers.settled(ends, cloud).await;
-                    thread.metrics.held_and_settled();
-                    pod
-                }
-            }
-        })
-        .await;
-        match settled {
-            Ok(pod) if self.counts_for(&pod) => Caller::Pod(pod),
-            Ok(_) => Caller::Nobody(FULL),
-            Err(_) => {
-                thread.metrics.held_in_vain();
-                Caller::Nobody(callers.why_nobody(&ends, cloud))
-            }
-        }
-    }
-
-    /// Counts the connection for this pod from now on. False where the pod has no room for it.
-    fn counts_for(&mut self, pod: &PodCaller) -> bool {
-        let thread = &self.thread;
-        if !Arc::ptr_eq(&self.tenant.connections, &pod.connections) {
-            let Some(permit) = thread.permit(&pod.connections) else { return false };
-            thread.connections.borrow_mut().settle(self.key, permit);
-            self.tenant = thread.tenants.borrow_mut().pod(pod);
-        }
-        true
-    }
-
-    /// Waits for a slow answer and writes it. False when the connection is over.
-    async fn answer_later(&self, line: &Line, pending: Pending) -> bool {
-        let stream = &line.stream;
-        let Pending { later, version, keep_alive, head_only, since, request } = pending;
-        self.note(State::Busy, since);
-        let route = later.route;
-        let reply = tokio::select! {
-            reply = later.reply => reply,
-            () = gone(stream), if later.is_poll => return false,
-        };
-        // Its pod may have gone meanwhile, and another have its address: the sweep that ends its connections comes a moment later.
-        if line.caller.is_gone() {
-            return false;
-        }
-        let thread = &*self.thread;
-        // The stop itself may be what ended the wait, before this thread has turned to it.
-        let keep_alive = keep_alive && !thread.stop.has_begun();
-        let now = thread.shared.clock.now();
-        let mut out = Vec::new();
-        let Written { status, rest } = {
-            let mut date = thread.date.borrow_mut();
-            let frame = Frame { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
-            reply.write(&Writing { frame: &frame, request, now }, &mut out)
-        };
-        thread.metrics.answered(route, status, now.since(since));
-        let is_written = self.write(stream, out).await;
-        let goes_on = match rest {
-            Some((rest, length)) if is_written => {
-                let is_whole = self.pass_on(stream, *rest, length).await;
-                if is_whole.is_none() {
-                    // Where the end of the connection is the body's, only a reset tells that it is not.
-                    let _ = stream.set_zero_linger();
-                }
-                is_whole.unwrap_or(false) && keep_alive
-            }
-            _ => is_written && keep_alive,
-        };
-        self.note(State::Idle, thread.shared.clock.now());
-        goes_on
-    }
-
-    /// Passes the rest of an answer on, part by part, as the client reads it. Each part is a turn of the caller's, and more where it
-    /// came in many pieces. Whether the connection goes on after it; nothing if the answer broke off.
-    async fn pass_on(&self, stream: &TcpStream, mut rest: Rest, length: Length) -> Option<bool> {
-        let mut out = Vec::new();
-        loop {
-            self.note(State::Busy, self.thread.shared.clock.now());
-            poll_fn(|context| self.poll_admitted(context, None)).await;
-            let part = rest.next().await?;
-            self.thread.turns.charge(&self.tenant.turns, 1 + part.pieces / PIECES);
-            out.clear();
-            length.part(&mut out, &part.bytes);
-            if part.is_last {
-                length.last(&mut out);
-            }
-            // A place at the real server is held meanwhile, so the whole part has its time, and not each byte of it.
-            if !tokio::time::timeout(PART, self.flush(stream, &out)).await.unwrap_or(false) {
-                return None;
-            }
-            if part.is_last {
-                return Some(length != Length::UntilClose);
-            }
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.leave();
         }
     }
 }
 
-/// Writes once: how much the socket took, or nothing if the client is gone.
-fn send(stream: &TcpStream, bytes: &[u8]) -> Option<usize> {
-    if bytes.is_empty() {
-        return Some(0);
-    }
-    match stream.try_write(bytes) {
-        Ok(n) => Some(n),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
-        Err(_) => None,
-    }
-}
-
-/// Returns when the client has closed its side; never, once it has sent more instead.
-async fn gone(stream: &TcpStream) {
-    match stream.peek(&mut [0]).await {
-        Ok(0) | Err(_) => {}
-        Ok(_) => std::future::pending().await,
-    }
+/// Ready when there is something to read and a turn to do it in, for the task that has it.
+pub(super) fn poll_turn_to_read(
+    connection: &Connection,
+    context: &mut Context<'_>,
+) -> Poll<std::io::Result<()>> {
+    let Connection { socket, thread, key, .. } = connection;
+    ready!(socket.poll_readable(context, &thread.work.poller, *key))?;
+    connection.poll_admitted(context).map(Ok)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What a function of a connection's four parts returns.
-    fn size_of_returned<A, B, C, D, R>(_: impl Fn(A, B, C, D) -> R) -> usize {
+    /// What a function of a connection's two parts returns.
+    fn size_of_returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
         size_of::<R>()
     }
 
-    /// Ten thousand connections that wait are ten thousand of these; what a connection seldom comes to is in a box.
+    /// Ten thousand connections that wait for their clients are ten thousand of these, and ten thousand long polls as many tasks;
+    /// what a task seldom comes to is in a box.
     #[test]
-    fn the_future_of_a_connection_stays_small() {
-        let size = size_of_returned(connection);
-        assert!(size <= 672, "{size} bytes");
+    fn a_connection_that_waits_stays_small() {
+        let (waits, takes_time) = (size_of::<Connection>(), size_of_returned(Waiting::until_over));
+        eprintln!(
+            "{waits} {takes_time} {} {} {}",
+            size_of::<Who>(),
+            size_of::<Socket>(),
+            std::mem::offset_of!(Connection, came)
+        );
+        assert!(waits <= 320, "{waits} bytes");
+        assert!(takes_time <= 512, "{takes_time} bytes");
     }
 }

@@ -1,25 +1,32 @@
 //! The traffic threads: accept, read, answer, write.
 //!
-//! Here is the thread: its rounds, its sweeps, its drain. [`mod@accept`] lets connections in, [`mod@connection`] is one from
-//! accept to end, [`turn`] what one turn of it makes of the bytes that it read.
+//! Here is the thread: its rounds, its sweeps, its drain. [`mod@accept`] lets connections in, [`work`] has those go on that have
+//! something to do, [`mod@connection`] is one of them, on its [`socket`]; [`turn`] is what one turn of it makes of the bytes that
+//! it read, [`wait`] what of it takes time.
 //!
 //! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
-//! the others but the counters of open connections. A connection is a small task. While it waits it holds no
-//! buffer: it waits for readiness, reads into the thread's scratch buffer, answers every whole request found there
+//! the others but the counters of open connections. While a connection waits for its client it holds no
+//! buffer: once there is something to read, it reads into the thread's scratch buffer, answers every whole request found there
 //! and writes; only a head that arrived in part, or a client that does not read, costs it memory of its own.
 //! Why not hyper here: its per-connection buffers do not survive 5,000 connections in 25 MiB (SPECIFICATION.md
 //! has the figures). What a request means its dialect decides; this module knows bytes, states and limits.
 
 mod accept;
 mod connection;
+mod socket;
 mod turn;
+mod wait;
+mod work;
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use self::connection::Connection;
+use self::work::Work;
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::{Clock, clock};
 use tokio::task::LocalSet;
@@ -81,7 +88,8 @@ pub(crate) struct Thread {
     listeners: Vec<Rc<Dialects>>,
     metrics: Arc<Traffic>,
     stop: Stop,
-    connections: RefCell<Connections>,
+    connections: RefCell<Connections<Rc<Connection>>>,
+    work: Work,
     scratch: RefCell<Scratch>,
     date: RefCell<Date>,
     turns: Turns,
@@ -103,20 +111,24 @@ struct Scratch {
 }
 
 impl Thread {
-    /// A thread that has not begun. `number` makes its request ids distinct from those of other threads.
+    /// A thread that has not begun. `number` makes its request ids distinct from those of other threads. Must be called inside its
+    /// runtime.
+    ///
+    /// # Errors
+    /// The kernel gives no poller.
     pub(crate) fn new(
         shared: Shared,
         listeners: Vec<Dialects>,
         metrics: Arc<Traffic>,
         stop: Stop,
         number: u64,
-    ) -> Self {
+    ) -> io::Result<Self> {
         // Larger than the largest head by the empty line that may stand before one: a full buffer must never hold a head
         // of which the parser still wants more, or reading into no room would look like the client's end.
         let read = vec![0; shared.bounds.wire.head + 2];
         let tenants = RefCell::new(Tenants::new(shared.bounds.held, shared.strangers.clone()));
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
-        Self {
+        Ok(Self {
             shared,
             listeners: listeners.into_iter().map(Rc::new).collect(),
             metrics,
@@ -131,25 +143,39 @@ impl Thread {
             is_accept_failing: Cell::new(false),
             draining: Cell::new(false),
             requests: Cell::new(number << 48),
-        }
+            work: Work::new()?,
+        })
     }
 
     /// Serves these lanes until the stop has begun and the drain is over.
-    pub(crate) async fn run(self, lanes: Lanes) {
+    ///
+    /// # Errors
+    /// The poller failed: nobody can be served.
+    pub(crate) async fn run(self, lanes: Lanes) -> io::Result<()> {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let accepting = local.spawn_local(thread.clone().accept(lanes));
         local.spawn_local(thread.clone().keep_rounds());
         local.spawn_local(thread.clone().sweep());
-        local
+        let working = local.spawn_local(thread.clone().work());
+        let until_stopped = async {
+            stop.begun().await;
+            // Its listeners close with it.
+            accepting.abort();
+            thread.drain().await;
+        };
+        let ended = local
             .run_until(async {
-                stop.begun().await;
-                // Its listeners close with it.
-                accepting.abort();
-                thread.drain().await;
+                tokio::select! {
+                    () = until_stopped => Ok(()),
+                    failed = working => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
+                }
             })
             .await;
+        // They and the thread have each other.
+        thread.connections.borrow_mut().end_all();
+        ended
     }
 
     /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
@@ -166,7 +192,7 @@ impl Thread {
             if let Some(rest) = rest.filter(|rest| !rest.is_zero() && self.turns.are_shared()) {
                 tokio::time::sleep(rest).await;
             }
-            self.turns.begin(|key, of| self.connections.borrow_mut().unpark(key, of));
+            self.turns.begin(|key, of| self.connections.borrow().get(key).is_some_and(|one| one.unpark(of)));
         }
     }
 

@@ -228,7 +228,7 @@ mod tests {
                 wire,
             },
         };
-        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[])), lifecycle::switch().1, 0)
+        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[])), lifecycle::switch().1, 0).unwrap()
     }
 
     /// What comes of one request of the world's pod.
