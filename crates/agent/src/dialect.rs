@@ -14,6 +14,7 @@ use seawall_cloud::{Frame, Refusal};
 use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
+use crate::again::Again;
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
 use crate::reply::Later;
@@ -52,6 +53,8 @@ pub(crate) trait Dialect: fmt::Debug {
 pub(crate) enum Step {
     /// The answer stands in the buffer.
     Answered { route: &'static Route, status: u16 },
+    /// A credential from memory stands in the buffer, with status 200; and the question, if it was to be remembered.
+    Lent { route: &'static Route, question: Option<Box<dyn Again>> },
     /// The answer takes time.
     Later(Later),
     /// Nothing is answered: it is not known yet who asks ([`Caller::Unsettled`]), or what the pod may have of this cloud. What is
@@ -70,6 +73,8 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     /// When it came: earlier than `now` if it had to wait until it was known who asks.
     pub(crate) came: Moment,
     pub(crate) now: Moment,
+    /// Whether a question that can be answered again without its bytes is to be remembered ([`Step::Lent`]).
+    pub(crate) is_to_be_remembered: bool,
 }
 
 /// The dialects of one listener: at least one.

@@ -2,6 +2,7 @@
 //! crate would be larger than what it parses.
 
 mod admin;
+mod again;
 mod build;
 mod callers;
 mod cloud;

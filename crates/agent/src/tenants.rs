@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::again::Memory;
 use crate::callers::Caller;
 use crate::connections::Cap;
 use crate::roster::PodCaller;
@@ -25,6 +26,8 @@ pub(crate) struct Tenant {
     pub(crate) long_polls: Arc<Cap>,
     pub(crate) turns: Rc<turns::Share>,
     pub(crate) held: Rc<held::Share>,
+    /// What it asked last.
+    pub(crate) memory: Memory,
 }
 
 /// A thread's tenants.
@@ -39,7 +42,8 @@ pub(crate) struct Tenants {
 
 impl Tenant {
     fn new(connections: Arc<Cap>, long_polls: Arc<Cap>, budget: &Rc<held::Budget>) -> Rc<Self> {
-        Rc::new(Self { connections, long_polls, turns: Rc::default(), held: held::Share::of(budget) })
+        let (held, memory) = (held::Share::of(budget), Memory::default());
+        Rc::new(Self { connections, long_polls, turns: Rc::default(), held, memory })
     }
 }
 

@@ -41,7 +41,7 @@ impl SubjectTokens for Named {
 pub(crate) struct World {
     clouds: Clouds,
     tools: Tools,
-    pub(crate) dialects: Dialects,
+    pub(crate) dialects: Rc<Dialects>,
     pub(crate) caller: Caller,
     pub(crate) tenant: Rc<Tenant>,
     pub(crate) clock: Clock,
@@ -67,7 +67,7 @@ impl World {
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead);
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
-        let dialects = clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0);
+        let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
         Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
     }
 
@@ -96,10 +96,18 @@ impl World {
             panic!("{request}")
         };
         let (now, frame) = (self.clock.now(), Frame::of(&head, DATE));
-        let asked = Asked { head: &head, frame: &frame, tenant: &self.tenant, request: 1, came: now, now };
+        let asked = Asked {
+            head: &head,
+            frame: &frame,
+            tenant: &self.tenant,
+            request: 1,
+            came: now,
+            now,
+            is_to_be_remembered: false,
+        };
         let mut out = Vec::new();
         let step = self.dialects.of(head.target).answer(&self.caller, asked, &mut out);
-        let at_once = matches!(step, Step::Answered { .. });
+        let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
         if let Step::Later(later) = step {
             later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
         }

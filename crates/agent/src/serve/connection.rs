@@ -363,13 +363,7 @@ mod tests {
     #[test]
     fn a_connection_that_waits_stays_small() {
         let (waits, takes_time) = (size_of::<Connection>(), size_of_returned(Waiting::until_over));
-        eprintln!(
-            "{waits} {takes_time} {} {} {}",
-            size_of::<Who>(),
-            size_of::<Socket>(),
-            std::mem::offset_of!(Connection, came)
-        );
-        assert!(waits <= 320, "{waits} bytes");
-        assert!(takes_time <= 512, "{takes_time} bytes");
+        assert!(waits <= 256, "{waits} bytes");
+        assert!(takes_time <= 384, "{takes_time} bytes");
     }
 }

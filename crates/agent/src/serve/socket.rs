@@ -2,15 +2,18 @@
 //!
 //! It is watched edge-triggered and only once it has nothing to read: most connections without keep-alive are answered and closed
 //! before the poller ever hears of them. A read that does not fill its room is the sign that the socket is empty (epoll(7),
-//! question 9), which saves a read of nothing for each request.
+//! question 9), which saves a read of nothing for each request. Reads and writes are the bare system calls: those of the C library
+//! are places where a thread may be cancelled, and preparing for that is a hundred instructions of each.
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
 use crate::poller::Poller;
@@ -156,18 +159,19 @@ impl Socket {
 
     /// Reads once.
     pub(super) fn read(&self, room: &mut [u8]) -> Found {
-        match (&self.stream).read(room) {
-            Ok(0) => Found::End,
-            Ok(n) => {
-                self.may_read.set(n == room.len() || self.ends.get());
+        let most = room.len();
+        match recv(&self.stream, room, RecvFlags::empty()) {
+            Ok((0, _)) => Found::End,
+            Ok((n, _)) => {
+                self.may_read.set(n == most || self.ends.get());
                 Found::Bytes(n)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(Errno::AGAIN) => {
                 self.may_read.set(false);
                 Found::Nothing
             }
             // It stays readable, and is read again.
-            Err(error) if error.kind() == ErrorKind::Interrupted => Found::Nothing,
+            Err(Errno::INTR) => Found::Nothing,
             Err(_) => Found::End,
         }
     }
@@ -190,12 +194,12 @@ impl Socket {
         if bytes.is_empty() {
             return Some(0);
         }
-        match (&self.stream).write(bytes) {
+        match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
             Ok(n) => {
                 self.may_write.set(n == bytes.len());
                 Some(n)
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(Errno::AGAIN) => {
                 self.may_write.set(false);
                 Some(0)
             }
@@ -221,6 +225,7 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;

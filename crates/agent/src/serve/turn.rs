@@ -1,5 +1,6 @@
 //! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use seawall_cloud::{Frame, Refusal};
@@ -8,12 +9,13 @@ use seawall_wire::request::header_room;
 use seawall_wire::{Framing, Parsed, RequestHead, Version, parse_request};
 
 use super::{BATCH, REQUESTS, Thread};
+use crate::again::Request;
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
 use crate::connections::State;
 use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
-use crate::route;
+use crate::route::{self, Route};
 use crate::tenants::Tenant;
 
 /// What happens once the answers collected so far are written.
@@ -48,7 +50,7 @@ const GONE: Refusal =
 /// Who asks, whose shares that takes, and since when it waits.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
-    pub(super) dialects: &'a Dialects,
+    pub(super) dialects: &'a Rc<Dialects>,
     pub(super) caller: &'a Caller,
     pub(super) tenant: &'a Tenant,
     /// When the first request came.
@@ -86,11 +88,56 @@ impl Thread {
             if batch.requests == REQUESTS || out.len() > BATCH {
                 return batch;
             }
-            if let Some(after) = self.answer_next(asker, bytes, &mut batch, now, out) {
+            if let Some(after) = self.answer_again(asker, bytes, &mut batch, now, out) {
                 return Batch { after, ..batch };
             }
         }
         Batch { after: After::Read, ..batch }
+    }
+
+    /// Answers the next request, without reading it if it is the one that came before; says what comes next unless it is simply
+    /// the next one.
+    fn answer_again(
+        &self,
+        asker: Asker<'_>,
+        bytes: &[u8],
+        batch: &mut Batch,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
+        let rest = &bytes[batch.taken..];
+        let again = |before: &Request| Some((before.len(), self.lend_again(asker, before, now, out)?));
+        let Some((used, keep_alive)) = asker.tenant.memory.if_again(rest, asker.dialects, again) else {
+            return self.answer_next(asker, bytes, batch, now, out);
+        };
+        batch.taken += used;
+        batch.requests += 1;
+        (!keep_alive).then_some(After::Close)
+    }
+
+    /// Whether the connection goes on after it; nothing where the request has to be read.
+    fn lend_again(&self, asker: Asker<'_>, before: &Request, now: Moment, out: &mut Vec<u8>) -> Option<bool> {
+        let caller = asker.caller;
+        if caller.is_gone() {
+            return None;
+        }
+        let keep_alive = before.goes_on && self.goes_on(caller);
+        let mut date = self.date.borrow_mut();
+        let date = date.at(&self.shared.clock, now);
+        let frame = Frame { date, version: before.version, keep_alive, head_only: before.head_only };
+        let route = before.question.answer(caller, &frame, now, out)?;
+        self.lent(route, now);
+        Some(keep_alive)
+    }
+
+    fn lent(&self, route: &'static Route, since: Moment) {
+        self.metrics.answered(route, 200, self.shared.clock.now().since(since));
+        self.metrics.warm();
+    }
+
+    /// Whether connections of this caller go on as far as it and this thread are concerned.
+    fn goes_on(&self, caller: &Caller) -> bool {
+        !self.draining.get() && !caller.is_passing()
     }
 
     /// Answers the next request; says what comes next unless it is simply the next one.
@@ -106,7 +153,7 @@ impl Thread {
         match parse_request(&bytes[batch.taken..], &mut room, &self.shared.bounds.wire) {
             Ok(Parsed::Partial) => Some(After::Read),
             Ok(Parsed::Complete(head, used)) => {
-                let after = self.answer_one(asker, &head, now, out);
+                let after = self.answer_one(asker, &head, &bytes[batch.taken..][..used], now, out);
                 if !matches!(after, Some(After::Settle(..))) {
                     batch.taken += used;
                     batch.requests += 1;
@@ -149,6 +196,7 @@ impl Thread {
         &self,
         asker: Asker<'_>,
         head: &RequestHead<'_, '_>,
+        bytes: &[u8],
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
@@ -159,16 +207,26 @@ impl Thread {
         // No metadata request has a body. One that announces a body is refused by the dialect, and as
         // the body's bytes would be taken for the next request, its connection ends. A length of zero announces none.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
-        let goes_on = bodiless && dialect.goes_on_after(head.method);
-        let keep_alive = head.keep_alive && goes_on && !self.draining.get() && !caller.is_passing();
+        let goes_on = head.keep_alive && bodiless && dialect.goes_on_after(head.method);
+        let keep_alive = goes_on && self.goes_on(caller);
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, date) };
-        let asked = Asked { head, frame: &frame, tenant, request, came, now };
+        let is_to_be_remembered = bodiless && tenant.memory.wants_another();
+        let asked = Asked { head, frame: &frame, tenant, request, came, now, is_to_be_remembered };
         match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
                     self.metrics.warm();
+                }
+                let end = if bodiless { After::Close } else { After::Linger };
+                (!keep_alive).then_some(end)
+            }
+            Step::Lent { route, question } => {
+                self.lent(route, now);
+                let request = |question| Request::new(bytes, dialects, &frame, goes_on, question);
+                if let Some(request) = question.and_then(request) {
+                    tenant.memory.remember(request);
                 }
                 let end = if bodiless { After::Close } else { After::Linger };
                 (!keep_alive).then_some(end)
@@ -200,9 +258,11 @@ fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out:
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
 
     use super::*;
+    use crate::again::Again;
     use crate::callers::Callers;
     use crate::cloud::tests::{BOTH_BROKERED, World};
     use crate::connections::Timeouts;
@@ -228,17 +288,169 @@ mod tests {
                 wire,
             },
         };
-        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[])), lifecycle::switch().1, 0).unwrap()
+        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[&LOAN])), lifecycle::switch().1, 0).unwrap()
+    }
+
+    fn bytes(request: &str) -> String {
+        format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n")
     }
 
     /// What comes of one request of the world's pod.
     fn ask(world: &World, request: &str) -> (String, Batch) {
-        let World { dialects, caller, tenant, clock, .. } = world;
-        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\nMetadata-Flavor: Google\r\n\r\n");
+        ask_of(world, &world.dialects, &bytes(request))
+    }
+
+    fn ask_of(world: &World, dialects: &Rc<Dialects>, bytes: &str) -> (String, Batch) {
+        let World { caller, tenant, clock, .. } = world;
         let asker = Asker { dialects, caller, tenant, came: clock.now() };
         let mut out = Vec::new();
         let batch = thread(world).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
         (String::from_utf8(out).unwrap(), batch)
+    }
+
+    /// Lends what it has been asked for: the target, read or remembered, with the version and what becomes of the connection.
+    #[derive(Debug, Default)]
+    struct Lender {
+        reads: Cell<u32>,
+        is_forgetful: Rc<Cell<bool>>,
+    }
+
+    #[derive(Debug)]
+    struct Question(String, Rc<Cell<bool>>);
+
+    impl Again for Question {
+        fn answer(
+            &self,
+            _: &Caller,
+            frame: &Frame<'_>,
+            _: Moment,
+            out: &mut Vec<u8>,
+        ) -> Option<&'static Route> {
+            (!self.1.get()).then(|| say(&self.0, frame, out))
+        }
+    }
+
+    fn say(target: &str, frame: &Frame<'_>, out: &mut Vec<u8>) -> &'static Route {
+        let Frame { version, keep_alive, head_only, .. } = frame;
+        out.extend(format!("{target} {version:?} {keep_alive} {head_only}\n").into_bytes());
+        &LOAN
+    }
+
+    static LOAN: Route = Route::credential(CloudName::Tide, "loan");
+
+    impl Dialect for Lender {
+        fn cloud(&self) -> CloudName {
+            CloudName::Tide
+        }
+
+        fn claims(&self, _: &str) -> bool {
+            true
+        }
+
+        fn goes_on_after(&self, method: &str) -> bool {
+            method != "POST"
+        }
+
+        fn patience(&self, _: &RequestHead<'_, '_>) -> Duration {
+            Duration::ZERO
+        }
+
+        fn answer(&self, _: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+            self.reads.set(self.reads.get() + 1);
+            let target = asked.head.target;
+            let question =
+                || Box::new(Question(target.to_owned(), self.is_forgetful.clone())) as Box<dyn Again>;
+            let route = say(target, asked.frame, out);
+            Step::Lent { route, question: asked.is_to_be_remembered.then(question) }
+        }
+
+        fn refuse(&self, refusal: &Refusal, _: &Frame<'_>, _: u64, out: &mut Vec<u8>) {
+            out.extend_from_slice(refusal.code.as_bytes());
+        }
+    }
+
+    fn lender() -> (Rc<Lender>, Rc<Dialects>) {
+        let lender = Rc::new(Lender::default());
+        let dialects = Dialects::new([lender.clone() as Rc<dyn Dialect>]).unwrap();
+        (lender, Rc::new(dialects))
+    }
+
+    #[tokio::test]
+    async fn what_comes_again_is_answered_as_if_it_was_read() {
+        let world = World::new();
+        let heads = [
+            bytes("GET /a"),
+            bytes("HEAD /a"),
+            bytes("POST /a"),
+            "GET /a HTTP/1.0\r\n\r\n".to_owned(),
+            "\r\nGET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(),
+        ];
+        for head in heads {
+            let (lender, dialects) = lender();
+            let (read, first) = ask_of(&world, &dialects, &head);
+            let (again, second) = ask_of(&world, &dialects, &head);
+            assert_eq!((lender.reads.get(), &again), (1, &read), "{head}");
+            assert_eq!(
+                (first.taken, first.requests, matches!(first.after, After::Close)),
+                (second.taken, second.requests, matches!(second.after, After::Close))
+            );
+            world.tenant.memory.forget();
+        }
+    }
+
+    #[tokio::test]
+    async fn other_bytes_and_other_dialects_are_read() {
+        let world = World::new();
+        let ((lender, dialects), (other, other_dialects)) = (lender(), lender());
+        ask_of(&world, &dialects, &bytes("GET /a"));
+        for request in ["GET /b", "GET /a?b", "get /a", "GET /a "] {
+            let before = lender.reads.get();
+            ask_of(&world, &dialects, &bytes(request));
+            assert!(lender.reads.get() == before + 1 || request.ends_with(' '), "{request}");
+        }
+        ask_of(&world, &other_dialects, &bytes("GET /a"));
+        assert_eq!(other.reads.get(), 1);
+        let part = bytes("GET /a");
+        let (answer, batch) = ask_of(&world, &dialects, &part[..part.len() - 1]);
+        assert!(answer.is_empty() && batch.taken == 0, "a head in part is nothing yet");
+    }
+
+    #[tokio::test]
+    async fn a_pipeline_of_what_came_before_and_of_others_is_answered_in_its_order() {
+        let world = World::new();
+        let (lender, dialects) = lender();
+        let (a, b) = (bytes("GET /a"), bytes("GET /b"));
+        let (answers, batch) = ask_of(&world, &dialects, &[&a[..], &a, &b, &a].concat());
+        let targets: Vec<_> = answers.lines().map(|line| &line[..2]).collect();
+        assert_eq!(targets, ["/a", "/a", "/b", "/a"]);
+        assert_eq!((batch.requests, lender.reads.get()), (4, 2));
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_is_no_answer() {
+        let world = World::new();
+        let (lender, dialects) = lender();
+        let head = bytes("GET /a");
+        ask_of(&world, &dialects, &head);
+        lender.is_forgetful.set(true);
+        ask_of(&world, &dialects, &head);
+        assert_eq!(lender.reads.get(), 2, "the dialect cannot answer it again, so it is read");
+        lender.is_forgetful.set(false);
+        world.pod().connections.close();
+        let (answer, batch) = ask_of(&world, &dialects, &head);
+        assert!(answer.contains("pod_gone") && matches!(batch.after, After::Close), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn the_last_of_many_others_is_remembered_and_not_each_of_them() {
+        let world = World::new();
+        let (lender, dialects) = lender();
+        let heads = [bytes("GET /a"), bytes("GET /b")];
+        for head in heads.iter().cycle().take(40) {
+            ask_of(&world, &dialects, head);
+        }
+        let reads = lender.reads.get();
+        assert!((20..=24).contains(&reads), "one of the two is answered again and again: {reads}");
     }
 
     #[tokio::test]

@@ -6,23 +6,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::google::WantRef;
+use seawall_broker::google::{Want, WantRef};
 use seawall_cloud::gce::federate::{NO_ACCOUNT, NO_IDENTITY};
 use seawall_cloud::gce::{Alt, Credential, Detection, Hold, Look, Server, Text, Tree, What};
 use seawall_cloud::{Frame, Refusal};
 use seawall_cluster::Complaint;
+use seawall_core::Moment;
 use seawall_wire::RequestHead;
 
 use super::passthrough::Passthrough;
 use super::wait::{self, Waits, Wanted};
 use super::{Entitlement, Federated, routes, write};
+use crate::again::Again;
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
 use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::Decided;
 use crate::long_polls::PollPlace;
 use crate::roster::PodCaller;
-use crate::route;
+use crate::route::{self, Route};
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
@@ -246,14 +248,58 @@ fn wanted<'a>(credential: &'a Credential<'_, '_>) -> Wanted<'a> {
 
 /// A credential: from memory if a lease is held, else as soon as the broker has one.
 fn credential(own: &Federated, wanted: Wanted<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-    let Some(lease) = own.holder.held(wanted.want, asked.now) else {
+    let Some(route) = lend(own, wanted, asked.frame, asked.now, out) else {
         return Step::Later(wait::cold_lease(own, wanted, asked.came));
     };
+    let question = || {
+        let (tree, want, alt) = (own.tree.clone(), wanted.want.to_want(), wanted.alt);
+        Box::new(CredentialAgain { tree, want, alt }) as Box<dyn Again>
+    };
+    Step::Lent { route, question: asked.is_to_be_remembered.then(question) }
+}
+
+/// A credential from memory, if a lease is held.
+fn lend(
+    own: &Federated,
+    wanted: Wanted<'_>,
+    frame: &Frame<'_>,
+    now: Moment,
+    out: &mut Vec<u8>,
+) -> Option<&'static Route> {
+    let lease = own.holder.held(wanted.want, now)?;
     match wanted.want {
-        WantRef::AccessToken { .. } => {
-            write::access_token(out, asked.frame, &lease, asked.now, wanted.alt, None);
-        }
-        WantRef::IdToken { .. } => write::id_token(out, asked.frame, &lease),
+        WantRef::AccessToken { .. } => write::access_token(out, frame, &lease, now, wanted.alt, None),
+        WantRef::IdToken { .. } => write::id_token(out, frame, &lease),
     }
-    Step::Answered { route: routes::of(wanted.want), status: 200 }
+    Some(routes::of(wanted.want))
+}
+
+/// A credential that was asked for before.
+#[derive(Debug)]
+struct CredentialAgain {
+    /// By which the request was read.
+    tree: Arc<Tree>,
+    want: Want,
+    alt: Alt,
+}
+
+impl Again for CredentialAgain {
+    /// From the caller's own holder, as it is now. Another tree reads the same path otherwise: whose account's it is, and which scopes
+    /// are meant where none are named.
+    fn answer(
+        &self,
+        caller: &Caller,
+        frame: &Frame<'_>,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<&'static Route> {
+        let Caller::Pod(pod) = caller else { return None };
+        let entitlements = pod.entitlements();
+        match entitlements.of(CloudName::Google) {
+            Decided::Is(Entitlement::Federated(own)) if Arc::ptr_eq(&own.tree, &self.tree) => {
+                lend(own, Wanted { want: self.want.as_ref(), alt: self.alt }, frame, now, out)
+            }
+            _ => None,
+        }
+    }
 }
