@@ -160,6 +160,11 @@ impl Waits {
         (self.state.get() != State::Silent, self.since.get())
     }
 
+    /// Whether it is between two requests.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.get() == State::Idle
+    }
+
     /// Whether nobody waits at it.
     fn is_spare(&self) -> bool {
         matches!(self.state.get(), State::Silent | State::Idle)
@@ -274,12 +279,12 @@ impl<C: Entered> Connections<C> {
         keys.into_iter().filter(|key| self.end(*key)).count()
     }
 
-    /// Ends every connection between two requests, for a drain.
-    pub(crate) fn end_idle(&mut self) {
-        let keys: Vec<Key> = self.waiting(|waits| waits.state.get() == State::Idle).collect();
-        for key in keys {
-            self.end(key);
-        }
+    /// Every connection between two requests.
+    pub(crate) fn idle(&self) -> Vec<C>
+    where
+        C: Clone,
+    {
+        self.waiting(Waits::is_idle).filter_map(|key| self.get(key).cloned()).collect()
     }
 
     /// Ends every connection.

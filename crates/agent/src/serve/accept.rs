@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,12 +23,18 @@ const ACCEPTED: usize = 32;
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
 impl Thread {
-    /// Accepts until it is aborted: in each round a few connections of each lane that has some. An error never ends it: most (a
-    /// reset client, no more descriptors) pass.
+    /// Accepts until the stop has begun and nobody waits: in each round a few connections of each lane that has some. An error never ends it:
+    /// most (a reset client, no more descriptors) pass.
     pub(super) async fn accept(self: Rc<Self>, mut lanes: Lanes) {
         let mut ready = Vec::new();
+        let mut stop = self.stop.clone();
+        let mut stopped = pin!(stop.begun());
         loop {
-            let found = lanes.ready(&mut ready).await;
+            let found = tokio::select! {
+                biased;
+                found = lanes.ready(&mut ready) => found,
+                () = &mut stopped => return,
+            };
             match found.and_then(|()| self.accept_some(&lanes, &mut ready)) {
                 Ok(true) => continue,
                 Ok(false) => {}

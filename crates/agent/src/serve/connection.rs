@@ -143,7 +143,11 @@ impl Connection {
         }
     }
 
+    /// In a drain nothing more is waited for.
     fn wait_for_client(&self) {
+        if self.thread.draining.get() && self.waits.is_idle() {
+            return self.leave();
+        }
         if let Err(error) = self.socket.watch(&self.thread.work.poller, self.key) {
             tracing::debug!(%error, "a connection cannot be watched, so it ends");
             self.leave();
@@ -199,6 +203,12 @@ impl Connection {
         true
     }
 
+    /// Between two requests in a drain: it goes on if another has come already, and ends if not.
+    pub(super) fn end_or_go_on(&self) {
+        self.socket.look_again();
+        self.thread.work.push(self.key);
+    }
+
     /// Whether bytes are kept.
     pub(super) fn keeps(&self) -> bool {
         self.kept.borrow().is_some()
@@ -231,7 +241,11 @@ impl Connection {
             let end = buffer.len().min(filled + READ);
             match self.socket.read(&mut buffer[filled..end]) {
                 Found::Bytes(n) => filled += n,
-                Found::Nothing => return Turned::NotYet,
+                Found::Nothing => {
+                    // A look costs, too, and a client can bring it about as often as it likes.
+                    self.thread.turns.take(&self.who.borrow().tenant.turns);
+                    return Turned::NotYet;
+                }
                 Found::End => return Turned::Over,
             }
         }

@@ -78,6 +78,12 @@ const BATCH: usize = 16 * 1024;
 /// Connections that are ended in one round for being too slow or idle.
 const ENDED_AT_ONCE: usize = 8;
 
+/// How long those are still accepted who waited for it when the stop began.
+const LAST_ACCEPTS: Duration = Duration::from_millis(500);
+
+/// How long the loop rests at most between two looks while the quota demands rest: whoever has turns left waits no longer for that.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
@@ -93,6 +99,8 @@ pub(crate) struct Thread {
     scratch: RefCell<Scratch>,
     date: RefCell<Date>,
     turns: Turns,
+    /// Where there is a CPU quota.
+    pace: RefCell<Option<Pace>>,
     tenants: RefCell<Tenants>,
     known: RefCell<KnownLanes>,
     /// Looks at the lanes, for their order.
@@ -127,6 +135,7 @@ impl Thread {
         // of which the parser still wants more, or reading into no room would look like the client's end.
         let read = vec![0; shared.bounds.wire.head + 2];
         let tenants = RefCell::new(Tenants::new(shared.bounds.held, shared.strangers.clone()));
+        let pace = shared.bounds.cores.map(Pace::new);
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
             shared,
@@ -137,6 +146,7 @@ impl Thread {
             scratch: RefCell::new(scratch),
             date: RefCell::default(),
             turns: Turns::default(),
+            pace: RefCell::new(pace),
             tenants,
             known: RefCell::default(),
             looks: Cell::new(0),
@@ -155,14 +165,17 @@ impl Thread {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
-        let accepting = local.spawn_local(thread.clone().accept(lanes));
+        let mut accepting = local.spawn_local(thread.clone().accept(lanes));
         local.spawn_local(thread.clone().keep_rounds());
         local.spawn_local(thread.clone().sweep());
         let working = local.spawn_local(thread.clone().work());
         let until_stopped = async {
             stop.begun().await;
-            // Its listeners close with it.
-            accepting.abort();
+            thread.draining.set(true);
+            // It ends once nobody waits to be accepted. Its listeners close with it.
+            if tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
+                accepting.abort();
+            }
             thread.drain().await;
         };
         let ended = local
@@ -181,18 +194,26 @@ impl Thread {
     /// Begins round after round while somebody waits for one: when all that were ready have been looked at, and not faster than
     /// the CPU quota allows while others are there.
     async fn keep_rounds(self: Rc<Self>) {
-        let mut pace = self.shared.bounds.cores.map(Pace::new);
         loop {
             self.turns.wanted().await;
             tokio::task::yield_now().await;
             if self.is_accept_failing.take() {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            let rest = pace.as_mut().map(|pace| pace.rest(self.shared.clock.now(), clock::cpu_time()));
-            if let Some(rest) = rest.filter(|rest| !rest.is_zero() && self.turns.are_shared()) {
-                tokio::time::sleep(rest).await;
-            }
+            self.rest(Duration::MAX).await;
             self.turns.begin(|key, of| self.connections.borrow().get(key).is_some_and(|one| one.unpark(of)));
+        }
+    }
+
+    /// Rests as long as the CPU quota demands while others are there, and so long at most.
+    async fn rest(&self, most: Duration) {
+        if !self.turns.are_shared() {
+            return;
+        }
+        let rest = |pace: &mut Pace| pace.rest(self.shared.clock.now(), clock::cpu_time());
+        let rest = self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest);
+        if !rest.is_zero() {
+            tokio::time::sleep(rest.min(most)).await;
         }
     }
 
@@ -233,10 +254,10 @@ impl Thread {
         ended
     }
 
-    /// Lets requests under way finish; everything else is closed.
+    /// Lets requests finish that are under way or have arrived; everything else is closed.
     async fn drain(&self) {
-        self.draining.set(true);
-        self.connections.borrow_mut().end_idle();
+        let idle = self.connections.borrow().idle();
+        idle.iter().for_each(|one| one.end_or_go_on());
         let all_gone = async {
             while self.connections.borrow().len() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;

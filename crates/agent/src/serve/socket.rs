@@ -23,7 +23,7 @@ use crate::turns::Key;
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// What tells that nothing comes after what can be read now.
+/// What tells that nobody will hear of an answer's room any more: the client has ended its side.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// A socket that does not block, of one thread.
@@ -32,8 +32,9 @@ pub(super) struct Socket {
     stream: TcpStream,
     /// There may be something to read.
     may_read: Cell<bool>,
-    /// The client has ended its side: what cannot be read now never will be.
-    ends: Cell<bool>,
+    /// A short read is no sign that it is empty: the client has ended its side, which is told once, or has sent urgent data, at
+    /// which a read stops (tcp(7)).
+    is_doubted: Cell<bool>,
     may_write: Cell<bool>,
     watched: Cell<EventFlags>,
     /// Whoever waits for it. The last of all: what comes before it stands in one line of memory with what a turn touches.
@@ -56,11 +57,16 @@ impl Socket {
         Self {
             stream,
             may_read: Cell::new(true),
-            ends: Cell::new(false),
+            is_doubted: Cell::new(false),
             may_write: Cell::new(true),
             watched: Cell::new(EventFlags::empty()),
             waker: Cell::default(),
         }
+    }
+
+    /// Something may have come of which nothing was told yet.
+    pub(super) fn look_again(&self) {
+        self.may_read.set(true);
     }
 
     /// Whether a read may find something.
@@ -78,8 +84,8 @@ impl Socket {
         if flags.intersects(READABLE) {
             self.may_read.set(true);
         }
-        if flags.intersects(ENDS) {
-            self.ends.set(true);
+        if flags.intersects(ENDS | EventFlags::PRI) {
+            self.is_doubted.set(true);
         }
         if flags.intersects(EventFlags::OUT | ENDS) {
             self.may_write.set(true);
@@ -149,7 +155,7 @@ impl Socket {
 
     /// An edge that came before is told by this again (epoll_ctl(2)).
     fn watch_for(&self, poller: &Poller, key: Key, flags: EventFlags) -> io::Result<()> {
-        let all = flags | EventFlags::RDHUP | EventFlags::ET;
+        let all = flags | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
         if self.watched.replace(all).is_empty() {
             poller.add(&self.stream, key as u64, all)
         } else {
@@ -163,7 +169,7 @@ impl Socket {
         match recv(&self.stream, room, RecvFlags::empty()) {
             Ok((0, _)) => Found::End,
             Ok((n, _)) => {
-                self.may_read.set(n == most || self.ends.get());
+                self.may_read.set(n == most || self.is_doubted.get());
                 Found::Bytes(n)
             }
             Err(Errno::AGAIN) => {

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
 
-use super::Thread;
 use super::connection::Connection;
+use super::{LOOK, Thread};
 use crate::poller::{AT_ONCE, Poller};
 use crate::turns::Key;
 
@@ -72,6 +72,8 @@ impl Thread {
         loop {
             poll_fn(|context| self.work.poll_some(context)).await?;
             self.do_what_there_is()?;
+            // A look costs, even if nobody it tells of has a turn left.
+            self.rest(LOOK).await;
             if self.work.is_left() {
                 tokio::task::yield_now().await;
             }

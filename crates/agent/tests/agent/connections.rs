@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
 use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
@@ -41,6 +42,24 @@ fn an_idle_connection_is_closed_after_the_idle_timeout() {
     let mut client = world.client(&CART);
     assert_eq!(client.ask(&get(PROJECT_ID)).status, 200);
     assert_eq!(client.end(), End::Closed);
+}
+
+/// A read stops at urgent data, and what stood behind it used to be forgotten.
+#[test]
+fn what_comes_behind_urgent_data_is_answered() {
+    let world = World::start(&Plan::federate());
+    let request = get(PROJECT_ID);
+    let mut client = world.client(&CART);
+    for _ in 0..3 {
+        // All of it is there before the agent looks.
+        world.agent.signal(Signal::STOP);
+        client.send(&request);
+        send(&client.stream, b"!", SendFlags::OOB).unwrap();
+        client.send(&request);
+        world.agent.signal(Signal::CONT);
+        assert_eq!(client.answer().body, PROJECT);
+        assert_eq!(client.answer().body, PROJECT);
+    }
 }
 
 /// A pipeline cut inside a head again and again used to be taken for one slow head.

@@ -60,6 +60,51 @@ fn a_signal_drains_and_ends_in_order() {
     }
 }
 
+/// Requests that had arrived when the stop began used to be answered with a reset.
+#[test]
+fn what_has_arrived_before_the_signal_is_answered() {
+    let mut world = World::start(&Plan::federate());
+    let mut kept: Vec<_> = (0..40).map(|_| world.client(&CART)).collect();
+    for client in &mut kept {
+        assert_eq!(client.ask(&get(PROJECT_ID)).status, 200);
+    }
+    let mut silent = world.client(&PAY);
+    assert_eq!(silent.ask(&get(PROJECT_ID)).status, 200);
+    // The kernel takes connections and requests while the agent sleeps.
+    world.agent.signal(Signal::STOP);
+    kept.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
+    let mut new: Vec<_> = (0..40).map(|_| world.client(&CART)).collect();
+    new.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
+    world.agent.signal(Signal::TERM);
+    world.agent.signal(Signal::CONT);
+    for mut client in kept.into_iter().chain(new) {
+        assert_eq!(client.answer().status, 200);
+        assert_eq!(client.end(), End::Closed);
+    }
+    assert_eq!(silent.end(), End::Closed);
+    assert_eq!(world.agent.ended().code(), Some(0));
+}
+
+/// A connection whose long answer ended during the drain used to be kept until the drain's end.
+#[test]
+fn a_connection_that_has_its_last_answer_does_not_prolong_the_drain() {
+    let mut world = World::start(&Plan::conceal());
+    world.cloud.set_attribute("long", &"x".repeat(300 << 10));
+    let mut client = world.client(&CART);
+    client.send(get("/computeMetadata/v1/instance/attributes/long"));
+    // It is on its way, and its head said that the connection is kept.
+    until_true("the answer to begin", || client.stream.peek(&mut [0]).is_ok_and(|n| n > 0));
+    let clock = Clock::system();
+    let asked = clock.now();
+    world.agent.signal(Signal::TERM);
+    until_true("the drain to begin", || !world.agent.lines("stopping").is_empty());
+    assert_eq!(client.answer().body.len(), 300 << 10);
+    assert_eq!(client.end(), End::Closed);
+    assert_eq!(world.agent.ended().code(), Some(0));
+    // The drain would have lasted 4 s.
+    assert!(clock.now().since(asked) < Duration::from_secs(3));
+}
+
 /// The handlers used to be installed after the agent had said that it serves.
 #[test]
 fn a_signal_that_comes_at_once_is_obeyed() {
