@@ -81,8 +81,9 @@ const ENDED_AT_ONCE: usize = 8;
 /// How long those are still accepted who waited for it when the stop began.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// How long the loop rests at most between two looks while the quota demands rest: whoever has turns left waits no longer for that.
-const LOOK: Duration = Duration::from_millis(1);
+/// How long a thread rests at most before it looks again for those who have turns left. What a look costs is paid for by less, so
+/// debts do not grow.
+const REST: Duration = Duration::from_millis(10);
 
 /// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
@@ -200,20 +201,23 @@ impl Thread {
             if self.is_accept_failing.take() {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            self.rest(Duration::MAX).await;
+            self.rest();
             self.turns.begin(|key, of| self.connections.borrow().get(key).is_some_and(|one| one.unpark(of)));
         }
     }
 
-    /// Rests as long as the CPU quota demands while others are there, and so long at most.
-    async fn rest(&self, most: Duration) {
+    /// Rests as long as the CPU quota demands while others are there.
+    ///
+    /// All of the thread rests, timers and other tasks with it: while the runtime waited in its place, whatever came woke it, and to
+    /// be woken by two pods that send bytes one at a time used up the quota.
+    fn rest(&self) {
         if !self.turns.are_shared() {
             return;
         }
         let rest = |pace: &mut Pace| pace.rest(self.shared.clock.now(), clock::cpu_time());
         let rest = self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest);
         if !rest.is_zero() {
-            tokio::time::sleep(rest.min(most)).await;
+            std::thread::sleep(rest.min(REST));
         }
     }
 

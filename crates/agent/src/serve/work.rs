@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
 
+use super::Thread;
 use super::connection::Connection;
-use super::{LOOK, Thread};
 use crate::poller::{AT_ONCE, Poller};
 use crate::turns::Key;
 
@@ -73,7 +73,7 @@ impl Thread {
             poll_fn(|context| self.work.poll_some(context)).await?;
             self.do_what_there_is()?;
             // A look costs, even if nobody it tells of has a turn left.
-            self.rest(LOOK).await;
+            self.rest();
             if self.work.is_left() {
                 tokio::task::yield_now().await;
             }
