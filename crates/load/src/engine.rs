@@ -1,5 +1,6 @@
-//! The engine by one name: a [`Plan`] in, a [`Running`] out, an [`Outcome`] of it.
+//! The engine by one name: a [`Plan`] in, a [`Trial`] out, an [`Outcome`] of it.
 
 pub use crate::outcome::{Outcome, Tick};
-pub use crate::plan::{GRACE, Http2, InFlight, Plan, Results, Travel};
-pub use crate::session::{Running, StartError, start};
+pub use crate::plan::{GRACE, Http2, InFlight, Load, Plan, Results, Setup, Travel};
+pub use crate::session::{Session, StartError, start};
+pub use crate::trial::Trial;

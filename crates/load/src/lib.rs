@@ -8,6 +8,7 @@ mod books;
 pub mod clock;
 pub mod control;
 mod course;
+mod crew;
 pub mod dns;
 pub mod engine;
 pub mod fault;
@@ -15,6 +16,7 @@ mod flights;
 pub mod objective;
 pub mod outcome;
 pub mod outcomes;
+mod parts;
 pub mod plan;
 mod poller;
 pub mod profile;
@@ -34,6 +36,7 @@ pub mod target;
 pub mod template;
 pub mod tls;
 mod transport;
+pub mod trial;
 
 pub mod record;
 

@@ -80,25 +80,104 @@ impl Plan {
 }
 
 impl Plan {
-    /// What the loop needs to know of it.
-    pub(crate) fn rules(&self) -> Rules {
+    /// The session that it needs, and the load of its one trial. No more threads are started than there are requests in
+    /// flight.
+    #[must_use]
+    pub fn split(self) -> (Setup, Load) {
+        let Self { source, travel, style, threads, spin, .. } = self;
+        let setup = Setup { source, travel, style, threads: threads.min(self.in_flight.most), spin };
+        let load = Load {
+            name: self.name,
+            arrivals: self.arrivals,
+            until: self.until,
+            errors: self.errors,
+            in_flight: self.in_flight,
+            warm_up: self.warm_up,
+            grace: self.grace,
+            patience: None,
+            by_outcome: self.by_outcome,
+        };
+        (setup, load)
+    }
+}
+
+/// What stays the same as long as a session lives.
+#[derive(Debug)]
+pub struct Setup {
+    /// What is sent. What is read during the run serves one trial.
+    pub source: Source,
+    /// How requests travel.
+    pub travel: Travel,
+    /// How requests are framed.
+    pub style: Style,
+    /// Threads that send; no more are started than there are connections to share.
+    pub threads: usize,
+    /// [`Plan::spin`].
+    pub spin: Duration,
+}
+
+/// One load on what a session holds.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Name of the attack in the records.
+    pub name: String,
+    /// When to send; the first hit is number 0 of the session's source.
+    pub arrivals: Arrivals,
+    /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
+    pub until: Until,
+    /// Errors after which the trial ends.
+    pub errors: Option<ErrorBudget>,
+    /// How much may be in flight, and what then.
+    pub in_flight: InFlight,
+    /// Hits due before this are sent, and neither counted nor recorded.
+    pub warm_up: Duration,
+    /// [`Plan::grace`].
+    pub grace: Duration,
+    /// How long late answers are waited for once nothing more is sent: what is in flight after that is aborted. None waits
+    /// for each as long as its own time lasts.
+    pub patience: Option<Duration>,
+    /// [`crate::stats::Stats::outcomes`] are filled, for some nanoseconds per request.
+    pub by_outcome: bool,
+}
+
+impl Load {
+    /// Everything as vegeta has it, as in [`Plan::new`].
+    #[must_use]
+    pub fn new(arrivals: Arrivals, in_flight: usize) -> Self {
+        Self {
+            name: String::new(),
+            arrivals,
+            until: Until::default(),
+            errors: None,
+            in_flight: InFlight { most: in_flight, when_busy: WhenBusy::Queue },
+            warm_up: Duration::ZERO,
+            grace: GRACE,
+            patience: None,
+            by_outcome: false,
+        }
+    }
+
+    /// What the loop needs to know of it, in the time of the session, in which the trial begins then.
+    pub(crate) fn rules(&self, travel: &Travel, spin: Duration, begins: Nanos) -> Rules {
         let closed = matches!(self.arrivals, Arrivals::Closed);
         Rules {
+            begins,
             in_flight: self.in_flight.most,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
             when_busy: if closed { WhenBusy::Queue } else { self.in_flight.when_busy },
-            timeout: self.travel.timeout.map_or(Nanos::MAX, nanos),
-            deadline: self.travel.deadline.map_or(Nanos::MAX, nanos),
-            end: self.end(),
+            timeout: travel.timeout.map_or(Nanos::MAX, nanos),
+            deadline: travel.deadline.map_or(Nanos::MAX, nanos),
+            end: self.end().saturating_add(begins),
             grace: nanos(self.grace),
-            redirects: self.travel.redirects,
-            retries: self.travel.retries,
-            spin: nanos(self.spin),
+            patience: self.patience.map_or(Nanos::MAX, nanos),
+            redirects: travel.redirects,
+            retries: travel.retries,
+            spin: nanos(spin),
         }
     }
 
     /// When the schedule ends, apart from hits and commands that end it before.
-    fn end(&self) -> Nanos {
+    pub(crate) fn end(&self) -> Nanos {
         let planned = match &self.arrivals {
             Arrivals::Closed => None,
             Arrivals::Open(schedule) => schedule.end(),
@@ -106,11 +185,11 @@ impl Plan {
         planned.unwrap_or(Nanos::MAX).min(self.until.after)
     }
 
-    /// What is written down of it.
-    pub(crate) fn counting(&self) -> Counting {
+    /// What is written down of it, in the time of the session.
+    pub(crate) fn counting(&self, begins: Nanos) -> Counting {
         Counting {
-            warm_up: nanos(self.warm_up),
-            end: self.end(),
+            warm_up: nanos(self.warm_up).saturating_add(begins),
+            end: self.end().saturating_add(begins),
             closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
             name: self.name.clone(),

@@ -201,9 +201,9 @@ fn faults(outcome: &Outcome) -> Vec<(&'static str, u64)> {
 /// Most connections at any time of a run, as far as they are told of.
 fn most_connections(plan: Plan) -> (usize, Outcome) {
     let mut running = engine::start(plan, None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     let mut most = 0;
-    while running.tick(Duration::from_millis(10)).is_some() {
+    while running.next(Duration::from_millis(10)).is_some() {
         most = most.max(control.connections());
     }
     (most, running.finish())

@@ -1,6 +1,6 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine runs the plan, [`summary`] says what
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] says what
 //! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
 
 mod args;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Plan, Running};
+use seawall_load::engine::{self, Plan, Trial};
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let mut running = engine::start(plan, results)?;
-    let signals = Signals::listen(running.control())?;
+    let mut trial = engine::start(plan, results)?;
+    let signals = Signals::listen(trial.steer())?;
     let mut machine = Machine::watch();
-    let live = stage.start(running.control())?;
-    watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
-    let outcome = running.finish();
+    let live = stage.start(trial.steer())?;
+    watch(&mut trial, &mut machine, log, metrics.as_ref(), live)?;
+    let outcome = trial.finish();
     let own = selfcheck::of_run(&outcome);
     let machine = machine.finish(&outcome);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
@@ -68,15 +68,15 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.source)).transpose()
 }
 
-/// Sees the run to its end, second by second.
+/// Sees the trial to its end, second by second.
 fn watch(
-    running: &mut Running,
+    trial: &mut Trial<'_>,
     machine: &mut Machine,
     mut log: Option<Log>,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
-    while let Some(tick) = running.tick(Duration::from_secs(2)) {
+    while let Some(tick) = trial.next(Duration::from_secs(2)) {
         machine.sample(&tick);
         if let Some(log) = &mut log {
             log.add(&tick)?;
