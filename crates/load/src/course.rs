@@ -44,9 +44,13 @@ impl Shard {
         act(&mut self.pool, self.progress.now, &mut desk);
     }
 
-    /// What follows must not be dated before what has been told.
+    /// What follows must not be dated before what has been told. What is told of a flight of an earlier trial is in no
+    /// figures.
     #[inline]
     fn note(&mut self, event: Event) {
+        if !self.flights.is_current(event.flight()) {
+            return;
+        }
         match event {
             Event::Sent(key, at) => self.sent(key, at),
             Event::Wrote(key, at) => {

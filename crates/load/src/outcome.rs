@@ -7,7 +7,7 @@ use crate::clock::Nanos;
 use crate::control::Early;
 use crate::fault::Fault;
 use crate::results::EncodeError;
-use crate::stats::Stats;
+use crate::stats::{After, Stats};
 use crate::target::Mistake;
 
 /// The figures of one second, or of as long as the threads took to hand them over.
@@ -43,11 +43,29 @@ pub struct Outcome {
     pub threads: usize,
 }
 
+/// What the end of a trial found unfinished. All of it is in the trial's own figures; nothing of it is in the next one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boundary {
+    /// Hits that were due and never sent.
+    pub backlog: u64,
+    /// Requests that were sent in time and came to an end, well or badly, after the schedule: in no rate.
+    pub late: After,
+    /// Requests that were given up because the trial was to end, some of them among the late.
+    pub aborted: u64,
+}
+
 impl Outcome {
     /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(handed_out(&self.total)))
+    }
+
+    /// What became of the backlog, and of the answers that came late.
+    #[must_use]
+    pub fn boundary(&self) -> Boundary {
+        let aborted = self.total.fault(Fault::Aborted);
+        Boundary { backlog: self.unsent(), late: self.total.after, aborted }
     }
 
     /// Hits that the schedule made due; in a closed loop those that there was room for.

@@ -19,6 +19,8 @@ use crate::transport::exchange::Keep;
 
 /// What every thread of a trial gets its share of.
 pub(crate) struct Parts {
+    /// The trial's number in its session.
+    pub(crate) trial: u64,
     size: usize,
     /// The session's.
     clock: RunClock,
@@ -48,6 +50,7 @@ impl Parts {
     ) -> Self {
         let (to_collector, harvest) = channel();
         Self {
+            trial: 0,
             size,
             clock,
             shared,
@@ -73,6 +76,7 @@ impl Parts {
         let collection = Collection { shard: index, harvest: self.to_collector.clone(), spare };
         Part {
             index,
+            trial: self.trial,
             shared: Arc::clone(&self.shared),
             rules: Rules { in_flight: share(self.rules.in_flight, index, self.size), ..self.rules.clone() },
             cursor: self.cursor(index as u64, &supply),

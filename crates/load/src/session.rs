@@ -71,6 +71,8 @@ pub struct Session {
     spin: Duration,
     /// How long the names took that were looked up before the first trial, which counts them.
     lookups: Histogram,
+    /// Trials begun.
+    trials: u64,
     total: Stats,
 }
 
@@ -98,7 +100,8 @@ impl Session {
             questions: resolve::spawn(dial)?,
         };
         let hands = (0..crew.size).map(|index| crew.hire(index)).collect::<Result<_, _>>()?;
-        Ok(Self { hands, clock, source: Some(source), style, travel, spin, lookups, total: Stats::default() })
+        let (source, trials, total) = (Some(source), 0, Stats::default());
+        Ok(Self { hands, clock, source, style, travel, spin, lookups, trials, total })
     }
 
     /// Begins a trial, whose first hit is due some milliseconds later. Its cursor, rules and books are its own; threads,
@@ -139,6 +142,8 @@ impl Session {
             results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
         let rules = load.rules(&self.travel, self.spin, begins);
         let mut parts = Parts::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
+        self.trials += 1;
+        parts.trial = self.trials;
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
         let (supplies, exhausted) = supplies(source, &self.style, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {

@@ -65,7 +65,10 @@ pub enum WhenBusy {
 
 /// One thread's part of a trial.
 pub(crate) struct Part {
+    /// The thread's.
     pub(crate) index: usize,
+    /// The trial's number in its session.
+    pub(crate) trial: u64,
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
     pub(crate) cursor: Cursor,
@@ -111,9 +114,10 @@ const SPIN_STEP: Nanos = 5_000;
 
 impl Shard {
     /// A part of a trial on what the thread has from the trials before.
-    pub(crate) fn new(part: Part, clock: RunClock, mut pool: Pool<Poller>, flights: Flights) -> Self {
-        let Part { index, shared, rules, cursor, supply, keep, books } = part;
+    pub(crate) fn new(part: Part, clock: RunClock, mut pool: Pool<Poller>, mut flights: Flights) -> Self {
+        let Part { index, trial, shared, rules, cursor, supply, keep, books } = part;
         pool.keep = keep;
+        flights.enter(trial);
         let progress = Progress { next_tick: rules.begins, ..Progress::default() };
         Self { index, clock, shared, rules, cursor, supply, pool, flights, books, progress }
     }
