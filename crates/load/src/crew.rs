@@ -19,6 +19,12 @@ use crate::transport::pool::Pool;
 
 /// What a thread is told.
 pub(crate) enum Order {
+    /// To have connections of each route open, and to say how many of all stand then.
+    Warm {
+        /// Of each route.
+        connections: usize,
+        reply: Sender<usize>,
+    },
     /// To carry out a part of a trial.
     Trial(Box<Part>),
 }
@@ -44,6 +50,7 @@ impl Hand {
             pool,
             flights: Flights::new(),
             orders,
+            warming: None,
             supply: Supply::none(&Style::default()),
             stats: Box::default(),
         };
@@ -84,6 +91,8 @@ struct Idle {
     pool: Pool<Poller>,
     flights: Flights,
     orders: Receiver<Order>,
+    /// Who waits for connections to be open.
+    warming: Option<Sender<usize>>,
     /// Nothing is sent here.
     supply: Supply,
     /// What connections cost that nobody's hit asked for.
@@ -94,9 +103,11 @@ impl Idle {
     fn serve(mut self) {
         let mut events = Poller::events();
         while let Some(part) = self.next_part(&mut events) {
-            let Self { clock, pool, flights, orders, supply, stats } = self;
+            // Who did not wait for it to end does without.
+            self.warm(0, None);
+            let Self { clock, pool, flights, orders, warming, supply, stats } = self;
             let (pool, flights) = Shard::new(*part, clock, pool, flights).run();
-            self = Self { clock, pool, flights, orders, supply, stats };
+            self = Self { clock, pool, flights, orders, warming, supply, stats };
         }
     }
 
@@ -105,10 +116,25 @@ impl Idle {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Trial(part)) => return Some(part),
+                Ok(Order::Warm { connections, reply }) => {
+                    // Those that have ended by now are lacking.
+                    self.look_after(events).ok()?;
+                    self.warm(connections, Some(reply));
+                }
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => self.look_after(events).ok()?,
             }
+            if let Some(reply) = self.warming.take_if(|_| !self.pool.is_warming()) {
+                // Who asked may have lost patience.
+                let _ = reply.send(self.pool.open_connections());
+            }
         }
+    }
+
+    fn warm(&mut self, connections: usize, reply: Option<Sender<usize>>) {
+        self.warming = reply;
+        let now = self.clock.now();
+        self.travel(|pool, desk| pool.warm(connections, now, desk));
     }
 
     /// A connection that the server closes is let go now, and not by the first hit that would have had it.

@@ -60,6 +60,9 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Trial<'static>, Sta
 /// Time given to each thread to be there, its batches made, before the first hit is due.
 const MUSTER: Duration = Duration::from_millis(5);
 
+/// How long connections are waited for that may take as long as they like.
+const WARMING: Duration = Duration::from_secs(30);
+
 /// Threads, connections and names. Dropping it ends the threads and with them the connections.
 pub struct Session {
     hands: Vec<Hand>,
@@ -102,6 +105,26 @@ impl Session {
         let hands = (0..crew.size).map(|index| crew.hire(index)).collect::<Result<_, _>>()?;
         let (source, trials, total) = (Some(source), 0, Stats::default());
         Ok(Self { hands, clock, source, style, travel, spin, lookups, trials, total })
+    }
+
+    /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
+    /// the limits of [`Travel`]; over HTTP/2 as many as [`Http2::connections`](crate::plan::Http2) says. Waits for them, for
+    /// as long as a request may take, and returns how many stand then: fewer if the server does not take them.
+    ///
+    /// # Errors
+    /// [`StartError::Gone`].
+    pub fn warm(&mut self, each: usize) -> Result<usize, StartError> {
+        let (reply, standing) = channel();
+        for (index, hand) in self.hands.iter().enumerate() {
+            let connections = share(each, index, self.hands.len());
+            if !hand.tell(Order::Warm { connections, reply: reply.clone() }) {
+                return Err(StartError::Gone);
+            }
+        }
+        drop(reply);
+        let patience = self.travel.timeout.unwrap_or(WARMING);
+        let replies = self.hands.iter().map_while(|_| standing.recv_timeout(patience).ok());
+        Ok(replies.sum())
     }
 
     /// Begins a trial, whose first hit is due some milliseconds later. Its cursor, rules and books are its own; threads,
