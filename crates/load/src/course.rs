@@ -170,11 +170,7 @@ impl Shard {
         let flight = self.flights.of(key);
         self.books.finished(flight, outcome, self.progress.now, &self.supply);
         self.flights.remove(key);
-        if let Some(since) = self.progress.busy_since.take() {
-            self.books.stats.busy += self.progress.now.saturating_sub(since);
-            self.progress.room_since = self.progress.now;
-            self.progress.next_due = 0;
-        }
+        self.make_room();
     }
 
     pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault) {

@@ -251,11 +251,13 @@ fn give_back(mut batch: Batch) {
 mod tests {
     use super::*;
     use crate::control::Early;
+    use crate::plan::Load;
     use crate::schedule::Arrivals;
 
     fn patience() -> Patience {
         let clock = RunClock::start();
-        Patience::new(Arc::new(Shared::new(Arc::new(Arrivals::Closed), Vec::new(), clock, None)), clock)
+        let load = Load::new(Arrivals::Closed, 1);
+        Patience::new(Arc::new(Shared::new(&load, Vec::new(), clock)), clock)
     }
 
     #[test]

@@ -155,8 +155,7 @@ impl Session {
         let begins = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let clock = self.clock.from(begins);
         let wakers: Vec<_> = hands.iter().map(Hand::waker).collect();
-        let shared = Shared::new(Arc::new(load.arrivals.clone()), wakers.clone(), clock, load.errors);
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared::new(load, wakers.clone(), clock));
         let keep = Keep {
             location: self.travel.redirects.is_some(),
             record: results.as_ref().map(|results| results.max_body),

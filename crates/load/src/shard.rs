@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use crate::books::{Books, Ended, Tally};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Early, Shared};
+use crate::control::{Command, Early, Shared, Steered};
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Event, Poller, token};
 use crate::schedule::{Cursor, Hit, Next};
+use crate::session::share;
 use crate::supply::{Reach, Supply};
 use crate::transport::exchange::Keep;
 use crate::transport::pool::Pool;
@@ -185,9 +186,30 @@ impl Shard {
             Command::Drain => self.end_for_command(),
             Command::Abort => self.abort(),
         }
-        if let Some((revision, arrivals)) = self.shared.changed_arrivals(self.progress.revision) {
+        if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
             self.progress.revision = revision;
-            self.cursor.replace(arrivals);
+            self.follow(steered);
+        }
+    }
+
+    /// Goes on as it is steered now.
+    #[cold]
+    fn follow(&mut self, steered: Steered) {
+        let Steered { arrivals, in_flight, paused } = steered;
+        self.cursor.replace(arrivals, paused);
+        self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
+        if self.flights.len() < self.rules.in_flight {
+            self.make_room();
+        }
+        self.progress.next_due = 0;
+    }
+
+    /// There is room in flight.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if let Some(since) = self.progress.busy_since.take() {
+            self.books.stats.busy += self.progress.now.saturating_sub(since);
+            self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
     }
@@ -322,7 +344,10 @@ impl Shard {
             return;
         }
         match self.progress.over {
-            None => self.books.looked_at_clock(next_tick, now, TICK),
+            None => {
+                self.books.looked_at_clock(next_tick, now, TICK);
+                self.end_without_room();
+            }
             Some(over) if now.saturating_sub(over) >= self.rules.patience => self.abort(),
             Some(_) => {}
         }
@@ -334,6 +359,14 @@ impl Shard {
         self.shared.check_errors();
         if (next_tick - begins) / SECOND != (self.progress.next_tick - begins) / SECOND {
             self.books.hand_over(None);
+        }
+    }
+
+    /// A thread that has no share of a closed loop any more looks at the schedule here alone.
+    fn end_without_room(&mut self) {
+        let now = self.progress.now.saturating_sub(self.rules.begins);
+        if self.rules.in_flight == 0 && self.cursor.is_over(now) {
+            self.end_schedule();
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -211,4 +211,93 @@ fn targets_that_are_read_during_the_run_serve_one_trial() {
     let mut session = open(Source::Lazy(Intake::new(reader, Style::default(), None)));
     assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
     assert!(matches!(session.trial(&closed(1, 1), None), Err(StartError::Spent)));
+}
+
+/// The most requests that were at the server at once since it was last asked.
+#[derive(Default)]
+struct Crowd {
+    present: AtomicUsize,
+    most: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Crowd {
+    /// A server that takes its time, so that clients meet there.
+    fn server(self: &Arc<Self>) -> Server {
+        let crowd = Arc::clone(self);
+        let server = Server::start(move |mut peer, _| {
+            loop {
+                peer.request()?;
+                let present = crowd.present.fetch_add(1, Ordering::SeqCst) + 1;
+                crowd.most.fetch_max(present, Ordering::SeqCst);
+                let clock = RunClock::start();
+                while clock.now() < SECOND / 1000 {
+                    std::thread::yield_now();
+                }
+                crowd.present.fetch_sub(1, Ordering::SeqCst);
+                crowd.answered.fetch_add(1, Ordering::SeqCst);
+                peer.send(OK)?;
+            }
+        });
+        server.unwrap()
+    }
+}
+
+#[test]
+fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
+    let crowd = Arc::new(Crowd::default());
+    let server = crowd.server();
+    let mut session = open(list(&[server.url("/")]));
+    let trial = session.trial(&closed(2000, 2), None).unwrap();
+    assert!(!trial.steer().set_rate("10".parse().unwrap()), "it has no rate");
+    assert!(trial.steer().set_concurrency(8.try_into().unwrap()));
+    until(|| crowd.most.load(Ordering::SeqCst) > 2);
+    // The second thread has no share of it.
+    assert!(trial.steer().set_concurrency(1.try_into().unwrap()) && trial.steer().concurrency() == 1);
+    let told = trial.steer().elapsed();
+    until(|| trial.steer().elapsed() > told + SECOND / 2 && trial.steer().in_flight() <= 1);
+    crowd.most.store(0, Ordering::SeqCst);
+    let answered = crowd.answered.load(Ordering::SeqCst);
+    let outcome = trial.finish();
+    assert_eq!(outcome.total.good(), 2000);
+    assert!(answered == 2000 || crowd.most.load(Ordering::SeqCst) <= 1, "one client");
+}
+
+#[test]
+fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
+    for load in [closed(2000, 4), paced(2000, "2000")] {
+        let crowd = Arc::new(Crowd::default());
+        let server = crowd.server();
+        let mut session = open(list(&[server.url("/")]));
+        let trial = session.trial(&load, None).unwrap();
+        let steer = trial.steer();
+        until(|| crowd.answered.load(Ordering::SeqCst) > 10);
+        steer.pause();
+        let told = steer.elapsed();
+        let all_told = || steer.outcomes().0 == crowd.answered.load(Ordering::SeqCst) as u64;
+        until(|| steer.elapsed() > told + SECOND / 5 && steer.in_flight() == 0 && all_told());
+        let (done, _) = steer.outcomes();
+        until(|| steer.elapsed() > told + SECOND / 2);
+        assert_eq!((steer.outcomes().0, steer.is_paused()), (done, true));
+        steer.resume();
+        let outcome = trial.finish();
+        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.early), (2000, 0, None));
+    }
+}
+
+#[test]
+fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let stopped = session.trial(&paced(u64::MAX, "1000"), None).unwrap();
+    stopped.steer().pause();
+    stopped.steer().drain();
+    assert!(stopped.finish().early.is_some());
+    for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
+        let until = Until { after: SECOND / 5, ..load.until };
+        let trial = session.trial(&Load { until, ..load }, None).unwrap();
+        trial.steer().pause();
+        let outcome = trial.finish();
+        assert_eq!((outcome.scheduled_for, outcome.early, outcome.unsent()), (SECOND / 5, None, 0));
+    }
 }
