@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Plan, Trial};
+use seawall_load::engine::{Plan, Session, Trial};
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
@@ -32,7 +32,7 @@ use self::live::{Live, Stage};
 use self::log::Log;
 use self::machine::Machine;
 use self::prometheus::Exporter;
-use self::signals::Signals;
+use self::signals::Held;
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
@@ -47,8 +47,11 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let mut trial = engine::start(plan, results)?;
-    let signals = Signals::listen(trial.steer())?;
+    let (setup, load) = plan.split();
+    let mut session = Session::open(setup)?;
+    let signals = Held::hold()?;
+    let mut trial = session.trial(&load, results)?;
+    let signals = signals.listen(trial.steer())?;
     let mut machine = Machine::watch();
     let live = stage.start(trial.steer())?;
     watch(&mut trial, &mut machine, log, metrics.as_ref(), live)?;
