@@ -1,9 +1,10 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] says what
-//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
+//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
 
 mod args;
+mod helm;
 mod live;
 mod log;
 mod machine;
@@ -28,6 +29,7 @@ use seawall_load::summary::Summary;
 
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::helm::Helm;
 use self::live::{Live, Stage};
 use self::log::Log;
 use self::machine::Machine;
@@ -44,6 +46,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
+    let mut helm = args.control.as_deref().map(Helm::bind).transpose()?;
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
@@ -52,6 +55,9 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let signals = Held::hold()?;
     let mut trial = session.trial(&load, results)?;
     let signals = signals.listen(trial.steer())?;
+    if let Some(helm) = &mut helm {
+        helm.steer(trial.steer(), plan::most_clients()?)?;
+    }
     let mut machine = Machine::watch();
     let live = stage.start(trial.steer())?;
     watch(&mut trial, &mut machine, log, metrics.as_ref(), live)?;
