@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     /// When the first command came, in run time, and why; unset before.
     ended: OnceLock<(Nanos, Early)>,
     errors: Option<ErrorBudget>,
+    /// Threads that hand out no more hits.
+    over: AtomicUsize,
     revision: AtomicU64,
     /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
     steered: Mutex<Steered>,
@@ -114,6 +116,7 @@ impl Shared {
             command: AtomicU8::new(Command::Run as u8),
             ended: OnceLock::new(),
             errors: load.errors,
+            over: AtomicUsize::new(0),
             revision: AtomicU64::new(0),
             steered: Mutex::new(steered),
             wakers,
@@ -140,6 +143,16 @@ impl Shared {
     /// When the run was told to end, if it was, and why.
     pub(crate) fn ended(&self) -> Option<(Nanos, Early)> {
         self.ended.get().copied()
+    }
+
+    /// A thread has come to the end of the schedule, or was told of an end.
+    pub(crate) fn one_is_over(&self) {
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether no thread hands out hits any more.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) >= self.gauges.len()
     }
 
     /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
@@ -194,9 +207,13 @@ impl Shared {
         result
     }
 
-    /// Changes the schedule from a moment on that every thread hears of before. False in a closed loop, which has none.
+    /// Changes the schedule from a moment on that every thread hears of before. False in a closed loop, which has none, and
+    /// where the schedule is over: nobody would send what it made due.
     fn reschedule(&self, steered: &mut Steered, change: impl FnOnce(&Schedule, Nanos) -> Schedule) -> bool {
         let Arrivals::Open(schedule) = &*steered.arrivals else { return false };
+        if self.is_over() {
+            return false;
+        }
         steered.arrivals = Arc::new(Arrivals::Open(change(schedule, self.clock.now() + NOTICE)));
         true
     }
@@ -228,7 +245,13 @@ impl Control {
         self.0.commanded() != Command::Run
     }
 
-    /// Another rate from now on. False in a closed loop, which has none.
+    /// True once nothing more is sent, whether it was told to end or has come to its end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_ending() || self.0.is_over()
+    }
+
+    /// Another rate from now on. False in a closed loop, which has none, and when nothing more is sent.
     #[must_use]
     pub fn set_rate(&self, rate: Rate) -> bool {
         self.0.steer(|steered| self.0.reschedule(steered, |schedule, at| schedule.changed(at, rate)))

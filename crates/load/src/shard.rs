@@ -289,7 +289,10 @@ impl Shard {
 
     /// Nothing more is sent; what is answered after this instant of the trial came late.
     fn end_at(&mut self, at: Nanos) {
-        self.progress.over.get_or_insert(self.progress.now);
+        if self.progress.over.is_none() {
+            self.progress.over = Some(self.progress.now);
+            self.shared.one_is_over();
+        }
         self.books.schedule_ends(at.saturating_add(self.rules.begins));
     }
 

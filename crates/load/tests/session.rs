@@ -117,6 +117,19 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     assert_eq!((session.total().done, session.total().fault(Fault::Aborted)), (12, 5));
 }
 
+/// Hits that nobody was left to send were blamed on the generator.
+#[test]
+fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let until_end = Until { after: 3600 * SECOND, ..Until::default() };
+    let trial = session.trial(&Load { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
+    until(|| trial.steer().is_over());
+    assert!(!trial.steer().set_rate("1000".parse().unwrap()), "the next would be due at the end");
+    let outcome = trial.finish();
+    assert_eq!((outcome.scheduled, outcome.unsent(), outcome.total.good()), (Some(1), 0, 1));
+}
+
 #[test]
 fn late_answers_are_waited_for_as_long_as_the_load_says() {
     let gate = Arc::new(RwLock::new(()));

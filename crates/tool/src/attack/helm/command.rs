@@ -72,7 +72,7 @@ impl Hand {
 
     fn carry_out(&self, command: Command) -> Result<String, String> {
         let control = &self.control;
-        if control.is_ending() && !matches!(command, Command::Stop | Command::Status) {
+        if control.is_over() && !matches!(command, Command::Stop | Command::Status) {
             return Err("the attack is ending: expected stop or status".into());
         }
         match command {
@@ -107,7 +107,7 @@ impl Hand {
     fn status(&self, command: Command) -> String {
         let control = &self.control;
         let state = match () {
-            () if control.is_ending() => "ending",
+            () if control.is_over() => "ending",
             () if control.is_paused() => "paused",
             () => "running",
         };
