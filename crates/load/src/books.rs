@@ -1,4 +1,4 @@
-//! What one thread writes down of its hits: figures, the tally for the error budget, and records if anybody wants them.
+//! What one thread writes down of a trial's hits: figures, the tally for the error budget, and records if anybody wants them.
 //!
 //! The loop says what happened and when; what of it counts is decided here. Once a second the figures go to the
 //! collector, which hands an empty box back, so that no thread waits for another.
@@ -12,11 +12,11 @@ use crate::outcomes::TARGETS;
 use crate::record::{Record, Timestamp, Zone};
 use crate::recorder::Recorder;
 use crate::request::Request;
-use crate::schedule::Hit;
+use crate::schedule::{Drawn, Hit};
 use crate::stats::{Finished, Stats};
 use crate::supply::Supply;
 
-/// What counts, the same for all threads of a run.
+/// What counts, the same for all threads of a trial. Instants are the session's.
 #[derive(Debug, Clone)]
 pub(crate) struct Counting {
     /// Hits due before this are sent and not counted.
@@ -36,8 +36,17 @@ pub(crate) struct Counting {
 pub(crate) struct Harvest {
     pub(crate) shard: usize,
     pub(crate) stats: Box<Stats>,
-    /// When the thread ended, if it has.
-    pub(crate) ended: Option<Nanos>,
+    /// Whether its part of the trial has ended.
+    pub(crate) ended: Option<Ended>,
+}
+
+/// How a thread's part of a trial ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// When, in the time of the trial.
+    pub(crate) at: Nanos,
+    /// How far arrivals were drawn.
+    pub(crate) drawn: Drawn,
 }
 
 /// The way to the collector and back.
@@ -216,7 +225,7 @@ impl Books {
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, ended: Option<Nanos>) {
+    pub(crate) fn hand_over(&mut self, ended: Option<Ended>) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
             self.stats.stalled += std::mem::take(&mut recorder.stalled);

@@ -42,6 +42,8 @@ pub(crate) struct Flight {
     pub(crate) first_byte: Option<Nanos>,
     /// When it is given up.
     pub(crate) expires: Nanos,
+    /// The trial that it belongs to.
+    trial: u64,
     pub(crate) place: Place,
     pub(crate) redirects: u32,
     /// How often it was sent again.
@@ -65,6 +67,8 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     first: u32,
     last: u32,
+    /// The trial that new ones belong to.
+    trial: u64,
 }
 
 /// The end of a list.
@@ -72,7 +76,12 @@ const NONE: u32 = u32::MAX;
 
 impl Flights {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE }
+        Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE, trial: 0 }
+    }
+
+    /// The next ones belong to this trial.
+    pub(crate) fn enter(&mut self, trial: u64) {
+        self.trial = trial;
     }
 
     /// How many are in flight.
@@ -88,7 +97,7 @@ impl Flights {
         entry.used = true;
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
-        (flight.expires, flight.place) = (expires, Place::Nowhere);
+        (flight.expires, flight.place, flight.trial) = (expires, Place::Nowhere, self.trial);
         (flight.sent, flight.first_byte) = (None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
@@ -105,6 +114,7 @@ impl Flights {
             sent: None,
             first_byte: None,
             expires: 0,
+            trial: 0,
             place: Place::Nowhere,
             redirects: 0,
             retries: 0,
@@ -133,11 +143,11 @@ impl Flights {
         self.free.push(key.slot);
     }
 
-    /// The flight, unless its slot has another user by now.
-    #[cfg(test)]
-    fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
-        let entry = self.slots.get_mut(key.slot as usize)?;
-        (entry.used && entry.generation == key.generation).then_some(&mut entry.flight)
+    /// Whether the key still names a flight, and one of the present trial: what comes later is nobody's.
+    #[inline]
+    pub(crate) fn is_current(&self, key: FlightKey) -> bool {
+        let slot = &self.slots[key.slot as usize];
+        slot.used && slot.generation == key.generation && slot.flight.trial == self.trial
     }
 
     /// The flight of a key that its holder has not let go.
@@ -240,8 +250,16 @@ mod tests {
         flights.remove(first);
         let third = add(&mut flights, 3);
         assert_eq!((third.slot, flights.len(), flights.slots.len()), (first.slot, 2, 2));
-        assert!(flights.get_mut(first).is_none());
-        assert!(flights.get_mut(second).is_some());
+        assert!(!flights.is_current(first) && flights.is_current(second));
         assert_eq!(drain(&mut flights), [2, 3]);
+    }
+
+    #[test]
+    fn what_comes_of_a_flight_of_an_earlier_trial_is_not_the_next_ones() {
+        let mut flights = Flights::new();
+        let earlier = add(&mut flights, 1);
+        flights.enter(1);
+        let present = add(&mut flights, 2);
+        assert!(!flights.is_current(earlier) && flights.is_current(present));
     }
 }

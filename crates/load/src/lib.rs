@@ -1,6 +1,6 @@
 //! The load engine: HTTP at an exact rate, measured from the instant each request was due.
 //!
-//! Knows HTTP and no cloud. [`engine`] runs a [`engine::Plan`]: one thread per core, each with its own sockets, its own
+//! Knows HTTP and no cloud. [`session`] runs a [`plan::Plan`]: one thread per core, each with its own sockets, its own
 //! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
@@ -8,12 +8,16 @@ mod books;
 pub mod clock;
 pub mod control;
 mod course;
+mod crew;
 pub mod dns;
 pub mod engine;
 pub mod fault;
 mod flights;
 pub mod objective;
+pub mod outcome;
 pub mod outcomes;
+mod parts;
+pub mod plan;
 mod poller;
 pub mod profile;
 pub mod proxy;
@@ -23,6 +27,7 @@ pub mod request;
 pub mod resolve;
 pub mod schedule;
 pub mod selfcheck;
+pub mod session;
 pub mod shard;
 pub mod stats;
 pub mod summary;
@@ -31,6 +36,7 @@ pub mod target;
 pub mod template;
 pub mod tls;
 mod transport;
+pub mod trial;
 
 pub mod record;
 

@@ -102,6 +102,8 @@ pub struct Schedule {
     stages: Vec<Placed>,
     spacing: Spacing,
     end: Option<Nanos>,
+    /// During a pause: what there would be without it.
+    held: Option<Arc<Schedule>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +111,11 @@ struct Placed {
     shape: Shape,
     start: Nanos,
     length: Option<Nanos>,
-    /// Position at the start.
+    /// From when it is its turn: later than its start by what a pause took of it.
+    begins: Nanos,
+    /// What was due of it before that.
+    skipped: Position,
+    /// Position when its turn begins.
     first: Position,
     /// Position at the end, which is the next stage's first.
     last: Position,
@@ -119,7 +125,8 @@ impl Schedule {
     /// Stages in order.
     #[must_use]
     pub fn new(stages: Vec<Stage>, spacing: Spacing) -> Self {
-        let mut schedule = Self { stages: Vec::with_capacity(stages.len()), spacing, end: Some(0) };
+        let mut schedule =
+            Self { stages: Vec::with_capacity(stages.len()), spacing, end: Some(0), held: None };
         for stage in stages {
             schedule.push(stage);
         }
@@ -134,11 +141,15 @@ impl Schedule {
 
     fn push(&mut self, stage: Stage) {
         let Some(start) = self.end else { return };
-        let first = self.stages.last().map_or(0, |stage| stage.last);
-        self.end = stage.length.map(|length| start.saturating_add(length));
-        let mut placed = Placed { shape: stage.shape, start, length: stage.length, first, last: first };
-        placed.measure();
-        self.stages.push(placed);
+        let Stage { shape, length } = stage;
+        self.end = length.map(|length| start.saturating_add(length));
+        self.place(Placed { shape, start, length, begins: start, skipped: 0, first: 0, last: 0 });
+    }
+
+    fn place(&mut self, mut stage: Placed) {
+        stage.first = self.stages.last().map_or(0, |stage| stage.last);
+        stage.measure();
+        self.stages.push(stage);
     }
 
     /// When the last stage ends, if it does.
@@ -147,23 +158,52 @@ impl Schedule {
         self.end
     }
 
-    /// The same up to `at`, then `rate` for as long as the old schedule would have lasted.
+    /// The same up to `at`, then `rate` for as long as the old schedule would have lasted. In a pause that is so when the
+    /// pause is over.
     #[must_use]
     pub fn changed(&self, at: Nanos, rate: Rate) -> Self {
-        let mut changed = self.clone();
-        changed.stages.retain(|stage| stage.start < at);
-        if let Some(last) = changed.stages.last_mut() {
-            last.cut(at - last.start);
+        if let Some(held) = &self.held {
+            return Self { held: Some(Arc::new(held.changed(at, rate))), ..self.clone() };
         }
+        let mut changed = self.cut(at);
         changed.end = Some(at);
         changed.push(Stage { shape: Shape::Hold(rate), length: self.end.map(|end| end.saturating_sub(at)) });
         changed
     }
 
+    /// The same up to `at`, then nothing until it is [resumed](Self::resumed) or ends, which is when it would have ended
+    /// anyway.
+    #[must_use]
+    pub fn paused(&self, at: Nanos) -> Self {
+        if self.held.is_some() {
+            return self.clone();
+        }
+        Self { held: Some(Arc::new(self.clone())), ..self.cut(at) }
+    }
+
+    /// From `at` on what would be due then had there been no pause; what was due in the pause is not made up for.
+    #[must_use]
+    pub fn resumed(&self, at: Nanos) -> Self {
+        let Some(held) = &self.held else { return self.clone() };
+        let mut resumed = Self { held: None, ..self.clone() };
+        held.stages.iter().filter_map(|stage| stage.left(at)).for_each(|left| resumed.place(left));
+        resumed
+    }
+
+    /// Without what is due from `at` on.
+    fn cut(&self, at: Nanos) -> Self {
+        let mut cut = self.clone();
+        cut.stages.retain(|stage| stage.begins < at);
+        if let Some(last) = cut.stages.last_mut() {
+            last.cut(at - last.start);
+        }
+        cut
+    }
+
     /// The offered rate at an instant, in hits per second.
     #[must_use]
     pub fn rate_at(&self, at: Nanos) -> f64 {
-        match self.stages.iter().rev().find(|stage| stage.start <= at) {
+        match self.stages.iter().rev().find(|stage| stage.begins <= at) {
             Some(stage) if stage.length.is_none_or(|length| at - stage.start < length) => {
                 stage.shape.rate(at - stage.start, stage.length)
             }
@@ -245,16 +285,30 @@ impl Schedule {
 impl Placed {
     fn measure(&mut self) {
         let length = self.length;
-        self.last =
-            length.map_or(Position::MAX, |at| self.first.saturating_add(self.shape.hits_until(at, length)));
+        self.last = length.map_or(Position::MAX, |at| {
+            let hits = self.shape.hits_until(at, length).saturating_sub(self.skipped);
+            self.first.saturating_add(hits)
+        });
     }
 
     /// The instant of a position that is its own. Whether it is, positions say, which add up; the instant of a curve is
     /// rounded, and must not be rounded out of the stage.
     fn instant(&self, position: Position) -> Option<Nanos> {
-        let inside = self.shape.instant(position - self.first, self.length)?;
+        let own = (position - self.first).saturating_add(self.skipped);
+        let inside = self.shape.instant(own, self.length)?;
         let inside = self.length.map_or(inside, |length| inside.min(length.saturating_sub(1)));
-        Some(self.start.saturating_add(inside))
+        Some(self.start.saturating_add(inside).max(self.begins))
+    }
+
+    /// What of it is left at an instant of the schedule.
+    fn left(&self, at: Nanos) -> Option<Self> {
+        let inside = at.saturating_sub(self.start);
+        if self.length.is_some_and(|length| length <= inside) {
+            return None;
+        }
+        let begun = self.begins < at;
+        let skipped = if begun { self.shape.hits_until(inside, self.length) } else { self.skipped };
+        Some(Self { begins: self.begins.max(at), skipped, ..self.clone() })
     }
 
     /// Lets it end early. A ramp ends at the rate that it has reached, so that what was due before stays where it was.
@@ -390,6 +444,8 @@ pub struct Cursor {
     stage: usize,
     trail: Option<Trail>,
     due: Option<Nanos>,
+    /// Nothing is due for the time being.
+    paused: bool,
 }
 
 impl Cursor {
@@ -409,6 +465,7 @@ impl Cursor {
             stage: 0,
             trail,
             due: None,
+            paused: false,
         };
         cursor.skip_gaps(index + 1);
         cursor.due = cursor.instant();
@@ -427,10 +484,9 @@ impl Cursor {
         if self.is_closed() {
             return self.next_with_room(now);
         }
-        let Some(due) = self.due.filter(|_| self.seq < self.until.hits) else { return Next::Over };
-        if due >= self.until.after {
-            return Next::Over;
-        }
+        let Some(due) = self.due.filter(|due| self.seq < self.until.hits && *due < self.until.after) else {
+            return self.standing(now);
+        };
         if due > now {
             return Next::Later(due);
         }
@@ -443,16 +499,39 @@ impl Cursor {
 
     /// The next hit of a closed loop is due as soon as there is room for it, which is when it is asked for.
     fn next_with_room(&mut self, now: Nanos) -> Next {
-        if now >= self.until.after {
-            return Next::Over;
+        if self.paused || now >= self.until.after {
+            return self.standing(now);
         }
         let seq = self.turn.take();
         if seq < self.until.hits { Next::Due(Hit { seq, due: now }) } else { Next::Over }
     }
 
-    /// Goes on with other arrivals from the same hit.
-    pub fn replace(&mut self, arrivals: Arc<Arrivals>) {
+    /// Where there is no hit to hand out, a pause may end and there be one; the end of the schedule is not put off for it.
+    #[cold]
+    fn standing(&self, now: Nanos) -> Next {
+        if self.paused && !self.is_over(now) { Next::Later(self.latest()) } else { Next::Over }
+    }
+
+    /// Whether there will be no hit any more, whatever happens.
+    #[must_use]
+    pub fn is_over(&self, now: Nanos) -> bool {
+        let next = if self.is_closed() { self.turn.next() } else { self.seq };
+        next >= self.until.hits || now >= self.latest()
+    }
+
+    /// When the schedule ends, apart from its hits.
+    fn latest(&self) -> Nanos {
+        let planned = match &*self.arrivals {
+            Arrivals::Closed => None,
+            Arrivals::Open(schedule) => schedule.end,
+        };
+        planned.unwrap_or(Nanos::MAX).min(self.until.after)
+    }
+
+    /// Goes on with other arrivals from the same hit, or stands still with them.
+    pub fn replace(&mut self, arrivals: Arc<Arrivals>, paused: bool) {
         self.arrivals = arrivals;
+        self.paused = paused;
         self.stage = 0;
         self.due = self.instant();
     }
@@ -477,10 +556,7 @@ impl Cursor {
     pub fn over(&self) -> Nanos {
         match &*self.arrivals {
             Arrivals::Closed => self.until.after,
-            Arrivals::Open(schedule) => {
-                let latest = schedule.end.unwrap_or(Nanos::MAX).min(self.until.after);
-                schedule.over_knowing(self.until.hits, latest, &self.drawn())
-            }
+            Arrivals::Open(schedule) => schedule.over_knowing(self.until.hits, self.latest(), &self.drawn()),
         }
     }
 
@@ -523,6 +599,10 @@ impl Turn {
     /// Relaxed, because the number is all that is shared: nothing is read on the strength of it.
     fn take(&self) -> u64 {
         self.next.fetch_add(self.step, Ordering::Relaxed)
+    }
+
+    fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
     }
 }
 
@@ -782,6 +862,57 @@ mod tests {
     }
 
     #[test]
+    fn what_was_due_in_a_pause_is_not_made_up_for_and_the_rest_is_where_it_was() {
+        let ramp = Shape::Ramp { from: 10.0, to: 50.0 };
+        let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 3), stage(ramp, 2)], Spacing::Even);
+        let (from, to) = (1_050_000_000, 2_050_000_000);
+        let paused = planned.paused(from);
+        assert_eq!(
+            (paused.end(), paused.rate_at(from), paused.hits_before(5 * SECOND)),
+            (planned.end(), 0.0, 11)
+        );
+        assert_eq!(paused.paused(from + 1), paused, "it is paused already");
+        let resumed = paused.resumed(to);
+        let dues = |schedule| {
+            let hits = all(&Arc::new(Arrivals::Open(schedule)), Until::default(), 2);
+            hits.into_iter().map(|hit| hit.due).collect::<Vec<_>>()
+        };
+        let expected: Vec<_> =
+            dues(planned.clone()).into_iter().filter(|due| !(from..to).contains(due)).collect();
+        assert_eq!(dues(resumed.clone()), expected);
+        assert_eq!((resumed.rate_at(from), resumed.rate_at(to)), (0.0, 10.0));
+        assert_eq!(resumed.hits_before(5 * SECOND), expected.len() as u64);
+    }
+
+    #[test]
+    fn a_rate_that_is_changed_in_a_pause_holds_when_it_is_over() {
+        let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 10)], Spacing::Even);
+        let changed = planned.paused(SECOND).changed(2 * SECOND, rate("100"));
+        assert_eq!((changed.hits_before(10 * SECOND), changed.rate_at(3 * SECOND)), (10, 0.0));
+        let resumed = changed.resumed(4 * SECOND);
+        assert_eq!((resumed.hits_before(10 * SECOND), resumed.end()), (10 + 600, planned.end()));
+    }
+
+    #[test]
+    fn a_cursor_waits_for_the_end_of_a_pause_and_no_longer_than_the_schedule_lasts() {
+        let planned = Schedule::new(vec![stage(Shape::Hold(rate("10")), 2)], Spacing::Even);
+        let open = |schedule: &Schedule| Arc::new(Arrivals::Open(schedule.clone()));
+        let closed = || Arc::new(Arrivals::Closed);
+        let paused = planned.paused(SECOND);
+        for (running, still) in [(open(&planned), open(&paused)), (closed(), closed())] {
+            let until = Until { after: 2 * SECOND, hits: u64::MAX };
+            let mut cursor = Cursor::new(running, until, 0, 1);
+            assert!(matches!(cursor.next(SECOND), Next::Due(_)));
+            cursor.replace(still, true);
+            while let Next::Due(hit) = cursor.next(SECOND) {
+                assert!(hit.due < SECOND);
+            }
+            assert_eq!(cursor.next(SECOND), Next::Later(2 * SECOND));
+            assert_eq!(cursor.next(2 * SECOND), Next::Over);
+        }
+    }
+
+    #[test]
     fn a_closed_loop_is_always_due_until_it_is_over() {
         let until = Until { after: SECOND, hits: 3 };
         let mut cursor = Cursor::new(Arc::new(Arrivals::Closed), until, 1, 2);
@@ -871,6 +1002,23 @@ mod tests {
             let schedule = Schedule::constant(Rate::new(hits, period).unwrap(), Spacing::Even);
             let exact = u128::from(seq) * u128::from(period) / u128::from(hits);
             prop_assert_eq!(schedule.instant(Position::from(seq) << HIT, &mut 0).map(u128::from), u64::try_from(exact).ok().map(u128::from));
+        }
+
+        #[test]
+        fn a_pause_takes_as_many_hits_as_were_due_in_it(
+            stages in prop::collection::vec(any_stage(), 1..5),
+            from in 0..10 * SECOND,
+            length in 0..10 * SECOND,
+        ) {
+            let schedule = Schedule::new(stages, Spacing::Even);
+            let (to, end) = (from + length, schedule.end().unwrap());
+            let resumed = schedule.paused(from).resumed(to);
+            let hits = all(&Arc::new(Arrivals::Open(resumed.clone())), Until::default(), 3);
+            prop_assert!(hits.iter().all(|hit| !(from..to).contains(&hit.due)));
+            prop_assert!(hits.is_sorted_by_key(|hit| hit.due));
+            prop_assert_eq!(resumed.hits_before(end), hits.len() as u64);
+            let outside = schedule.hits_before(from.min(end)) + schedule.hits_before(end) - schedule.hits_before(to.min(end));
+            prop_assert!(outside.abs_diff(hits.len() as u64) <= 1, "{} and not {}", hits.len(), outside);
         }
 
         #[test]

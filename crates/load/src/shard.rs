@@ -1,4 +1,4 @@
-//! The loop: one thread, its sockets, its share of the schedule, its figures.
+//! The loop: one thread, its sockets, its share of a trial's schedule, its figures.
 //!
 //! Three values meet here and know nothing of each other: the [`Cursor`] says which hit is due, the
 //! [`Rules`] say how long it may take and when the run is over, the [`Pool`] moves bytes. Open and closed loop,
@@ -10,14 +10,16 @@
 
 use std::sync::Arc;
 
-use crate::books::{Books, Tally};
+use crate::books::{Books, Ended, Tally};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Early, Shared};
+use crate::control::{Command, Early, Shared, Steered};
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Event, Poller, token};
-use crate::schedule::{Cursor, Drawn, Hit, Next};
+use crate::schedule::{Cursor, Hit, Next};
+use crate::session::share;
 use crate::supply::{Reach, Supply};
+use crate::transport::exchange::Keep;
 use crate::transport::pool::Pool;
 
 /// Due hits sent in one go before answers are looked at again.
@@ -26,9 +28,11 @@ const BURST: usize = 64;
 /// How often results, gauges and commands are looked after.
 const TICK: Nanos = SECOND / 10;
 
-/// What a run allows, in this thread's share.
+/// What a trial allows, in this thread's share. Instants are the session's.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
+    /// When the trial begins.
+    pub(crate) begins: Nanos,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
     pub(crate) when_busy: WhenBusy,
@@ -40,6 +44,8 @@ pub(crate) struct Rules {
     pub(crate) end: Nanos,
     /// How long after that hits are sent that are late because of this machine.
     pub(crate) grace: Nanos,
+    /// How long late answers are waited for once nothing more is sent.
+    pub(crate) patience: Nanos,
     /// What Go's client sends again is sent again.
     pub(crate) retries: bool,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
@@ -58,13 +64,27 @@ pub enum WhenBusy {
     Drop,
 }
 
-/// One thread of the engine.
-pub(crate) struct Shard {
+/// One thread's part of a trial.
+pub(crate) struct Part {
+    /// The thread's.
     pub(crate) index: usize,
-    pub(crate) clock: RunClock,
+    /// The trial's number in its session.
+    pub(crate) trial: u64,
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
     pub(crate) cursor: Cursor,
+    pub(crate) supply: Supply,
+    pub(crate) keep: Keep,
+    pub(crate) books: Books,
+}
+
+/// One thread of the engine, during a trial.
+pub(crate) struct Shard {
+    index: usize,
+    clock: RunClock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) rules: Rules,
+    cursor: Cursor,
     pub(crate) supply: Supply,
     pub(crate) pool: Pool<Poller>,
     pub(crate) flights: Flights,
@@ -85,8 +105,8 @@ pub(crate) struct Progress {
     pub(crate) busy_since: Option<Nanos>,
     /// A due hit whose request has not been read yet.
     held: Option<Hit>,
-    /// No more hits.
-    over: bool,
+    /// Since when there are no more hits.
+    over: Option<Nanos>,
     revision: u64,
 }
 
@@ -94,13 +114,18 @@ pub(crate) struct Progress {
 const SPIN_STEP: Nanos = 5_000;
 
 impl Shard {
-    /// Runs to the end of the schedule, or to a command; says how far arrivals were drawn.
-    pub(crate) fn run(mut self) -> Drawn {
+    /// A part of a trial on what the thread has from the trials before.
+    pub(crate) fn new(part: Part, clock: RunClock, mut pool: Pool<Poller>, mut flights: Flights) -> Self {
+        let Part { index, trial, shared, rules, cursor, supply, keep, books } = part;
+        pool.keep = keep;
+        flights.enter(trial);
+        let progress = Progress { next_tick: rules.begins, ..Progress::default() };
+        Self { index, clock, shared, rules, cursor, supply, pool, flights, books, progress }
+    }
+
+    /// Runs to the end of the schedule, or to a command, and to the last answer; gives back what outlives the trial.
+    pub(crate) fn run(mut self) -> (Pool<Poller>, Flights) {
         let mut events = Poller::events();
-        while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
-            let waited = self.pool.network.wait(&mut events, 0, 0);
-            self.check(waited);
-        }
         while !self.is_finished() {
             self.wait(&mut events);
             self.refresh();
@@ -116,8 +141,9 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        self.books.hand_over(Some(self.progress.now));
-        self.cursor.drawn()
+        let at = self.progress.now.saturating_sub(self.rules.begins);
+        self.books.hand_over(Some(Ended { at, drawn: self.cursor.drawn() }));
+        (self.pool, self.flights)
     }
 
     #[inline]
@@ -126,14 +152,14 @@ impl Shard {
     }
 
     fn is_finished(&self) -> bool {
-        self.progress.over && self.flights.len() == 0
+        self.progress.over.is_some() && self.flights.len() == 0
     }
 
     /// Sleeps until something can happen. Waits too short to sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
         let Progress { now, next_due, next_tick, over, .. } = self.progress;
-        let due = if over { Nanos::MAX } else { next_due };
+        let due = if over.is_some() { Nanos::MAX } else { next_due };
         let until = due.min(next_tick).min(self.flights.first_expiry());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
@@ -160,9 +186,30 @@ impl Shard {
             Command::Drain => self.end_for_command(),
             Command::Abort => self.abort(),
         }
-        if let Some((revision, arrivals)) = self.shared.changed_arrivals(self.progress.revision) {
+        if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
             self.progress.revision = revision;
-            self.cursor.replace(arrivals);
+            self.follow(steered);
+        }
+    }
+
+    /// Goes on as it is steered now.
+    #[cold]
+    fn follow(&mut self, steered: Steered) {
+        let Steered { arrivals, in_flight, paused } = steered;
+        self.cursor.replace(arrivals, paused);
+        self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
+        if self.flights.len() < self.rules.in_flight {
+            self.make_room();
+        }
+        self.progress.next_due = 0;
+    }
+
+    /// There is room in flight.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if let Some(since) = self.progress.busy_since.take() {
+            self.books.stats.busy += self.progress.now.saturating_sub(since);
+            self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
     }
@@ -178,7 +225,7 @@ impl Shard {
     /// Sends what is due.
     #[inline]
     fn release(&mut self) {
-        if self.progress.now < self.progress.next_due || self.progress.over {
+        if self.progress.now < self.progress.next_due || self.progress.over.is_some() {
             return;
         }
         for _ in 0..BURST {
@@ -202,7 +249,7 @@ impl Shard {
     fn next_hit(&mut self) -> Next {
         let next = match self.progress.held.take() {
             Some(hit) => Next::Due(hit),
-            None => self.cursor.next(self.progress.now),
+            None => self.next_due(),
         };
         let Next::Due(hit) = next else { return next };
         match self.supply.reach(hit.seq) {
@@ -219,15 +266,34 @@ impl Shard {
         }
     }
 
+    /// The schedule counts from the beginning of the trial, the loop from that of the session.
+    #[inline]
+    fn next_due(&mut self) -> Next {
+        let begins = self.rules.begins;
+        let Some(now) = self.progress.now.checked_sub(begins) else { return Next::Later(begins) };
+        match self.cursor.next(now) {
+            Next::Due(Hit { seq, due }) => Next::Due(Hit { seq, due: due.saturating_add(begins) }),
+            Next::Later(at) => Next::Later(at.saturating_add(begins)),
+            Next::Over => Next::Over,
+        }
+    }
+
     fn end_schedule(&mut self) {
-        self.progress.over = true;
-        self.books.schedule_ends(self.cursor.over());
+        self.end_at(self.cursor.over());
     }
 
     fn end_for_command(&mut self) {
-        self.progress.over = true;
-        let (at, _) = self.shared.ended().unwrap_or((self.progress.now, Early::Commanded));
-        self.books.schedule_ends(at);
+        let now = self.progress.now.saturating_sub(self.rules.begins);
+        self.end_at(self.shared.ended().map_or(now, |(at, _)| at));
+    }
+
+    /// Nothing more is sent; what is answered after this instant of the trial came late.
+    fn end_at(&mut self, at: Nanos) {
+        if self.progress.over.is_none() {
+            self.progress.over = Some(self.progress.now);
+            self.shared.one_is_over();
+        }
+        self.books.schedule_ends(at.saturating_add(self.rules.begins));
     }
 
     /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run
@@ -280,16 +346,30 @@ impl Shard {
         if now < next_tick {
             return;
         }
-        if !self.progress.over {
-            self.books.looked_at_clock(next_tick, now, TICK);
+        match self.progress.over {
+            None => {
+                self.books.looked_at_clock(next_tick, now, TICK);
+                self.end_without_room();
+            }
+            Some(over) if now.saturating_sub(over) >= self.rules.patience => self.abort(),
+            Some(_) => {}
         }
-        self.progress.next_tick = (now / TICK + 1) * TICK;
+        let begins = self.rules.begins;
+        self.progress.next_tick = begins + ((now - begins) / TICK + 1) * TICK;
         self.travel(Pool::look_after);
         self.books.flush();
         self.publish();
         self.shared.check_errors();
-        if next_tick / SECOND != self.progress.next_tick / SECOND {
+        if (next_tick - begins) / SECOND != (self.progress.next_tick - begins) / SECOND {
             self.books.hand_over(None);
+        }
+    }
+
+    /// A thread that has no share of a closed loop any more looks at the schedule here alone.
+    fn end_without_room(&mut self) {
+        let now = self.progress.now.saturating_sub(self.rules.begins);
+        if self.rules.in_flight == 0 && self.cursor.is_over(now) {
+            self.end_schedule();
         }
     }
 

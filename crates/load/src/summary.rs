@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND};
-use crate::engine::Outcome;
 use crate::fault::{Class, Fault};
+use crate::outcome::Outcome;
 use crate::selfcheck::{Finding, Verdict, worst};
 use crate::stats::{After, Histogram, Times};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use seawall_load::clock::{SECOND, nanos};
-use seawall_load::engine::{self, Http2, Outcome, Plan};
+use seawall_load::engine::{self, Http2, Outcome, Plan, Session};
 use seawall_load::fault::{Class, Fault};
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
@@ -201,12 +201,29 @@ fn faults(outcome: &Outcome) -> Vec<(&'static str, u64)> {
 /// Most connections at any time of a run, as far as they are told of.
 fn most_connections(plan: Plan) -> (usize, Outcome) {
     let mut running = engine::start(plan, None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     let mut most = 0;
-    while running.tick(Duration::from_millis(10)).is_some() {
+    while running.next(Duration::from_millis(10)).is_some() {
         most = most.max(control.connections());
     }
     (most, running.finish())
+}
+
+#[test]
+fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_are_spread_over() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Answer);
+        let mut plan = protocol.plan(&server, 20, 3);
+        plan.travel.http2.connections = 2;
+        let (setup, load) = plan.split();
+        let mut session = Session::open(setup).unwrap();
+        let warm = if protocol.http2 { 2 } else { 3 };
+        assert_eq!(session.warm(3).unwrap(), warm, "{protocol:?}");
+        let outcome = session.trial(&load, None).unwrap().finish();
+        assert_eq!((outcome.total.good(), outcome.total.connections), (20, 0), "{protocol:?}");
+        // It may not have accepted the last, which nobody used, yet.
+        assert!(server.connections() <= warm, "{protocol:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine runs the plan, [`summary`] says what
-//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] says what
+//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
 
 mod args;
+mod helm;
 mod live;
 mod log;
 mod machine;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Plan, Running};
+use seawall_load::engine::{Plan, Session, Trial};
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
@@ -28,11 +29,12 @@ use seawall_load::summary::Summary;
 
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::helm::Helm;
 use self::live::{Live, Stage};
 use self::log::Log;
 use self::machine::Machine;
 use self::prometheus::Exporter;
-use self::signals::Signals;
+use self::signals::Held;
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
@@ -44,15 +46,22 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
+    let mut helm = args.control.as_deref().map(Helm::bind).transpose()?;
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let mut running = engine::start(plan, results)?;
-    let signals = Signals::listen(running.control())?;
+    let (setup, load) = plan.split();
+    let mut session = Session::open(setup)?;
+    let signals = Held::hold()?;
+    let mut trial = session.trial(&load, results)?;
+    let signals = signals.listen(trial.steer())?;
+    if let Some(helm) = &mut helm {
+        helm.steer(trial.steer(), plan::most_clients()?)?;
+    }
     let mut machine = Machine::watch();
-    let live = stage.start(running.control())?;
-    watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
-    let outcome = running.finish();
+    let live = stage.start(trial.steer())?;
+    watch(&mut trial, &mut machine, log, metrics.as_ref(), live)?;
+    let outcome = trial.finish();
     let own = selfcheck::of_run(&outcome);
     let machine = machine.finish(&outcome);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
@@ -68,15 +77,15 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.source)).transpose()
 }
 
-/// Sees the run to its end, second by second.
+/// Sees the trial to its end, second by second.
 fn watch(
-    running: &mut Running,
+    trial: &mut Trial<'_>,
     machine: &mut Machine,
     mut log: Option<Log>,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
-    while let Some(tick) = running.tick(Duration::from_secs(2)) {
+    while let Some(tick) = trial.next(Duration::from_secs(2)) {
         machine.sample(&tick);
         if let Some(log) = &mut log {
             log.add(&tick)?;

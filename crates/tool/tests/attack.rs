@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -369,7 +371,8 @@ fn interrupted_twice(end: &str) {
         *errors.entry(line.split(',').nth(5).unwrap().to_owned()).or_default() += 1;
         line.clear();
     }
-    assert!(attack.wait().unwrap().code().is_some_and(|code| code == 143 || code == 130));
+    let code = attack.wait().unwrap().code();
+    assert!(matches!(code, Some(143 | 130)), "{code:?}: {errors:?}");
     assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run was ended before the answer"]);
 }
 
@@ -406,4 +409,108 @@ fn a_reader_that_has_seen_enough_ends_the_attack() {
     results.read_line(&mut String::new()).unwrap();
     drop(results);
     assert!(attack.wait().unwrap().code().is_some());
+}
+
+/// Says one line to a running attack and returns its answer.
+fn say(control: &UnixStream, line: &str) -> String {
+    let mut control = control;
+    control.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(control).read_line(&mut answer).unwrap();
+    answer
+}
+
+/// An attack with these flags, and the way to steer it.
+fn steered(flags: &str, server: &Server, directory: &Path) -> (Child, UnixStream) {
+    let path = directory.join("control");
+    let mut attack =
+        start(&format!("attack -output=none --summary=json --control {} {flags}", path.display()));
+    attack.stdin.take().unwrap().write_all(&get(server)).unwrap();
+    loop {
+        // It serves only once there is an attack to steer.
+        if let Ok(control) = UnixStream::connect(&path) {
+            return (attack, control);
+        }
+        assert!(attack.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_running_attack_is_steered_over_its_socket_which_goes_with_it() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=1/1h --requests=50", &server, directory.path());
+    assert!(say(&control, "status").starts_with("ok running elapsed="));
+    let closed = say(&control, "concurrency 5");
+    assert!(closed.starts_with("error: ") && closed.ends_with("expected rate N/UNIT\n"), "{closed}");
+    assert!(say(&control, "pause").starts_with("ok paused "));
+    assert!(say(&control, "rate 200/s").starts_with("ok paused "));
+    assert!(say(&control, "faster").starts_with("error: \"faster\" is not a command: expected rate"));
+    assert!(say(&control, "resume").starts_with("ok running "));
+    let output = attack.wait_with_output().unwrap();
+    assert!(output.status.success(), "{:?} {}", output.status, summary(&output));
+    // What it was to send in some two days.
+    assert_eq!(summary(&output)["good"], 50);
+    assert!(!directory.path().join("control").exists());
+}
+
+#[test]
+fn a_closed_loop_is_steered_to_its_end_which_is_no_interruption() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("--concurrency=2", &server, directory.path());
+    assert!(say(&control, "rate 5/s").contains("error: a closed loop has no rate: expected concurrency N"));
+    let answer = say(&control, "concurrency 20");
+    assert!(answer.starts_with("ok running ") && answer.contains(" concurrency=20 "), "{answer}");
+    assert!(say(&control, "concurrency 999999999").contains("expected "));
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    let output = attack.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_second_stop_does_not_wait_for_answers() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=100 -timeout=0", &silent, directory.path());
+    while !say(&control, "status").contains(" connections=1") {
+        std::thread::yield_now();
+    }
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    assert!(say(&control, "resume").starts_with("error: the attack is ending: expected stop or status"));
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    // Nothing but this ends it: no answer comes, and none is too late.
+    attack.wait_with_output().unwrap();
+}
+
+#[test]
+fn whoever_steers_has_so_many_connections_and_so_long_a_line() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=1", &server, directory.path());
+    let path = directory.path().join("control");
+    let mut others: Vec<_> = (0..7).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(others.iter().all(|other| say(other, "status").starts_with("ok ")));
+    let mut refused = String::new();
+    UnixStream::connect(&path).unwrap().read_to_string(&mut refused).unwrap();
+    assert_eq!(refused, "error: there are 8 clients already: expected one to leave\n");
+    let long = others.pop().unwrap();
+    assert_eq!(say(&long, &"x".repeat(255)).find("is not a command"), Some(7 + 257 + 1));
+    assert_eq!(say(&long, &"x".repeat(256)), "error: a line too long: expected 256 bytes at most\n");
+    assert_eq!((&long).read(&mut [0]).unwrap(), 0, "and it is over");
+    say(&control, "stop");
+    assert!(attack.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
+    let (server, heads) = witness();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let output = seawall(&format!("attack -rate=1 --control {}", path.display()), &get(&server));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("another program listens there"), "{}", text(&output.stderr));
+    assert_eq!(heads.lock().unwrap().len(), 0);
 }

@@ -69,6 +69,18 @@ pub(crate) enum Event {
     Unreached(FlightKey, Fault),
 }
 
+impl Event {
+    /// The flight that it is about.
+    #[inline]
+    pub(crate) fn flight(&self) -> FlightKey {
+        match self {
+            Self::Sent(key, _) | Self::Wrote(key, _) | Self::Head(key, _) | Self::Done(key, _) => *key,
+            Self::Failed(failure) => failure.key,
+            Self::Unreached(key, _) => *key,
+        }
+    }
+}
+
 /// A request that gets no answer on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failure {

@@ -26,7 +26,8 @@ pub(crate) struct Pool<N: Network> {
     pub(super) connections: Slab<Connection<N::Stream>>,
     pub(super) routes: Routes,
     pub(super) limits: Limits,
-    keep: Keep,
+    /// What is kept of answers, which a trial says.
+    pub(crate) keep: Keep,
     scratch: Box<[u8]>,
     pub(super) generation: u32,
     /// The time as the loop told it last.
@@ -42,13 +43,13 @@ pub(crate) struct Pool<N: Network> {
 }
 
 impl<N: Network> Pool<N> {
-    pub(crate) fn new(network: N, routes: Routes, limits: Limits, keep: Keep) -> Self {
+    pub(crate) fn new(network: N, routes: Routes, limits: Limits) -> Self {
         Self {
             network,
             connections: Slab::new(),
             routes,
             limits,
-            keep,
+            keep: Keep::default(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             generation: 0,
             now: 0,

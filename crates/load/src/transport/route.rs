@@ -32,6 +32,8 @@ pub(crate) struct Route {
     pub(crate) opening: usize,
     /// All connections, those included.
     pub(crate) open: usize,
+    /// Connections still to be opened that no flight waits for.
+    pub(crate) warming: usize,
     queue: VecDeque<FlightKey>,
     /// Those for whom only a new connection will do.
     fresh: VecDeque<FlightKey>,
@@ -84,22 +86,23 @@ impl Route {
             ready: Vec::new(),
             opening: 0,
             open: 0,
+            warming: 0,
             queue: VecDeque::new(),
             fresh: VecDeque::new(),
         }
     }
 
-    /// What those lack who wait.
+    /// What those lack who wait, or what is to be warmed.
     #[inline]
     pub(crate) fn lacks(&self, limits: &Limits) -> Lack {
         let wanted = match self.speaks {
-            Speaks::Http1 => self.waiting(),
+            Speaks::Http1 => self.wanting(),
             Speaks::Http2 => {
                 let each = usize::try_from(limits.requests).unwrap_or(usize::MAX).min(self.path.streams);
-                self.waiting().div_ceil(each.max(1))
+                self.waiting().div_ceil(each.max(1)) + self.warming
             }
             // The first tells what the others are good for.
-            Speaks::Unknown => self.waiting().min(1),
+            Speaks::Unknown => self.wanting().min(1),
         };
         if self.opening >= wanted || self.open >= limits.connections {
             return Lack::Nothing;
@@ -139,6 +142,31 @@ impl Route {
         } else {
             self.ready.retain(|&ready| ready != index);
         }
+    }
+
+    /// Wants as many connections as are lacking to so many, without a flight for them.
+    pub(crate) fn warm(&mut self, connections: usize, limits: &Limits) {
+        let kept = if self.speaks == Speaks::Http2 { limits.http2_connections } else { limits.idle };
+        self.warming = connections.min(kept).min(limits.connections).saturating_sub(self.open);
+    }
+
+    /// A connection that was wanted without a flight stands. Over HTTP/2 that may be enough of them.
+    pub(crate) fn warmed(&mut self, limits: &Limits) {
+        self.warming = self.warming.saturating_sub(1);
+        if self.speaks == Speaks::Http2 {
+            self.warming = self.warming.min(limits.http2_connections.saturating_sub(self.open));
+        }
+    }
+
+    /// One that was wanted without a flight is not to be had.
+    pub(crate) fn cool(&mut self) {
+        self.warming = self.warming.saturating_sub(1);
+    }
+
+    /// Connections that are waited for, by flights or to be warm.
+    #[inline]
+    pub(crate) fn wanting(&self) -> usize {
+        self.waiting() + self.warming
     }
 
     /// Flights that wait.

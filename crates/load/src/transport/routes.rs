@@ -116,6 +116,11 @@ impl Routes {
         route
     }
 
+    /// All of them, by number.
+    pub(crate) fn all(&self) -> std::ops::Range<usize> {
+        0..self.list.len()
+    }
+
     /// Asks for the addresses of a route, unless an answer is awaited.
     pub(crate) fn ask(&mut self, route: usize, now: Nanos) {
         let Route { addresses, origin, .. } = &mut self.list[route];
@@ -141,8 +146,8 @@ impl Routes {
         let index = self.to(&origin, now);
         let found = found.map(|list| self.sources.reachable(list));
         let route = &mut self.list[index];
-        let waiting = route.waiting();
-        let asked = route.addresses.adopt(found, now, waiting, self.making.dial.lifetime);
+        let wanting = route.wanting();
+        let asked = route.addresses.adopt(found, now, wanting, self.making.dial.lifetime);
         stats.lookup.record(now.saturating_sub(asked));
         Some(index)
     }

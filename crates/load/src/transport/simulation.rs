@@ -12,7 +12,6 @@ use seawall_testkit::frames::{self, Frame, Frames};
 use seawall_testkit::tls::Authority;
 
 use super::connection::Stage;
-use super::exchange::Keep;
 use super::making::{Limits, Making};
 use super::pool::Pool;
 use super::retry::{Again, Policy, retry};
@@ -264,7 +263,7 @@ impl Protocol {
         Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap()
     }
 
-    fn pool(&self, network: SimNetwork, limits: Limits, supply: &Supply) -> Pool<SimNetwork> {
+    fn pool(&self, network: SimNetwork, limits: Limits, listed: &[Request]) -> Pool<SimNetwork> {
         let (questions, (reply, replies)) = (channel().0, channel());
         let waker = Poller::new(RunClock::start()).unwrap().waker();
         let resolver = Resolver { questions, reply, replies, waker, asked: 0 };
@@ -276,8 +275,8 @@ impl Protocol {
             dial: Arc::new(Dial::default()),
         };
         let mut routes = Routes::new(&HashMap::new(), making, Sources::default(), resolver);
-        routes.list(supply.listed());
-        Pool::new(network, routes, limits, Keep::default())
+        routes.list(listed);
+        Pool::new(network, routes, limits)
     }
 }
 
@@ -323,9 +322,10 @@ impl Sim {
     fn new(protocol: &Protocol, limits: Limits, seed: u64) -> Self {
         let network = SimNetwork::default();
         let list = List::new(vec![(protocol.request(), Weight::default())]).unwrap();
+        let pool = protocol.pool(network.clone(), limits.clone(), list.requests());
         let supply = Supply::list(list, &Style { http2: true, ..Style::default() });
         Self {
-            pool: protocol.pool(network.clone(), limits.clone(), &supply),
+            pool,
             network,
             protocol: protocol.clone(),
             flights: Flights::new(),

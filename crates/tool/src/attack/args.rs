@@ -1,5 +1,6 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -122,6 +123,9 @@ pub(crate) struct Args {
     /// error), none, or auto (the view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
+    /// Steer the attack over a Unix socket at this path, which only this user may connect to; see below
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -303,6 +307,15 @@ three shares.
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
 a request. A request is a function of the hit's number and the seed.
+
+Steering (--control PATH), a line per command, each answered by a line that begins with ok or error:
+  rate 500/s           from now on; of a profile, for the rest of its time
+  concurrency 20       clients of a closed loop from now on
+  pause, resume        nothing is due in between, and not made up for; the end stays where it is
+  stop                 sends nothing more and waits for answers; said again, ends at once
+  status               how it stands: elapsed, rate or concurrency, in flight, done, errors
+  e.g. echo \"rate 500/s\" | nc -U PATH
+A stop is no interruption: the exit code says what was measured until then.
 
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.

@@ -147,6 +147,12 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Resul
     Ok(InFlight { most, when_busy })
 }
 
+/// Clients that a closed loop may be told to have: each needs a connection.
+pub(crate) fn most_clients() -> anyhow::Result<usize> {
+    let room = raise_open_files()?.saturating_sub(OTHER_FILES);
+    Ok(usize::try_from(room.min(MOST_IN_FLIGHT))?)
+}
+
 /// How requests spread over connections.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
