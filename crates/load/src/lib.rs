@@ -32,6 +32,9 @@ pub mod template;
 pub mod tls;
 mod transport;
 
+#[cfg(feature = "rehearsal")]
+pub use transport::rehearsal;
+
 pub mod record;
 
 pub mod results;
