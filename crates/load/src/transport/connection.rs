@@ -31,6 +31,8 @@ pub(crate) struct Connection<S: 'static> {
     stage: Stage,
     speaks: Protocol<S>,
     peer_closed: bool,
+    /// Something may have come while it was opened, of which the poller will not speak again.
+    unheard: bool,
 }
 
 /// Where a connection is in its life.
@@ -67,6 +69,7 @@ impl<S: Stream> Connection<S> {
             stage: Stage::Opening,
             speaks: Protocol::Opening(Box::new(Opening::new(stream, opened))),
             peer_closed: false,
+            unheard: false,
         }
     }
 
@@ -81,6 +84,12 @@ impl<S: Stream> Connection<S> {
             Protocol::Opening(opening) => Some(opening.since),
             _ => None,
         }
+    }
+
+    /// Whether it is to be driven once it is open, although nothing is reported: HTTP/2 begins by itself, and what TLS read
+    /// with the end of the handshake, or the poller told before anybody could look, is told once.
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        self.unheard || self.is_http2()
     }
 
     pub(crate) fn is_http2(&self) -> bool {
@@ -187,6 +196,8 @@ impl<S: Stream> Connection<S> {
                     self.speaks = opening.open(turn.path);
                 }
                 self.stage = Stage::Open;
+                let told = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP;
+                self.unheard = readiness.intersects(told) || turn.path.tls.is_some();
                 turn.change(Change::Opened);
             }
             Err(fault) => turn.change(Change::Refused(fault)),

@@ -17,7 +17,7 @@ impl<N: Network> Pool<N> {
         route.opening -= 1;
         route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
         self.stirred.push(connection.route);
-        if connection.is_http2() {
+        if connection.has_more_to_do() {
             self.soil(index);
         }
         self.vacant(index, true, desk);

@@ -153,7 +153,7 @@ impl<N: Network> Pool<N> {
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {
                 self.connections[index].dirty = false;
-                self.drive_one(index, EventFlags::empty(), desk);
+                self.drive_one(index, EventFlags::IN, desk);
             }
         }
         self.attend(desk);

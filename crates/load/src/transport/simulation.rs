@@ -566,3 +566,17 @@ fn what_waits_for_room_is_sent_when_there_is_room() {
         assert!(sent(&sim) && sim.tracks[0].at == 900);
     }
 }
+
+/// The poller had told it together with the connection, and nobody listened: the hit waited for its timeout.
+#[test]
+fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
+    for protocol in Protocol::four().iter().filter(|protocol| protocol.tls.is_none()) {
+        let mut sim = Sim::new(protocol, limits(), 0);
+        sim.launch();
+        sim.client.connect(0, true);
+        sim.client.end(0, true);
+        sim.report(0);
+        sim.flush();
+        assert_eq!(sim.ended, [0, 1], "{protocol:?}");
+    }
+}
