@@ -236,7 +236,9 @@ impl<S: Stream> Connection<S> {
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
-        if closed || self.stage == Stage::Retiring && empty {
+        // What it has still to say to a server that is gone is of no use, and may never leave.
+        let last = self.stage == Stage::Retiring || self.peer_closed;
+        if closed || last && empty {
             self.close(turn);
         } else if !self.listed && self.capacity() > 0 {
             turn.change(Change::Free);

@@ -580,3 +580,20 @@ fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
         assert_eq!(sim.ended, [0, 1], "{protocol:?}");
     }
 }
+
+/// What it had still to say to a server that was gone kept it.
+#[test]
+fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
+    let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"12345678"].concat();
+    for protocol in Protocol::four().iter().filter(|protocol| protocol.http2) {
+        let (mut sim, _) = Sim::with_one(protocol);
+        sim.answer(0, 0, true);
+        sim.report(0);
+        assert_eq!((sim.ended, sim.client.held().connections), ([1, 0], 1));
+        sim.client.make_room(0, 0);
+        sim.say(0, &ping);
+        sim.client.end(0, true);
+        sim.report(0);
+        assert_eq!(sim.client.held().connections, 0, "{protocol:?}");
+    }
+}
