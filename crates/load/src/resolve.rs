@@ -1,14 +1,16 @@
 //! Where connections go: from an origin to addresses, by the user's wishes and the system's knowledge.
 //!
-//! Lookups run on a thread of their own: one takes as long as it takes and must not hold up a sender.
+//! Lookups run on threads of their own: one takes as long as it takes and must hold up neither a sender nor the next lookup.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::clock::Nanos;
 use crate::dns::Servers;
 use crate::fault::NameFault;
 use crate::poller::Waker;
@@ -106,27 +108,77 @@ fn system((host, port): &HostPort) -> Found {
 pub(crate) type Found = Result<Vec<Address>, NameFault>;
 
 /// An answer: where the origin is.
-pub(crate) type Resolved = (Origin, Found);
+pub(crate) struct Resolved {
+    pub(crate) origin: Origin,
+    /// When it was asked for.
+    pub(crate) at: Nanos,
+    pub(crate) found: Found,
+}
 
 /// A question, and where its answer goes.
 pub(crate) struct Question {
     pub(crate) origin: Origin,
+    pub(crate) at: Nanos,
     pub(crate) reply: Sender<Resolved>,
     pub(crate) waker: Waker,
 }
 
-/// Starts the thread; it ends when the last sender of questions is gone.
+/// Most lookups at once: at 20 ms each, 3,200 in a second.
+const MOST: usize = 64;
+
+/// What the threads that look names up have in common.
+struct Bureau {
+    dial: Arc<Dial>,
+    /// A lock that the one holds who waits for the next question.
+    questions: Mutex<Receiver<Question>>,
+    threads: AtomicUsize,
+    /// Threads that do nothing.
+    idle: AtomicUsize,
+}
+
+/// Starts the first thread, which gets as many others as there are lookups at once; they end when the last sender of
+/// questions is gone.
 pub(crate) fn spawn(dial: Arc<Dial>) -> std::io::Result<Sender<Question>> {
     let (sender, questions) = channel();
-    std::thread::Builder::new().name("resolver".into()).spawn(move || answer(&dial, &questions))?;
+    let questions = Mutex::new(questions);
+    let (threads, idle) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    Bureau::hire(&Arc::new(Bureau { dial, questions, threads, idle }))?;
     Ok(sender)
 }
 
-fn answer(dial: &Dial, questions: &Receiver<Question>) {
-    while let Ok(Question { origin, reply, waker }) = questions.recv() {
-        let addresses = dial.lookup(&origin);
+impl Bureau {
+    fn hire(bureau: &Arc<Self>) -> std::io::Result<()> {
+        bureau.idle.fetch_add(1, Ordering::SeqCst);
+        bureau.threads.fetch_add(1, Ordering::SeqCst);
+        let own = Arc::clone(bureau);
+        let hired = std::thread::Builder::new().name("resolver".into()).spawn(move || Self::work(&own));
+        if hired.is_err() {
+            bureau.idle.fetch_sub(1, Ordering::SeqCst);
+            bureau.threads.fetch_sub(1, Ordering::SeqCst);
+        }
+        hired.map(|_| ())
+    }
+
+    fn work(bureau: &Arc<Self>) {
+        while let Some(question) = bureau.next() {
+            let nobody_listens = bureau.idle.fetch_sub(1, Ordering::SeqCst) == 1;
+            if nobody_listens && bureau.threads.load(Ordering::SeqCst) < MOST {
+                // Without another the next question waits for this one.
+                let _ = Self::hire(bureau);
+            }
+            bureau.answer(question);
+            bureau.idle.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn next(&self) -> Option<Question> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    }
+
+    fn answer(&self, Question { origin, at, reply, waker }: Question) {
+        let found = self.dial.lookup(&origin);
         // The asker may have ended in the meantime.
-        let _ = reply.send((origin, addresses));
+        let _ = reply.send(Resolved { origin, at, found });
         waker.wake();
     }
 }

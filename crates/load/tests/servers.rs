@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, RwLock};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
 use seawall_load::control::{Early, ErrorBudget};
+use seawall_load::dns::Servers;
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault, NameFault};
 use seawall_load::proxy::Proxies;
@@ -840,6 +841,53 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
+}
+
+/// A DNS server that answers the first question, and then none before it has got so many.
+fn reluctant(questions: usize) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        // Each is two, for the kinds of addresses.
+        for count in [2, 2 * questions] {
+            let asked: Vec<_> = (0..count).map(|_| question(&socket)).collect();
+            asked.iter().for_each(|(question, peer)| _ = socket.send_to(&loopback_for(question), peer));
+        }
+    });
+    address
+}
+
+fn question(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = vec![0; 512];
+    let (length, peer) = socket.recv_from(&mut buffer).unwrap();
+    buffer.truncate(length);
+    (buffer, peer)
+}
+
+/// 127.0.0.1 for a question of kind A, and no address of the other kind.
+fn loopback_for(question: &[u8]) -> Vec<u8> {
+    let is_a = question[question.len() - 3] == 1;
+    let mut answer = question.to_vec();
+    (answer[2], answer[3], answer[7]) = (0x81, 0x80, u8::from(is_a));
+    if is_a {
+        answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04\x7f\0\0\x01");
+    }
+    answer
+}
+
+/// One thread asked, one name after the other, and all that waited shared what it got.
+#[test]
+fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_for() {
+    let server = Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let server = server.unwrap();
+    let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
+    plan.in_flight.most = 21;
+    plan.travel.dial.lifetime = Lifetime::Connection;
+    // The one before the run serves the first connection; the others wait for each other's questions.
+    plan.travel.dial.servers = Arc::new(Servers::new(vec![reluctant(20)], ""));
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
+    assert_eq!((outcome.total.connections, server.connections()), (21, 21));
 }
 
 #[test]

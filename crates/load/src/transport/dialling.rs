@@ -6,7 +6,7 @@ use super::route::{Lack, Speaks};
 use super::socket::ConnectError;
 use super::{Desk, Event, Network};
 use crate::clock::Nanos;
-use crate::fault::Fault;
+use crate::fault::{Fault, NameFault};
 use crate::poller::EventFlags;
 
 impl<N: Network> Pool<N> {
@@ -55,10 +55,8 @@ impl<N: Network> Pool<N> {
                     Lack::Nothing => break,
                     Lack::Connection => self.open(route, None, desk),
                     Lack::Hope(fault) => self.disappoint(route, fault),
-                    Lack::Addresses => {
-                        self.routes.ask(route, self.now);
-                        break;
-                    }
+                    Lack::Addresses if self.routes.ask(route, self.now) => {}
+                    Lack::Addresses => self.disappoint(route, Fault::Resolve(NameFault::Busy)),
                 }
             }
         }
