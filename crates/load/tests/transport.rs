@@ -1,6 +1,6 @@
 //! One behaviour over four protocols: HTTP/1.1 and HTTP/2, in the clear and over TLS. What a server does, and what comes of it,
 //! has the same name in all of them.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io;
 use std::sync::Arc;
@@ -304,8 +304,7 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
         plan.travel.timeout = None;
         plan.travel.http2.streams = 1;
         let (tell, told) = channel();
-        let run = move || tell.send(aborted_with_one_left(plan));
-        std::thread::spawn(run);
+        std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
         let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
         assert_eq!((outcome.total.sent, outcome.total.good()), (20, 19), "{protocol:?}");
         assert_eq!(faults(&outcome), [("aborted", 1)], "{protocol:?}");
