@@ -128,6 +128,7 @@ impl Plan {
             end: self.end(),
             closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
+            carriage: false,
             name: self.name.clone(),
         }
     }
@@ -220,6 +221,8 @@ pub struct Results {
     pub output: Box<dyn Write + Send>,
     /// Bytes of each body to keep.
     pub max_body: usize,
+    /// Each record says what carried it; gob has no place for that.
+    pub carriage: bool,
     /// What a sender does when the output is slower than the run.
     pub when_full: WhenFull,
 }
@@ -306,9 +309,10 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     let keep = Keep {
         location: plan.travel.redirects.is_some(),
         record: results.as_ref().map(|results| results.max_body),
+        carriage: results.as_ref().is_some_and(|results| results.carriage),
     };
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
-    let (rules, counting) = (plan.rules(), plan.counting());
+    let (rules, counting) = (plan.rules(), Counting { carriage: keep.carriage, ..plan.counting() });
     // What is read during the run is dealt out beforehand, every n-th request to a thread.
     let turn = matches!(plan.source, Source::List(_)).then(Turn::default);
     let (supplies, exhausted) = supplies(plan.source, &plan.style, &pollers)?;
@@ -462,6 +466,7 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
         h2c: travel.http2.clear,
         streams: travel.http2.streams,
         dial,
+        begun: Arc::default(),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The engine against servers that behave, and servers that do not.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -14,7 +14,7 @@ use seawall_load::dns::Servers;
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault, NameFault};
 use seawall_load::proxy::Proxies;
-use seawall_load::record::Record;
+use seawall_load::record::{Carriage, Carrier, Record};
 use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
 use seawall_load::resolve::Lifetime;
@@ -70,16 +70,21 @@ impl Write for Sink {
 }
 
 fn recorded(plan: Plan) -> (Outcome, Vec<Record>) {
+    recorded_as(Format::Gob, false, plan)
+}
+
+fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Record>) {
     let sink = Sink::default();
     let results = Results {
-        format: Format::Gob,
+        format,
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
+        carriage,
         when_full: WhenFull::Wait,
     };
     let outcome = engine::start(plan, Some(results)).unwrap().finish();
     let bytes = std::mem::take(&mut *sink.0.lock().unwrap());
-    let mut decoder = Decoder::new(Format::Gob, std::io::Cursor::new(bytes));
+    let mut decoder = Decoder::new(format, std::io::Cursor::new(bytes));
     let mut records = Vec::new();
     let mut record = Record::default();
     while decoder.decode(&mut record).unwrap() {
@@ -107,6 +112,52 @@ fn a_connection_is_used_again() {
     let last = &records[99];
     assert_eq!((last.code, last.method.as_str(), last.url.as_str()), (200, "GET", server.url("/x").as_str()));
     assert_eq!((last.body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
+}
+
+fn carriers(records: &[Record]) -> Vec<Carrier> {
+    let by = |record: &Record| match record.carriage {
+        Carriage::By(carrier) => carrier,
+        other => panic!("{other:?}"),
+    };
+    records.iter().map(by).collect()
+}
+
+#[test]
+fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
+    for format in [Format::Json, Format::Csv] {
+        let server = Server::answering(OK).unwrap();
+        let mut plan = some(&server, 7);
+        plan.travel.requests_per_connection = 3;
+        let (_, records) = recorded_as(format, true, plan);
+        let carriers = carriers(&records);
+        let told: Vec<_> = carriers.iter().map(|carrier| (carrier.number, carrier.before)).collect();
+        assert_eq!(told, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)], "{format:?}");
+        assert!(carriers[..3].iter().all(|carrier| carrier.connect == carriers[0].connect));
+        assert!(carriers.iter().all(|carrier| carrier.connect > 0 && carrier.tls.is_none()));
+        for (carrier, record) in carriers.iter().zip(&records) {
+            assert!(carrier.first_byte.is_some_and(|first| first <= record.latency_ns as u64), "{carrier:?}");
+        }
+    }
+}
+
+#[test]
+fn a_record_says_for_how_long_its_connection_had_been_idle() {
+    let server = Server::answering(OK).unwrap();
+    let (_, records) = recorded_as(Format::Json, true, open(&server, "20", Duration::from_millis(150)));
+    let ends: Vec<_> = records.iter().map(Record::end_unix_ns).collect();
+    for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.before > 0) {
+        let between = (records[at].timestamp.unix_ns() - ends[at - 1]) as u64;
+        // Sent when it was due or later.
+        assert!(carrier.idle + SECOND / 1000 >= between, "{carrier:?} after {between}");
+    }
+}
+
+#[test]
+fn a_hit_that_never_had_a_connection_says_so() {
+    for format in [Format::Json, Format::Csv] {
+        let (_, records) = recorded_as(format, true, towards("http://127.0.0.1:1/", 2));
+        assert_eq!([0, 1].map(|at: usize| records[at].carriage), [Carriage::None; 2], "{format:?}");
+    }
 }
 
 #[test]
@@ -177,7 +228,8 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
     plan.until.hits = 5;
     let sink = Sink::default();
     let output: Box<dyn Write + Send> = Box::new(sink.clone());
-    let results = Results { format: Format::Csv, output, max_body: 0, when_full: WhenFull::Wait };
+    let results =
+        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
     let running = engine::start(plan, Some(results)).unwrap();
     while running.control().in_flight() < 5 {
         std::thread::yield_now();
@@ -648,7 +700,7 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
     for when_full in [WhenFull::Wait, WhenFull::Drop] {
         let (reader, stuck) = channel();
         let output = Box::new(Stuck(stuck));
-        let results = Results { format: Format::Csv, output, max_body: 0, when_full };
+        let results = Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full };
         let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
         let control = running.control();
         while control.elapsed() < SECOND / 20 {

@@ -4,12 +4,13 @@
 
 use super::http1::{End, Http1};
 use super::http2::Http2;
-use super::opening::Opening;
+use super::opening::{Opening, Took};
 use super::{Change, Desk, Event, Failure, Progress, Stream, Time, Turn};
 use crate::clock::Nanos;
 use crate::fault::Fault;
 use crate::flights::FlightKey;
 use crate::poller::EventFlags;
+use crate::record::Carrier;
 
 /// A connection in the pool's table.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ pub(crate) struct Connection<S: 'static> {
     pub(crate) begun: u64,
     /// Answers that it has brought.
     served: u64,
+    /// Its number in the run.
+    number: u64,
+    /// What its opening took.
+    took: Took,
+    /// Since when it carries nothing, if that is to be told.
+    idle_since: Nanos,
     stage: Stage,
     speaks: Protocol<S>,
     peer_closed: bool,
@@ -56,7 +63,13 @@ pub(crate) enum Protocol<S: 'static> {
 
 impl<S: Stream> Connection<S> {
     /// A connection whose stream has been told to connect.
-    pub(crate) fn new(stream: S, route: usize, alternatives: usize, opened: Nanos, generation: u32) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        route: usize,
+        alternatives: usize,
+        opened: Nanos,
+        (generation, number): (u32, u64),
+    ) -> Self {
         Self {
             route,
             opened,
@@ -66,6 +79,9 @@ impl<S: Stream> Connection<S> {
             dirty: false,
             begun: 0,
             served: 0,
+            number,
+            took: Took::default(),
+            idle_since: opened,
             stage: Stage::Opening,
             speaks: Protocol::Opening(Box::new(Opening::new(stream, opened))),
             peer_closed: false,
@@ -115,6 +131,13 @@ impl<S: Stream> Connection<S> {
             Protocol::Http2(http2) => http2.capacity(),
             Protocol::Opening(_) | Protocol::None => 0,
         }
+    }
+
+    /// What it is to a flight that it is about to take on.
+    pub(crate) fn carrier(&self, now: Nanos) -> Carrier {
+        let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
+        let Took { connect, tls } = self.took;
+        Carrier { number: self.number, before: self.begun, idle, connect, tls, first_byte: None }
     }
 
     /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`Connection::drive`], in
@@ -192,6 +215,7 @@ impl<S: Stream> Connection<S> {
         match opening.advance(connected, turn.path, turn.time, desk.stats) {
             Ok(false) => {}
             Ok(true) => {
+                (self.took, self.idle_since) = (opening.took, opening.since);
                 if let Protocol::Opening(opening) = std::mem::replace(&mut self.speaks, Protocol::None) {
                     self.speaks = opening.open(turn.path);
                 }
@@ -212,6 +236,7 @@ impl<S: Stream> Connection<S> {
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
+                self.idle_since = at;
                 turn.tell(Event::Done(key, at));
                 if reusable && self.stage == Stage::Open {
                     turn.change(Change::Free);
@@ -236,6 +261,9 @@ impl<S: Stream> Connection<S> {
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
+        if served > 0 && empty && turn.keep.carriage {
+            self.idle_since = turn.time.now();
+        }
         // What it has still to say to a server that is gone is of no use, and may never leave.
         let last = self.stage == Stage::Retiring || self.peer_closed;
         if closed || last && empty {

@@ -70,7 +70,8 @@ impl<N: Network> Pool<N> {
             Err(fault) => return self.disappoint(route, fault),
         };
         self.generation = self.generation.wrapping_add(1);
-        let connection = Connection::new(stream, route, others, opened, self.generation);
+        let names = (self.generation, self.routes.next_number());
+        let connection = Connection::new(stream, route, others, opened, names);
         let index = self.connections.insert(connection);
         let token = self.token(index);
         self.routes[route].open += 1;

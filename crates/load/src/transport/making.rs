@@ -1,6 +1,7 @@
 //! What connections are made of, and how many of them there may be.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -51,6 +52,8 @@ pub(crate) struct Making {
     /// Most streams on one HTTP/2 connection.
     pub(crate) streams: usize,
     pub(crate) dial: Arc<Dial>,
+    /// Connections begun so far, by all threads of the run.
+    pub(crate) begun: Arc<AtomicU64>,
 }
 
 /// What stands between a socket and the first request on it; the same for all connections of a route.
@@ -66,6 +69,11 @@ pub(crate) struct Path {
 }
 
 impl Making {
+    /// The number of a connection that is about to be begun, from 1.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub(crate) fn path(&self, origin: &Origin) -> Path {
         let name = ServerName::try_from(origin.host.clone()).ok();
         let tls = self.tls.clone().zip(name).filter(|_| origin.tls);

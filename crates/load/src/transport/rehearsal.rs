@@ -135,8 +135,14 @@ impl Rehearsal {
         let requests =
             targets().iter().map(|target| Request::new(target, &style)).collect::<Result<Vec<_>, _>>();
         let requests = requests.map_err(|_| Unready::Requests)?;
-        let making =
-            Making { tls: None, http2: false, h2c: http2, streams: Self::STREAMS, dial: Arc::default() };
+        let making = Making {
+            tls: None,
+            http2: false,
+            h2c: http2,
+            streams: Self::STREAMS,
+            dial: Arc::default(),
+            begun: Arc::default(),
+        };
         let limits = Limits {
             connections: Self::CONNECTIONS,
             idle: Self::CONNECTIONS,
@@ -146,7 +152,7 @@ impl Rehearsal {
             step: SECOND,
             sources: Sources::default(),
         };
-        Self::of(requests, making, limits, Keep { location: true, record: Some(Self::KEPT) })
+        Self::of(requests, making, limits, Keep { location: true, record: Some(Self::KEPT), carriage: true })
     }
 
     /// A client that sends these requests.

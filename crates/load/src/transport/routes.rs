@@ -154,6 +154,11 @@ impl Routes {
         route
     }
 
+    /// The number in the run of a connection that is about to be begun.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.making.next_number()
+    }
+
     /// Asks for the addresses of a route. False if nobody can be asked now.
     pub(crate) fn ask(&mut self, route: usize, now: Nanos) -> bool {
         let Route { addresses, origin, .. } = &mut self.list[route];
@@ -220,7 +225,14 @@ mod tests {
         let (reply, replies) = channel();
         let waker = Poller::new(RunClock::start()).unwrap().waker();
         let resolver = Resolver { questions: sender, reply, replies, waker, asked: 0 };
-        let making = Making { tls: None, http2: false, h2c: false, streams: 1, dial: Arc::default() };
+        let making = Making {
+            tls: None,
+            http2: false,
+            h2c: false,
+            streams: 1,
+            dial: Arc::default(),
+            begun: Arc::default(),
+        };
         let mut routes = Routes::new(&HashMap::new(), making, Sources::default(), resolver);
         routes.list(supply().listed());
         (routes, questions)

@@ -141,6 +141,7 @@ impl Protocol {
             h2c: self.http2,
             streams: 3,
             dial: Arc::new(Dial::default()),
+            begun: Arc::default(),
         };
         Rehearsal::of(vec![self.request()], making, limits, Keep::default()).unwrap()
     }

@@ -31,6 +31,11 @@ pub(crate) struct Args {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::Format,
+    /// Say in each result (json, csv) what carried it: the connection's number, requests on it before, and nanoseconds that
+    /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) with_connections: bool,
     /// File with the body of requests whose target has none
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) body: String,
