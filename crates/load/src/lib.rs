@@ -31,6 +31,7 @@ pub mod target;
 pub mod template;
 pub mod tls;
 mod transport;
+pub mod variant;
 
 #[cfg(feature = "rehearsal")]
 pub use transport::rehearsal;

@@ -52,11 +52,18 @@ impl Dial {
     /// Where to look for an origin.
     fn places(&self, origin: &Origin) -> Vec<HostPort> {
         let own = (origin.host.clone(), origin.port);
-        match (self.proxies.of(origin), self.connect_to.get(&own)) {
+        let address = origin.variant.as_ref().and_then(|variant| variant.address.clone());
+        match (self.proxies_for(origin).of(origin), self.connect_to.get(&own)) {
             (Some(proxy), _) => vec![proxy.place.clone()],
+            (None, _) if address.is_some() => Vec::from_iter(address),
             (None, Some(places)) => places.clone(),
             (None, None) => vec![own],
         }
+    }
+
+    fn proxies_for<'d>(&'d self, origin: &'d Origin) -> &'d Proxies {
+        let own = origin.variant.as_ref().and_then(|variant| variant.proxies.as_deref());
+        own.unwrap_or(&self.proxies)
     }
 
     /// The addresses of an origin, if nobody has to be asked for them.
@@ -89,7 +96,8 @@ impl Dial {
 
     /// The CONNECT request that opens the way to an origin, if there must be one.
     pub(crate) fn tunnel(&self, origin: &Origin) -> Option<Vec<u8>> {
-        let proxy = self.proxies.of(origin).filter(|_| origin.tls && self.unix_socket.is_none())?;
+        let proxy =
+            self.proxies_for(origin).of(origin).filter(|_| origin.tls && self.unix_socket.is_none())?;
         Some(proxy.connect(origin))
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Connection<S: 'static> {
     pub(crate) listed: bool,
     /// Something is to be done without an event.
     pub(crate) dirty: bool,
+    /// It is for one request.
+    pub(crate) once: bool,
     /// Requests that it was given.
     pub(crate) begun: u64,
     /// Answers that it has brought.
@@ -77,6 +79,7 @@ impl<S: Stream> Connection<S> {
             generation,
             listed: false,
             dirty: false,
+            once: false,
             begun: 0,
             served: 0,
             number,

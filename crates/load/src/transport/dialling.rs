@@ -71,7 +71,8 @@ impl<N: Network> Pool<N> {
         };
         self.generation = self.generation.wrapping_add(1);
         let names = (self.generation, self.routes.next_number());
-        let connection = Connection::new(stream, route, others, opened, names);
+        let mut connection = Connection::new(stream, route, others, opened, names);
+        connection.once = self.routes[route].path.once;
         let index = self.connections.insert(connection);
         let token = self.token(index);
         self.routes[route].open += 1;

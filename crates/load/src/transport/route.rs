@@ -98,7 +98,8 @@ impl Route {
         let wanted = match self.speaks {
             Speaks::Http1 => self.waiting(),
             Speaks::Http2 => {
-                let each = usize::try_from(limits.requests).unwrap_or(usize::MAX).min(self.path.streams);
+                let requests = if self.path.once { 1 } else { limits.requests };
+                let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.path.streams);
                 self.waiting().div_ceil(each.max(1))
             }
             // The first tells what the others are good for.

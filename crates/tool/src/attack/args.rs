@@ -305,6 +305,11 @@ Load over time (--profile), stages separated by commas:
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
 
+Variants: \"variant\":{\"name\":\"direct\", ...} in a json target gives its requests connections of their
+own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" instead of what the URL
+says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":false, \"insecure\":true,
+\"proxy\":\"http://host:port\" or \"none\".
+
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
 a request. A request is a function of the hit's number and the seed.
