@@ -27,6 +27,10 @@ pub(crate) struct Counting {
     pub(crate) closed: bool,
     /// Outcomes are told apart by status, too.
     pub(crate) by_outcome: bool,
+    /// Bytes of each body that a record says.
+    pub(crate) max_body: usize,
+    /// Answers of each outcome that are kept.
+    pub(crate) evidence: usize,
     /// Records say what carried them.
     pub(crate) carriage: bool,
     /// Name of the attack in the records.
@@ -167,13 +171,21 @@ impl Books {
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);
         self.count(&finished);
+        if let Some(variant) = &request.origin.variant {
+            self.stats.variants.count(&variant.name, &finished);
+        }
+        if self.counting.evidence > 0 {
+            self.stats.evidence.keep(self.counting.evidence, outcome, end, &flight.answer);
+        }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
+            let max_body = self.counting.max_body;
             let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);
                 kept.move_into(record, outcome);
+                record.body.truncate(max_body);
                 record.carriage = carriage;
             });
         }

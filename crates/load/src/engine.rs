@@ -17,6 +17,7 @@ use rustls::ClientConfig;
 use crate::books::{Books, Collection, Counting, Harvest};
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, Early, ErrorBudget, Shared};
+use crate::evidence;
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Poller, Waker};
@@ -67,6 +68,8 @@ pub struct Plan {
     pub grace: Duration,
     /// [`Stats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
+    /// So many answers of each outcome are kept in [`Stats::evidence`], for a copy of each head and the start of each body.
+    pub evidence: usize,
 }
 
 /// More lateness of this machine than this at the very end is not made up for.
@@ -90,6 +93,7 @@ impl Plan {
             warm_up: Duration::ZERO,
             grace: GRACE,
             by_outcome: false,
+            evidence: 0,
         }
     }
 }
@@ -128,6 +132,8 @@ impl Plan {
             end: self.end(),
             closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
+            max_body: 0,
+            evidence: self.evidence,
             carriage: false,
             name: self.name.clone(),
         }
@@ -308,11 +314,13 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock, plan.errors));
     let keep = Keep {
         location: plan.travel.redirects.is_some(),
-        record: results.as_ref().map(|results| results.max_body),
+        record: kept_of_bodies(results.as_ref(), plan.evidence),
         carriage: results.as_ref().is_some_and(|results| results.carriage),
     };
+    let max_body = results.as_ref().map_or(0, |results| results.max_body);
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
-    let (rules, counting) = (plan.rules(), Counting { carriage: keep.carriage, ..plan.counting() });
+    let counting = Counting { carriage: keep.carriage, max_body, ..plan.counting() };
+    let rules = plan.rules();
     // What is read during the run is dealt out beforehand, every n-th request to a thread.
     let turn = matches!(plan.source, Source::List(_)).then(Turn::default);
     let (supplies, exhausted) = supplies(plan.source, &plan.style, &pollers)?;
@@ -340,6 +348,12 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         crew.enlist(poller, supply)?;
     }
     Ok(crew.running(harvest, total, writer.map(|writer| writer.written), exhausted))
+}
+
+/// Bytes kept of each body; none where heads are not kept either.
+fn kept_of_bodies(results: Option<&Results>, evidence: usize) -> Option<usize> {
+    let evidence = (evidence > 0).then_some(evidence::BODY);
+    results.map(|results| results.max_body).max(evidence)
 }
 
 /// Time given to each thread to be there, its batches made, before the first hit is due.

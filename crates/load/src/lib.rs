@@ -5,11 +5,13 @@
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
 mod books;
+pub mod by_variant;
 pub mod clock;
 pub mod control;
 mod course;
 pub mod dns;
 pub mod engine;
+pub mod evidence;
 pub mod fault;
 mod flights;
 pub mod objective;

@@ -549,6 +549,45 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
 }
 
 #[test]
+fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_were_asked_for() {
+    let server = Server::start(|mut peer, _| {
+        for request in 0.. {
+            peer.request()?;
+            match request % 3 {
+                0 => peer.send(OK.as_bytes())?,
+                1 => peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nlate")?,
+                _ => {
+                    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut")?;
+                    return peer.half_close();
+                }
+            }
+        }
+        Ok(())
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 12);
+    plan.evidence = 2;
+    let sink = Sink::default();
+    let output = Box::new(sink.clone());
+    let results =
+        Results { format: Format::Csv, output, max_body: 1, carriage: false, when_full: WhenFull::Wait };
+    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let told: Vec<_> = outcome
+        .total
+        .evidence
+        .iter()
+        .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
+        .collect();
+    let three = [(200, None, "hi".into()), (503, None, "late".into()), (200, Some(Fault::Cut), "cut".into())];
+    assert_eq!(told, [three.clone(), three].concat());
+    let second = outcome.total.evidence.iter().nth(1).unwrap();
+    assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
+    let csv = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+    // One byte of "hi" and of "late".
+    assert_eq!((csv.matches(",aA==,").count(), csv.matches(",bA==,").count()), (4, 4), "{csv}");
+}
+
+#[test]
 fn what_is_no_http_is_a_failure() {
     let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));

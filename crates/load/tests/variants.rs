@@ -43,6 +43,8 @@ fn variants_of_one_url_share_no_connection() {
     let own = [(&*url, ""), (&url, r#"{"name":"again"}"#), (&url, r#"{"name":"once","keepalive":false}"#)];
     let outcome = run(plan(&own, 9));
     assert_eq!((outcome.total.good(), server.connections()), (9, 1 + 1 + 3));
+    let told: Vec<_> = outcome.total.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
+    assert_eq!(told, [("again", 3), ("once", 3)], "what has no variant is in the run's figures alone");
 }
 
 #[test]

@@ -106,6 +106,9 @@ pub(crate) struct Args {
     /// Bytes of each body to keep in the results; -1 is all
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
+    /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(crate) evidence: usize,
     /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
