@@ -717,7 +717,8 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     control.abort();
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
-    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent);
+    // Some may not have had their connections yet.
+    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent + outcome.total.unconnected);
 }
 
 /// An output whose reader stands still until the other end is dropped.
