@@ -211,6 +211,30 @@ fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
 }
 
 #[test]
+fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
+    let server =
+        Server::answering("HTTP/1.1 404 Not Found\r\nX-Why: gone\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    let target = |variant: &str| {
+        format!(
+            "{{\"method\":\"GET\",\"url\":\"{}\",\"variant\":{{\"name\":\"{variant}\"}}}}\n",
+            server.url("/")
+        )
+    };
+    let words = "attack --requests 4 --concurrency 1 -format=json -output=none --summary=json -live=none";
+    let input = target("a") + &target("b");
+    let told = summary(&seawall(&format!("{words} --evidence 1"), input.as_bytes()));
+    assert_eq!((&told["variants"]["a"]["done"], &told["variants"]["b"]["good"]), (&2.into(), &0.into()));
+    let evidence = told["evidence"].as_array().unwrap();
+    assert_eq!(
+        (evidence.len(), &evidence[0]["status"], &evidence[0]["body"]),
+        (1, &404.into(), &"no".into())
+    );
+    assert!(evidence[0]["head"].as_str().unwrap().contains("X-Why: gone\r\n"));
+    let untold = summary(&seawall(words, input.as_bytes()));
+    assert!(untold.get("evidence").is_none());
+}
+
+#[test]
 fn connections_are_replaced_at_the_age_that_was_asked_for() {
     for (flag, connections) in
         [("--connection-age=1ns", 5), ("--connection-age 0", 5), ("-connection-age=1h", 1), ("", 1)]
