@@ -9,7 +9,7 @@ use crate::clock::{Nanos, RunClock};
 use crate::fault::{Class, Fault};
 use crate::flights::Flight;
 use crate::outcomes::TARGETS;
-use crate::record::{Record, Timestamp, Zone};
+use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
 use crate::recorder::Recorder;
 use crate::request::Request;
 use crate::schedule::{Drawn, Hit};
@@ -27,8 +27,21 @@ pub(crate) struct Counting {
     pub(crate) closed: bool,
     /// Outcomes are told apart by status, too.
     pub(crate) by_outcome: bool,
+    /// Bytes of each body that a record says.
+    pub(crate) max_body: usize,
+    /// Answers of each outcome that are kept.
+    pub(crate) evidence: usize,
+    /// Records say what carried them.
+    pub(crate) carriage: bool,
     /// Name of the attack in the records.
     pub(crate) name: String,
+}
+
+impl Counting {
+    fn carriage_of(&self, carrier: Option<Carrier>) -> Carriage {
+        let told = carrier.map_or(Carriage::None, Carriage::By);
+        if self.carriage { told } else { Carriage::Untold }
+    }
 }
 
 /// What a thread hands to the collector.
@@ -167,12 +180,22 @@ impl Books {
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);
         self.count(&finished);
+        if let Some(variant) = &request.origin.variant {
+            self.stats.variants.count(&variant.name, &finished);
+        }
+        if self.counting.evidence > 0 {
+            self.stats.evidence.keep(self.counting.evidence, outcome, end, &flight.answer);
+        }
         if let Some(recorder) = &mut self.recorder {
+            let carriage = self.counting.carriage_of(carrier(flight));
+            let max_body = self.counting.max_body;
             let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);
                 kept.move_into(record, outcome);
+                record.body.truncate(max_body);
+                record.carriage = carriage;
             });
         }
     }
@@ -195,8 +218,10 @@ impl Books {
         self.count(&finished);
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);
+            let carriage = self.counting.carriage_of(None);
             recorder.record(|record| {
                 fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
+                record.carriage = carriage;
                 if let Some((which, _)) = &picked {
                     name_request(record, supply.request(which));
                 }
@@ -288,6 +313,12 @@ fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, na
     record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
     record.bytes_out = finished.bytes_out;
     record.bytes_in = finished.bytes_in;
+}
+
+/// What carried a flight in the end.
+fn carrier(flight: &Flight) -> Option<Carrier> {
+    let first_byte = flight.first_byte.zip(flight.sent).map(|(first, sent)| first.saturating_sub(sent));
+    flight.carrier.map(|carrier| Carrier { first_byte, ..carrier })
 }
 
 fn name_request(record: &mut Record, request: &Request) {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
+use crate::record::Carrier;
 use crate::request::Request;
 use crate::schedule::Hit;
 use crate::transport::Place;
@@ -40,6 +41,8 @@ pub(crate) struct Flight {
     /// When the first byte of its request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
+    /// The connection that took it on last, if that is to be told.
+    pub(crate) carrier: Option<Carrier>,
     /// When it is given up.
     pub(crate) expires: Nanos,
     /// The trial that it belongs to.
@@ -98,7 +101,7 @@ impl Flights {
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
         (flight.expires, flight.place, flight.trial) = (expires, Place::Nowhere, self.trial);
-        (flight.sent, flight.first_byte) = (None, None);
+        (flight.sent, flight.first_byte, flight.carrier) = (None, None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
@@ -113,6 +116,7 @@ impl Flights {
             target: 0,
             sent: None,
             first_byte: None,
+            carrier: None,
             expires: 0,
             trial: 0,
             place: Place::Nowhere,

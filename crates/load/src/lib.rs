@@ -5,12 +5,14 @@
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
 mod books;
+pub mod by_variant;
 pub mod clock;
 pub mod control;
 mod course;
 mod crew;
 pub mod dns;
 pub mod engine;
+pub mod evidence;
 pub mod fault;
 mod flights;
 pub mod objective;
@@ -37,6 +39,10 @@ pub mod template;
 pub mod tls;
 mod transport;
 pub mod trial;
+pub mod variant;
+
+#[cfg(feature = "rehearsal")]
+pub use transport::rehearsal;
 
 pub mod record;
 

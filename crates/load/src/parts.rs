@@ -56,7 +56,7 @@ impl Parts {
             shared,
             until: load.until,
             turn: Turn::default(),
-            counting: load.counting(rules.begins),
+            counting: Counting { carriage: keep.carriage, ..load.counting(rules.begins) },
             rules,
             keep,
             batches: None,
@@ -64,6 +64,11 @@ impl Parts {
             harvest,
             spares: Vec::new(),
         }
+    }
+
+    /// Records keep so many bytes of each body.
+    pub(crate) fn max_body(&mut self, bytes: usize) {
+        self.counting.max_body = bytes;
     }
 
     /// What the next thread has to do, which sends from this.

@@ -52,6 +52,8 @@ pub struct Plan {
     pub grace: Duration,
     /// [`crate::stats::Stats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
+    /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
+    pub evidence: usize,
 }
 
 /// More lateness of this machine than this at the very end is not made up for.
@@ -75,6 +77,7 @@ impl Plan {
             warm_up: Duration::ZERO,
             grace: GRACE,
             by_outcome: false,
+            evidence: 0,
         }
     }
 }
@@ -96,6 +99,7 @@ impl Plan {
             grace: self.grace,
             patience: None,
             by_outcome: self.by_outcome,
+            evidence: self.evidence,
         };
         (setup, load)
     }
@@ -138,6 +142,8 @@ pub struct Load {
     pub patience: Option<Duration>,
     /// [`crate::stats::Stats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
+    /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
+    pub evidence: usize,
 }
 
 impl Load {
@@ -154,6 +160,7 @@ impl Load {
             grace: GRACE,
             patience: None,
             by_outcome: false,
+            evidence: 0,
         }
     }
 
@@ -192,6 +199,9 @@ impl Load {
             end: self.end().saturating_add(begins),
             closed: matches!(self.arrivals, Arrivals::Closed),
             by_outcome: self.by_outcome,
+            max_body: 0,
+            evidence: self.evidence,
+            carriage: false,
             name: self.name.clone(),
         }
     }
@@ -284,6 +294,8 @@ pub struct Results {
     pub output: Box<dyn Write + Send>,
     /// Bytes of each body to keep.
     pub max_body: usize,
+    /// Each record says what carried it; gob has no place for that.
+    pub carriage: bool,
     /// What a sender does when the output is slower than the run.
     pub when_full: WhenFull,
 }

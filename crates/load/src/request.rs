@@ -20,6 +20,7 @@ use url::{Host, Url};
 
 use crate::proxy::{Proxies, Proxy};
 use crate::target::Target;
+use crate::variant::{Protocol, Variant};
 
 /// Where a request goes: what a connection is made to and kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +31,20 @@ pub struct Origin {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// The way there, if it is not the run's own.
+    pub variant: Option<Arc<Variant>>,
+}
+
+impl Origin {
+    /// Whether it is the same host and port, whatever the way.
+    fn is_same_place(&self, other: &Self) -> bool {
+        (self.tls, &self.host, self.port) == (other.tls, &other.host, other.port)
+    }
+
+    /// The name that a certificate of its server must have.
+    pub(crate) fn server_name(&self) -> &str {
+        self.variant.as_ref().and_then(|variant| variant.server_name.as_deref()).unwrap_or(&self.host)
+    }
 }
 
 impl fmt::Display for Origin {
@@ -98,20 +113,25 @@ impl Request {
     /// # Errors
     /// [`Unsendable`].
     pub fn new(target: &Target, style: &Style) -> Result<Self, Unsendable> {
-        let place = Place::of(&target.url)?;
+        let mut place = Place::of(&target.url)?;
+        place.origin.variant.clone_from(&target.variant);
+        let variant = target.variant.as_deref();
         let mut headers = Headers::read(target)?;
-        headers.close = style.close || headers.says_close;
+        headers.close = style.close || headers.says_close || variant.is_some_and(|variant| variant.once);
         let mut bytes = Vec::with_capacity(256 + target.body.len());
-        let proxy = style.proxies.of(&place.origin).filter(|_| !place.origin.tls);
+        let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
+        let proxy = proxies.of(&place.origin).filter(|_| !place.origin.tls);
         head(&mut bytes, target, &place, &headers, proxy);
         body(&mut bytes, target, style);
-        if place.origin.tls && ServerName::try_from(place.origin.host.as_str()).is_err() {
+        if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
             return Err(Unsendable::Url {
                 url: target.url.clone(),
                 reason: "no name that TLS knows".to_owned(),
             });
         }
-        let http2 = style.http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
+        let speaks_http2 =
+            style.http2 || variant.is_some_and(|variant| variant.protocol == Some(Protocol::Http2));
+        let http2 = speaks_http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
         Ok(Self {
             http2,
             method: target.method.clone(),
@@ -171,9 +191,13 @@ impl Request {
             }
         }
         let origin = Place::of(&target.url)?.origin;
+        let same_place = origin.is_same_place(&self.origin);
         // A scheme or an authority says where to go; what has neither goes where this one went.
-        if Url::parse(location).is_ok() || origin != self.origin {
+        if Url::parse(location).is_ok() || !same_place {
             target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
+        }
+        if !same_place {
+            target.variant = target.variant.map(|variant| Arc::new(variant.elsewhere()));
         }
         if !is_same_or_below(&origin.host, &self.origin.host) {
             target.headers.retain(|(name, _)| !is_one_of(name, &CREDENTIALS));
@@ -235,7 +259,7 @@ impl Place {
         let authority =
             if authority.is_ascii() { authority.to_owned() } else { host_header(&host, url.port()) };
         Ok(Self {
-            origin: Origin { tls, host, port },
+            origin: Origin { tls, host, port, variant: None },
             authority,
             path: origin_form(path),
             credentials: basic_credentials(&url),

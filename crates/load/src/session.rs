@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Command, Control, Early, Shared};
 use crate::crew::{Hand, Order};
+use crate::evidence;
 use crate::parts::Parts;
 use crate::plan::{Load, Plan, Results, Setup, Travel};
 use crate::poller::{Poller, Waker};
@@ -158,14 +159,17 @@ impl Session {
         let shared = Arc::new(Shared::new(load, wakers.clone(), clock));
         let keep = Keep {
             location: self.travel.redirects.is_some(),
-            record: results.as_ref().map(|results| results.max_body),
+            record: kept_of_bodies(results.as_ref(), load.evidence),
+            carriage: results.as_ref().is_some_and(|results| results.carriage),
         };
+        let max_body = results.as_ref().map_or(0, |results| results.max_body);
         let writer =
             results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
         let rules = load.rules(&self.travel, self.spin, begins);
         let mut parts = Parts::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
         parts.trial = self.trials;
+        parts.max_body(max_body);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
         let (supplies, exhausted) = supplies(source, &self.style, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
@@ -243,7 +247,14 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
         h2c: travel.http2.clear,
         streams: travel.http2.streams,
         dial,
+        begun: Arc::default(),
     }
+}
+
+/// Bytes kept of each body; none where heads are not kept either.
+fn kept_of_bodies(results: Option<&Results>, evidence: usize) -> Option<usize> {
+    let evidence = (evidence > 0).then_some(evidence::BODY);
+    results.map(|results| results.max_body).max(evidence)
 }
 
 /// The addresses of everything on the list, looked up before the clock of the run starts.

@@ -11,7 +11,9 @@
 
 use serde::Serialize;
 
+use crate::by_variant::ByVariant;
 use crate::clock::{Nanos, SECOND};
+use crate::evidence::Evidence;
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
 use crate::timeline::{Precision, Spread};
@@ -103,7 +105,7 @@ pub struct Times {
 }
 
 impl Times {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.service.add(&other.service);
         self.response.add(&other.response);
     }
@@ -176,6 +178,10 @@ pub struct Stats {
     pub body: Histogram,
     /// By target and status; empty unless the plan asks for it.
     pub outcomes: Outcomes,
+    /// By variant, for targets that have one.
+    pub variants: ByVariant,
+    /// Some answers of each outcome; none unless the plan asks for them.
+    pub evidence: Evidence,
     /// Times by [`Class`].
     pub classes: [Times; 4],
 }
@@ -327,6 +333,8 @@ impl Stats {
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
         self.examples.iter_mut().zip(other.examples).for_each(|(ours, theirs)| *ours = ours.or(theirs));
         self.outcomes.add(&other.outcomes);
+        self.variants.add(&other.variants);
+        self.evidence.add(&other.evidence);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
         self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.add(theirs));

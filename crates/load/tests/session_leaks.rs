@@ -74,7 +74,8 @@ fn load(trial: usize, until: impl Fn(bool) -> Until) -> Load {
 /// One trial in ten is recorded.
 fn results(trial: usize) -> Option<Results> {
     let output = Box::new(sink());
-    let results = Results { format: Format::Csv, output, max_body: 0, when_full: WhenFull::Wait };
+    let results =
+        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
     trial.is_multiple_of(10).then_some(results)
 }
 

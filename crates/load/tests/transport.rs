@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use seawall_load::clock::{SECOND, nanos};
@@ -307,6 +308,38 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
         assert!(outcome.total.bytes_in > PIECE.len() as u64);
     }
+}
+
+/// Nothing else had its turn while there was something to read: the run would never have ended.
+#[test]
+fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
+    for protocol in FOUR {
+        let first = AtomicBool::new(true);
+        let server = protocol
+            .server(move |_, _| if first.swap(false, Ordering::SeqCst) { Act::Endless } else { Act::Answer });
+        let mut plan = protocol.open(&server, "200", Duration::from_millis(100));
+        plan.travel.timeout = None;
+        plan.travel.http2.streams = 1;
+        let (tell, told) = channel();
+        std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
+        let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
+        assert_eq!((outcome.total.sent, outcome.total.good()), (20, 19), "{protocol:?}");
+        assert_eq!(faults(&outcome), [("aborted", 1)], "{protocol:?}");
+        assert!(outcome.total.bytes_in > PIECE.len() as u64);
+    }
+}
+
+/// Aborts a run once its schedule is over and one hit is under way, as far as it tells.
+fn aborted_with_one_left(plan: Plan) -> Outcome {
+    let over = plan.until.after;
+    let mut running = engine::start(plan, None).unwrap();
+    let control = running.steer();
+    // What is told is up to a tenth of a second old.
+    while control.elapsed() < over + SECOND / 5 || control.in_flight() != 1 {
+        running.next(Duration::from_millis(10));
+    }
+    control.abort();
+    running.finish()
 }
 
 /// They had a service time, counted as sent, and were missing from the lag.

@@ -190,6 +190,53 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
 }
 
 #[test]
+fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
+    let server = Server::answering(OK).unwrap();
+    let words = "attack --requests 3 --concurrency 1 --requests-per-connection 2 -live=none --summary=none";
+    for (flags, columns) in [("-to=csv", 12), ("-to=csv --with-connections", 18)] {
+        let output = seawall(&format!("{words} {flags}"), &get(&server));
+        let lines = text(&output.stdout);
+        assert!(lines.lines().all(|line| line.split(',').count() == columns), "{flags}: {lines}");
+        let report = seawall("report -type=json", &output.stdout);
+        assert_eq!(summary(&report)["requests"], 3, "{flags}");
+        let json = seawall("encode -to=json", &output.stdout);
+        let told: Vec<_> = text(&json.stdout)
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["connection"]["number"].as_u64())
+            .collect();
+        let expected = if columns == 18 { [Some(1), Some(1), Some(2)] } else { [None; 3] };
+        assert_eq!(told, expected, "{flags}");
+    }
+    let refused = seawall(&format!("{words} --with-connections -to=gob"), b"");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("-to=json or -to=csv"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
+    let server =
+        Server::answering("HTTP/1.1 404 Not Found\r\nX-Why: gone\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    let target = |variant: &str| {
+        format!(
+            "{{\"method\":\"GET\",\"url\":\"{}\",\"variant\":{{\"name\":\"{variant}\"}}}}\n",
+            server.url("/")
+        )
+    };
+    let words = "attack --requests 4 --concurrency 1 -format=json -output=none --summary=json -live=none";
+    let input = target("a") + &target("b");
+    let told = summary(&seawall(&format!("{words} --evidence 1"), input.as_bytes()));
+    assert_eq!((&told["variants"]["a"]["done"], &told["variants"]["b"]["good"]), (&2.into(), &0.into()));
+    let evidence = told["evidence"].as_array().unwrap();
+    assert_eq!(
+        (evidence.len(), &evidence[0]["status"], &evidence[0]["body"]),
+        (1, &404.into(), &"no".into())
+    );
+    assert!(evidence[0]["head"].as_str().unwrap().contains("X-Why: gone\r\n"));
+    let untold = summary(&seawall(words, input.as_bytes()));
+    assert!(untold.get("evidence").is_none());
+}
+
+#[test]
 fn connections_are_replaced_at_the_age_that_was_asked_for() {
     for (flag, connections) in
         [("--connection-age=1ns", 5), ("--connection-age 0", 5), ("-connection-age=1h", 1), ("", 1)]

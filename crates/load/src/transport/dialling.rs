@@ -6,7 +6,7 @@ use super::route::{Lack, Speaks};
 use super::socket::ConnectError;
 use super::{Desk, Event, Network};
 use crate::clock::Nanos;
-use crate::fault::Fault;
+use crate::fault::{Fault, NameFault};
 use crate::poller::EventFlags;
 
 impl<N: Network> Pool<N> {
@@ -18,7 +18,7 @@ impl<N: Network> Pool<N> {
         route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
         route.warmed(&self.limits);
         self.stirred.push(connection.route);
-        if connection.is_http2() {
+        if connection.has_more_to_do() {
             self.soil(index);
         }
         self.vacant(index, true, desk);
@@ -73,10 +73,8 @@ impl<N: Network> Pool<N> {
                     Lack::Nothing => break,
                     Lack::Connection => self.open(route, None, desk),
                     Lack::Hope(fault) => self.disappoint(route, fault),
-                    Lack::Addresses => {
-                        self.routes.ask(route, self.now);
-                        break;
-                    }
+                    Lack::Addresses if self.routes.ask(route, self.now) => {}
+                    Lack::Addresses => self.disappoint(route, Fault::Resolve(NameFault::Busy)),
                 }
             }
         }
@@ -90,7 +88,9 @@ impl<N: Network> Pool<N> {
             Err(fault) => return self.disappoint(route, fault),
         };
         self.generation = self.generation.wrapping_add(1);
-        let connection = Connection::new(stream, route, others, opened, self.generation);
+        let names = (self.generation, self.routes.next_number());
+        let mut connection = Connection::new(stream, route, others, opened, names);
+        connection.once = self.routes[route].path.once;
         let index = self.connections.insert(connection);
         let token = self.token(index);
         self.routes[route].open += 1;

@@ -22,8 +22,12 @@ pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod link;
 pub(crate) mod making;
+#[cfg(any(test, feature = "rehearsal"))]
+mod memory;
 mod opening;
 pub(crate) mod pool;
+#[cfg(any(test, feature = "rehearsal"))]
+pub mod rehearsal;
 pub(crate) mod retry;
 mod room;
 pub(crate) mod route;

@@ -109,7 +109,11 @@ impl<N: Network> Pool<N> {
 
     #[inline]
     fn begin(&mut self, index: usize, key: FlightKey, now: Nanos, desk: &mut Desk<'_>) -> Option<Change> {
-        desk.flights.of(key).place = Place::On(self.token(index));
+        let flight = desk.flights.of(key);
+        flight.place = Place::On(self.token(index));
+        if self.keep.carriage {
+            flight.carrier = Some(self.connections[index].carrier(now));
+        }
         let change = self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
         let connection = &mut self.connections[index];
         if !self.limits.allow(connection, self.now) {
@@ -154,7 +158,7 @@ impl<N: Network> Pool<N> {
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {
                 self.connections[index].dirty = false;
-                self.drive_one(index, EventFlags::empty(), desk);
+                self.drive_one(index, EventFlags::IN, desk);
             }
         }
         self.attend(desk);

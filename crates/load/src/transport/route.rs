@@ -34,6 +34,8 @@ pub(crate) struct Route {
     pub(crate) open: usize,
     /// Connections still to be opened that no flight waits for.
     pub(crate) warming: usize,
+    /// When a request last asked for it; never of those that stay.
+    pub(crate) used: Nanos,
     queue: VecDeque<FlightKey>,
     /// Those for whom only a new connection will do.
     fresh: VecDeque<FlightKey>,
@@ -57,8 +59,8 @@ pub(crate) struct Addresses {
     turn: usize,
     /// Nobody needs to be asked, ever.
     pub(crate) literal: bool,
-    /// Since when an answer is awaited.
-    pub(crate) asked: Option<Nanos>,
+    /// Answers that are awaited.
+    pub(crate) asked: usize,
     /// When the last answer came.
     found: Nanos,
     /// Connections that may be opened with it.
@@ -87,6 +89,7 @@ impl Route {
             opening: 0,
             open: 0,
             warming: 0,
+            used: 0,
             queue: VecDeque::new(),
             fresh: VecDeque::new(),
         }
@@ -98,22 +101,28 @@ impl Route {
         let wanted = match self.speaks {
             Speaks::Http1 => self.wanting(),
             Speaks::Http2 => {
-                let each = usize::try_from(limits.requests).unwrap_or(usize::MAX).min(self.path.streams);
+                let requests = if self.path.once { 1 } else { limits.requests };
+                let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.path.streams);
                 self.waiting().div_ceil(each.max(1)) + self.warming
             }
             // The first tells what the others are good for.
             Speaks::Unknown => self.wanting().min(1),
         };
-        if self.opening >= wanted || self.open >= limits.connections {
-            return Lack::Nothing;
-        }
+        let lacking = wanted.saturating_sub(self.opening).min(limits.connections.saturating_sub(self.open));
         let Addresses { list, asked, permits, missing, .. } = &self.addresses;
         match asked {
-            Some(_) if list.is_empty() || *permits == 0 => Lack::Nothing,
-            None if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
-            None if *permits == 0 => Lack::Addresses,
-            _ => Lack::Connection,
+            _ if lacking == 0 => Lack::Nothing,
+            0 if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
+            _ if !list.is_empty() && *permits > 0 => Lack::Connection,
+            asked if *permits == 0 && *asked < lacking => Lack::Addresses,
+            _ => Lack::Nothing,
         }
+    }
+
+    /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
+    pub(crate) fn bare_since(&self) -> Option<Nanos> {
+        let bare = self.open == 0 && self.waiting() == 0 && self.addresses.asked == 0;
+        (bare && self.used < Nanos::MAX).then_some(self.used)
     }
 
     /// Whether streams are to be spread over another HTTP/2 connection, although there is one.
@@ -200,20 +209,21 @@ impl Addresses {
     /// Of an origin that nobody needs to be asked about.
     pub(crate) fn literal(list: Vec<Address>) -> Self {
         let missing = NameFault::System;
-        Self { list, missing, turn: 0, literal: true, asked: None, found: 0, permits: usize::MAX }
+        Self { list, missing, turn: 0, literal: true, asked: 0, found: 0, permits: usize::MAX }
     }
 
     /// As they were found before the run.
     pub(crate) fn found(found: Found, lifetime: Lifetime) -> Self {
         let mut addresses = Self { literal: false, ..Self::literal(Vec::new()) };
         addresses.take(found);
-        addresses.permits = permits(lifetime, 1);
+        addresses.permits = if lifetime == Lifetime::Connection { 1 } else { usize::MAX };
         addresses
     }
 
     /// Of an origin that has just come up.
-    pub(crate) fn unknown() -> Self {
-        Self { literal: false, ..Self::literal(Vec::new()) }
+    pub(crate) fn unknown(lifetime: Lifetime) -> Self {
+        let permits = if lifetime == Lifetime::Connection { 0 } else { usize::MAX };
+        Self { literal: false, permits, ..Self::literal(Vec::new()) }
     }
 
     /// The address whose turn it is, for a connection that is about to be opened, and how many there are.
@@ -232,28 +242,27 @@ impl Addresses {
         }
     }
 
-    /// Takes an answer and says when it had been asked for.
-    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) -> Nanos {
+    /// Takes an answer that was asked for. If each connection is to have one of its own it is good for one, and for none if
+    /// nobody waits any more.
+    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) {
         self.take(found);
         self.found = now;
-        self.permits = permits(lifetime, waiting.max(1));
-        self.asked.take().unwrap_or(now)
+        self.asked = self.asked.saturating_sub(1);
+        self.permits = match lifetime {
+            Lifetime::Connection => self.permits.saturating_add(1).min(waiting),
+            Lifetime::Run | Lifetime::For(_) => usize::MAX,
+        };
     }
 
     /// Whether they are to be asked for again.
     #[inline]
     pub(crate) fn are_old(&self, now: Nanos, lifetime: Lifetime) -> bool {
         let after = match lifetime {
-            _ if self.literal || self.asked.is_some() => return false,
+            _ if self.literal || self.asked > 0 => return false,
             _ if self.list.is_empty() => ASK_AGAIN,
             Lifetime::For(span) => nanos(span),
             Lifetime::Run | Lifetime::Connection => return false,
         };
         now.saturating_sub(self.found) >= after
     }
-}
-
-/// Connections that may be opened with one answer: so many if each connection is to have an answer of its own.
-fn permits(lifetime: Lifetime, waiting: usize) -> usize {
-    if lifetime == Lifetime::Connection { waiting } else { usize::MAX }
 }

@@ -32,6 +32,11 @@ pub(crate) struct Args {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::Format,
+    /// Say in each result (json, csv) what carried it: the connection's number, requests on it before, and nanoseconds that
+    /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) with_connections: bool,
     /// File with the body of requests whose target has none
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) body: String,
@@ -102,6 +107,9 @@ pub(crate) struct Args {
     /// Bytes of each body to keep in the results; -1 is all
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
+    /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(crate) evidence: usize,
     /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -303,6 +311,11 @@ Load over time (--profile), stages separated by commas:
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
+
+Variants: \"variant\":{\"name\":\"direct\", ...} in a json target gives its requests connections of their
+own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" instead of what the URL
+says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":false, \"insecure\":true,
+\"proxy\":\"http://host:port\" or \"none\".
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in

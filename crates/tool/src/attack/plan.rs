@@ -15,6 +15,7 @@ use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::Style;
+use seawall_load::results::Format;
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::shard;
 use seawall_load::supply::{BadInput, Intake, Source};
@@ -58,6 +59,7 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         warm_up: args.warm_up,
         grace: GRACE,
         by_outcome: !args.prometheus_addr.is_empty(),
+        evidence: args.evidence,
     })
 }
 
@@ -83,6 +85,10 @@ fn check(args: &Args) -> anyhow::Result<()> {
     refuse(
         closed && matches!(args.when_busy, WhenBusy::Drop),
         "--when-busy=drop drops what is due while there is no room, and in a closed loop nothing is",
+    );
+    refuse(
+        args.with_connections && args.to == Format::Gob,
+        "--with-connections needs -to=json or -to=csv: vegeta's gob has no place for it",
     );
     refuse(args.max_workers == 0, "-max-workers must be above 0");
     refuse(args.concurrency == Some(0), "--concurrency must be above 0");
@@ -261,7 +267,13 @@ pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
         "stdout" | "-" => Box::new(stdout()),
         file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
     };
-    Ok(Some(Results { format: args.to, output, max_body: args.max_body.0, when_full: args.when_full.into() }))
+    Ok(Some(Results {
+        format: args.to,
+        output,
+        max_body: args.max_body.0,
+        carriage: args.with_connections,
+        when_full: args.when_full.into(),
+    }))
 }
 
 /// True when results and not the summary go to standard output.
