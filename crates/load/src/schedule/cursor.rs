@@ -1,0 +1,157 @@
+//! One thread's way through the arrivals: which hit is due now, and which is this thread's next.
+//!
+//! Knows no clock: the shard says what time it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::poisson::{Drawn, Trail};
+use super::{Arrivals, HIT, Hit, Next, Position, Schedule, Spacing, Until};
+use crate::clock::Nanos;
+
+/// One thread's way through the arrivals: every n-th hit, or in a closed loop whichever is next.
+#[derive(Debug)]
+pub struct Cursor {
+    arrivals: Arc<Arrivals>,
+    until: Until,
+    turn: Turn,
+    seq: u64,
+    stride: u64,
+    stage: usize,
+    trail: Option<Trail>,
+    due: Option<Nanos>,
+}
+
+impl Cursor {
+    /// The way of thread `index` of `stride`.
+    #[must_use]
+    pub fn new(arrivals: Arc<Arrivals>, until: Until, index: u64, stride: u64) -> Self {
+        let trail = match &*arrivals {
+            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Trail::new(*seed)),
+            _ => None,
+        };
+        let mut cursor = Self {
+            arrivals,
+            until,
+            turn: Turn::every(stride, index),
+            seq: index,
+            stride,
+            stage: 0,
+            trail,
+            due: None,
+        };
+        cursor.skip_gaps(index + 1);
+        cursor.due = cursor.instant();
+        cursor
+    }
+
+    /// In a closed loop: takes the hits that nobody has taken, instead of every n-th.
+    #[must_use]
+    pub fn in_turn(self, turn: Turn) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// What is due at `now`. A hit is handed out once.
+    #[inline]
+    pub fn next(&mut self, now: Nanos) -> Next {
+        if self.is_closed() {
+            return self.next_with_room(now);
+        }
+        let Some(due) = self.due.filter(|_| self.seq < self.until.hits) else { return Next::Over };
+        if due >= self.until.after {
+            return Next::Over;
+        }
+        if due > now {
+            return Next::Later(due);
+        }
+        let hit = Hit { seq: self.seq, due };
+        self.seq += self.stride;
+        self.skip_gaps(self.stride);
+        self.due = self.instant();
+        Next::Due(hit)
+    }
+
+    /// The next hit of a closed loop is due as soon as there is room for it, which is when it is asked for.
+    fn next_with_room(&mut self, now: Nanos) -> Next {
+        if now >= self.until.after {
+            return Next::Over;
+        }
+        let seq = self.turn.take();
+        if seq < self.until.hits { Next::Due(Hit { seq, due: now }) } else { Next::Over }
+    }
+
+    /// Goes on with other arrivals from the same hit.
+    pub fn replace(&mut self, arrivals: Arc<Arrivals>) {
+        self.arrivals = arrivals;
+        self.stage = 0;
+        self.due = self.instant();
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(*self.arrivals, Arrivals::Closed)
+    }
+
+    fn skip_gaps(&mut self, count: u64) {
+        if let Some(trail) = &mut self.trail {
+            trail.skip(count);
+        }
+    }
+
+    /// No hits from this one on: the input has ended.
+    pub fn cut(&mut self, seq: u64) {
+        self.until.hits = self.until.hits.min(seq);
+    }
+
+    /// When the schedule is over, apart from commands; a closed loop that ends with its hits goes on to the last answer.
+    #[must_use]
+    pub fn over(&self) -> Nanos {
+        match &*self.arrivals {
+            Arrivals::Closed => self.until.after,
+            Arrivals::Open(schedule) => {
+                let latest = schedule.end.unwrap_or(Nanos::MAX).min(self.until.after);
+                schedule.over_knowing(self.until.hits, latest, &self.drawn())
+            }
+        }
+    }
+
+    /// Where its arrivals were drawn up to some time ago.
+    #[must_use]
+    pub fn drawn(&self) -> Drawn {
+        Drawn(self.trail.iter().flat_map(|trail| trail.marks.clone()).collect())
+    }
+
+    fn instant(&mut self) -> Option<Nanos> {
+        let Arrivals::Open(schedule) = &*self.arrivals else { return Some(0) };
+        let position = match schedule.spacing {
+            Spacing::Even => Position::from(self.seq) << HIT,
+            Spacing::Burst(size) => Position::from(self.seq - self.seq % size.max(1)) << HIT,
+            Spacing::Poisson(_) => self.trail.as_ref().map_or(0, |trail| trail.gaps.position),
+        };
+        schedule.instant(position, &mut self.stage)
+    }
+}
+
+/// The number of the next hit of a closed loop, for all its threads. A thread whose answers come late, or that has fewer
+/// clients, takes fewer hits; had each its own, the others would stand idle at the end until the slowest has sent its share.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    next: Arc<AtomicU64>,
+    step: u64,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::every(1, 0)
+    }
+}
+
+impl Turn {
+    fn every(step: u64, first: u64) -> Self {
+        Self { next: Arc::new(first.into()), step }
+    }
+
+    /// Relaxed, because the number is all that is shared: nothing is read on the strength of it.
+    fn take(&self) -> u64 {
+        self.next.fetch_add(self.step, Ordering::Relaxed)
+    }
+}
