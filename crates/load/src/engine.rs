@@ -24,7 +24,7 @@ use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
-use crate::schedule::{Arrivals, Cursor, Drawn, Turn, Until};
+use crate::schedule::{Arrivals, Cursor, Turn, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::stats::{Histogram, Stats};
 use crate::supply::{Exhausted, Feed, Source, Supply, feed_all};
@@ -359,7 +359,7 @@ struct Crew {
     batches: Option<(Sender<Batch>, WhenFull)>,
     harvest: Sender<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
-    threads: Vec<JoinHandle<Drawn>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Crew {
@@ -560,7 +560,7 @@ pub struct Running {
     alive: usize,
     /// When the last of the threads that have ended did.
     ended: Option<Nanos>,
-    threads: Vec<JoinHandle<Drawn>>,
+    threads: Vec<JoinHandle<()>>,
     total: Stats,
     since_tick: Stats,
     /// Most requests in flight, by thread.
@@ -631,17 +631,16 @@ impl Running {
         // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
         let ended = self.ended.unwrap_or_else(|| self.clock.now());
         let threads = self.threads.len();
-        // A thread that panicked has said so on standard error; its figures are missing and nothing else.
-        let drawn = self.join();
+        self.join();
         let written = self.await_writer();
         let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
             // As if their number had been known from the start.
             self.until.hits = self.until.hits.min(exhausted.requests);
         }
-        let end = self.end(ended, &drawn);
+        let end = self.end(ended);
         Outcome {
-            scheduled: self.scheduled(end, &drawn),
+            scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
             scheduled_for: end.saturating_sub(self.warm_up),
             elapsed: ended.saturating_sub(self.warm_up),
@@ -653,10 +652,9 @@ impl Running {
         }
     }
 
-    /// Waits for the threads; says how far they drew arrivals.
-    fn join(&mut self) -> Drawn {
-        let drawn = self.threads.drain(..).filter_map(|thread| thread.join().ok());
-        drawn.fold(Drawn::default(), Drawn::and)
+    fn join(&mut self) {
+        // A thread that panicked has said so on standard error; its figures are missing and nothing else.
+        self.threads.drain(..).for_each(|thread| _ = thread.join());
     }
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
@@ -666,20 +664,20 @@ impl Running {
 
     /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
     /// some time before; or upon a command before that. A closed loop plans nothing and goes on to the end.
-    fn end(&self, ended: Nanos, drawn: &Drawn) -> Nanos {
+    fn end(&self, ended: Nanos) -> Nanos {
         let told = self.control.0.ended().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
-        let over = schedule.over_knowing(self.until.hits, latest, drawn);
+        let over = schedule.over(self.until.hits, latest);
         if over == Nanos::MAX { ended } else { over }
     }
 
     /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
-    fn scheduled(&self, end: Nanos, drawn: &Drawn) -> Option<u64> {
+    fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| schedule.hits_before_knowing(at, drawn).min(self.until.hits);
+        let hits = |at| schedule.hits_before(at).min(self.until.hits);
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
     }
 }

@@ -16,7 +16,7 @@ use crate::control::{Command, Early, Shared};
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Event, Poller, token};
-use crate::schedule::{Cursor, Drawn, Hit, Next};
+use crate::schedule::{Cursor, Hit, Next};
 use crate::supply::{Reach, Supply};
 use crate::transport::pool::Pool;
 
@@ -94,8 +94,8 @@ pub(crate) struct Progress {
 const SPIN_STEP: Nanos = 5_000;
 
 impl Shard {
-    /// Runs to the end of the schedule, or to a command; says how far arrivals were drawn.
-    pub(crate) fn run(mut self) -> Drawn {
+    /// Runs to the end of the schedule, or to a command.
+    pub(crate) fn run(mut self) {
         let mut events = Poller::events();
         while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
             let waited = self.pool.network.wait(&mut events, 0, 0);
@@ -117,7 +117,6 @@ impl Shard {
         }
         self.publish();
         self.books.hand_over(Some(self.progress.now));
-        self.cursor.drawn()
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::poisson::{Drawn, Trail};
+use super::poisson::{Process, Walk};
 use super::{Arrivals, HIT, Hit, Next, Position, Schedule, Spacing, Until};
 use crate::clock::Nanos;
 
@@ -18,7 +18,7 @@ pub struct Cursor {
     seq: u64,
     stride: u64,
     stage: usize,
-    trail: Option<Trail>,
+    walk: Option<Walk>,
     due: Option<Nanos>,
 }
 
@@ -26,21 +26,14 @@ impl Cursor {
     /// The way of thread `index` of `stride`.
     #[must_use]
     pub fn new(arrivals: Arc<Arrivals>, until: Until, index: u64, stride: u64) -> Self {
-        let trail = match &*arrivals {
-            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => Some(Trail::new(*seed)),
+        let walk = match &*arrivals {
+            Arrivals::Open(Schedule { spacing: Spacing::Poisson(seed), .. }) => {
+                Some(Walk::to(Process::new(*seed), index))
+            }
             _ => None,
         };
-        let mut cursor = Self {
-            arrivals,
-            until,
-            turn: Turn::every(stride, index),
-            seq: index,
-            stride,
-            stage: 0,
-            trail,
-            due: None,
-        };
-        cursor.skip_gaps(index + 1);
+        let turn = Turn::every(stride, index);
+        let mut cursor = Self { arrivals, until, turn, seq: index, stride, stage: 0, walk, due: None };
         cursor.due = cursor.instant();
         cursor
     }
@@ -66,7 +59,9 @@ impl Cursor {
         }
         let hit = Hit { seq: self.seq, due };
         self.seq += self.stride;
-        self.skip_gaps(self.stride);
+        if let Some(walk) = &mut self.walk {
+            walk.skip(self.stride);
+        }
         self.due = self.instant();
         Next::Due(hit)
     }
@@ -91,12 +86,6 @@ impl Cursor {
         matches!(*self.arrivals, Arrivals::Closed)
     }
 
-    fn skip_gaps(&mut self, count: u64) {
-        if let Some(trail) = &mut self.trail {
-            trail.skip(count);
-        }
-    }
-
     /// No hits from this one on: the input has ended.
     pub fn cut(&mut self, seq: u64) {
         self.until.hits = self.until.hits.min(seq);
@@ -109,15 +98,9 @@ impl Cursor {
             Arrivals::Closed => self.until.after,
             Arrivals::Open(schedule) => {
                 let latest = schedule.end.unwrap_or(Nanos::MAX).min(self.until.after);
-                schedule.over_knowing(self.until.hits, latest, &self.drawn())
+                schedule.over(self.until.hits, latest)
             }
         }
-    }
-
-    /// Where its arrivals were drawn up to some time ago.
-    #[must_use]
-    pub fn drawn(&self) -> Drawn {
-        Drawn(self.trail.iter().flat_map(|trail| trail.marks.clone()).collect())
     }
 
     fn instant(&mut self) -> Option<Nanos> {
@@ -125,7 +108,7 @@ impl Cursor {
         let position = match schedule.spacing {
             Spacing::Even => Position::from(self.seq) << HIT,
             Spacing::Burst(size) => Position::from(self.seq - self.seq % size.max(1)) << HIT,
-            Spacing::Poisson(_) => self.trail.as_ref().map_or(0, |trail| trail.gaps.position),
+            Spacing::Poisson(_) => self.walk.as_ref().map_or(0, Walk::position),
         };
         schedule.instant(position, &mut self.stage)
     }

@@ -11,7 +11,7 @@ mod poisson;
 mod shape;
 
 pub use self::cursor::{Cursor, Turn};
-pub use self::poisson::Drawn;
+use self::poisson::Process;
 pub use self::shape::Shape;
 use crate::clock::Nanos;
 use crate::rate::Rate;
@@ -153,44 +153,28 @@ impl Schedule {
         self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
     }
 
-    /// How many hits are due before `at`: as many as [`Cursor`]s hand out. Poisson arrivals are drawn again for it, some
-    /// nanoseconds for each.
+    /// How many hits are due before `at`: as many as [`Cursor`]s hand out.
     #[must_use]
     pub fn hits_before(&self, at: Nanos) -> u64 {
-        self.hits_before_knowing(at, &Drawn::default())
-    }
-
-    /// The same, from where arrivals have been drawn already.
-    #[must_use]
-    pub fn hits_before_knowing(&self, at: Nanos, drawn: &Drawn) -> u64 {
         let position = self.reached(at);
         let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
         match self.spacing {
             Spacing::Even => even,
             Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
-            Spacing::Poisson(seed) => drawn.on_to(seed, u64::MAX, position).drawn - 1,
+            Spacing::Poisson(seed) => Process::new(seed).before(position),
         }
     }
 
     /// When the schedule is over that ends after this many hits or at `latest`, whichever comes first: the hits take until
-    /// the next one would be due. Poisson arrivals are drawn again for it.
+    /// the next one would be due.
     #[must_use]
     pub fn over(&self, hits: u64, latest: Nanos) -> Nanos {
-        self.over_knowing(hits, latest, &Drawn::default())
-    }
-
-    /// The same, from where arrivals have been drawn already.
-    #[must_use]
-    pub fn over_knowing(&self, hits: u64, latest: Nanos, drawn: &Drawn) -> Nanos {
         if hits == u64::MAX {
             return latest;
         }
         let next = match self.spacing {
             Spacing::Even | Spacing::Burst(_) => Position::from(hits) << HIT,
-            Spacing::Poisson(seed) => {
-                let reached = self.reached(latest);
-                drawn.on_to(seed, hits, reached).position.min(reached)
-            }
+            Spacing::Poisson(seed) => Process::new(seed).position(hits),
         };
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
     }
