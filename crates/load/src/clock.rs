@@ -45,6 +45,17 @@ impl RunClock {
         }
     }
 
+    /// A clock that shows zero until this instant, in nanoseconds since the Unix epoch as the wall shows them now, and then
+    /// goes; how late it is, if that was less than `notice` from now.
+    pub(crate) fn starting_at(unix_ns: i64, notice: Duration) -> Result<Self, Duration> {
+        let soonest = Self::starting_in(notice);
+        let Ok(rest) = u64::try_from(unix_ns.saturating_sub(soonest.unix_origin)) else {
+            return Err(Duration::from_nanos(soonest.unix_origin.abs_diff(unix_ns)));
+        };
+        let monotonic_origin = soonest.monotonic_origin.saturating_add(rest);
+        Ok(Self { monotonic_origin, unix_origin: unix_ns })
+    }
+
     /// Whether the start is still to come.
     pub(crate) fn is_before_start(&self) -> bool {
         monotonic() < self.monotonic_origin

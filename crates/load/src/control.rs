@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::poller::Waker;
 use crate::rate::Rate;
-use crate::schedule::Arrivals;
+use crate::schedule::{Arrivals, Slice};
 
 /// What the threads are told. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +66,7 @@ pub(crate) struct Shared {
     revision: AtomicU64,
     /// A lock, because arrivals change as a whole and rarely; threads take it only when the revision has moved.
     arrivals: Mutex<Arc<Arrivals>>,
+    slice: Slice,
     wakers: Vec<Waker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
@@ -96,6 +97,7 @@ const NOTICE: Nanos = SECOND / 20;
 impl Shared {
     pub(crate) fn new(
         arrivals: Arc<Arrivals>,
+        slice: Slice,
         wakers: Vec<Waker>,
         clock: RunClock,
         errors: Option<ErrorBudget>,
@@ -107,6 +109,7 @@ impl Shared {
             errors,
             revision: AtomicU64::new(0),
             arrivals: Mutex::new(arrivals),
+            slice,
             wakers,
             clock,
             gauges,
@@ -207,17 +210,17 @@ impl Control {
         self.0.commanded() != Command::Run
     }
 
-    /// Another rate from now on. False in a closed loop, which has none.
+    /// Another rate from now on, of the whole where this run has a slice. False in a closed loop, which has none.
     #[must_use]
     pub fn set_rate(&self, rate: Rate) -> bool {
         self.0.set_rate(rate)
     }
 
-    /// The offered rate at this moment, in hits per second; none in a closed loop.
+    /// The offered rate of this run at this moment, in hits per second; none in a closed loop.
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
-            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now())),
+            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64),
             Arrivals::Closed => None,
         }
     }

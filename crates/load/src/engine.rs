@@ -24,7 +24,7 @@ use crate::recorder::{self, Batch, Patience, Recorder, WhenFull};
 use crate::request::{Origin, Style};
 use crate::resolve::{self, Dial, Found, Question};
 use crate::results::{EncodeError, Format};
-use crate::schedule::{Arrivals, Cursor, Turn, Until};
+use crate::schedule::{Arrivals, Cursor, Slice, Turn, Until};
 use crate::shard::{Progress, Rules, Shard, WhenBusy};
 use crate::stats::{Histogram, Stats};
 use crate::supply::{Exhausted, Feed, Source, Supply, feed_all};
@@ -45,6 +45,10 @@ pub struct Plan {
     pub source: Source,
     /// When to send it.
     pub arrivals: Arrivals,
+    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`Plan::until`], are those of the whole.
+    pub slice: Slice,
+    /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
+    pub start_at: Option<i64>,
     /// When to stop sending, apart from the schedule's own end and from [`Control`].
     pub until: Until,
     /// Errors after which the run ends.
@@ -80,6 +84,8 @@ impl Plan {
             name: String::new(),
             source,
             arrivals,
+            slice: Slice::default(),
+            start_at: None,
             until: Until::default(),
             errors: None,
             in_flight: InFlight { most: 64, when_busy: WhenBusy::Queue },
@@ -230,6 +236,9 @@ pub enum StartError {
     /// The system refused a thread or a descriptor.
     #[error("the system refuses what a run needs: {0}")]
     System(#[from] io::Error),
+    /// The instant at which the run was to start has passed, or is too near to be ready for it.
+    #[error("the start is {0:.3?} too soon to be ready for it")]
+    Late(Duration),
 }
 
 /// The figures of one second, or of as long as the threads took to hand them over.
@@ -297,12 +306,16 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     if let Some(config) = &plan.travel.tls {
         tls::seed(config);
     }
-    let clock = RunClock::starting_in(MUSTER * threads as u32);
+    let muster = MUSTER * threads as u32;
+    let clock = match plan.start_at {
+        Some(at) => RunClock::starting_at(at, muster).map_err(StartError::Late)?,
+        None => RunClock::starting_in(muster),
+    };
     let pollers =
         (0..threads).map(|_| Poller::new(clock)).collect::<Result<Vec<_>, _>>().map_err(io::Error::from)?;
     let arrivals = Arc::new(plan.arrivals.clone());
     let wakers = pollers.iter().map(Poller::waker).collect();
-    let shared = Arc::new(Shared::new(Arc::clone(&arrivals), wakers, clock, plan.errors));
+    let shared = Arc::new(Shared::new(Arc::clone(&arrivals), plan.slice, wakers, clock, plan.errors));
     let keep = Keep {
         location: plan.travel.redirects.is_some(),
         record: results.as_ref().map(|results| results.max_body),
@@ -310,8 +323,8 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
     let writer = results.map(|results| Writer::spawn(results, Control(Arc::clone(&shared)))).transpose()?;
     let (rules, counting) = (plan.rules(), plan.counting());
     // What is read during the run is dealt out beforehand, every n-th request to a thread.
-    let turn = matches!(plan.source, Source::List(_)).then(Turn::default);
-    let (supplies, exhausted) = supplies(plan.source, &plan.style, &pollers)?;
+    let turn = matches!(plan.source, Source::List(_)).then(|| Turn::of(plan.slice));
+    let (supplies, exhausted) = supplies(plan.source, &plan.style, plan.slice, &pollers)?;
     let (harvest_sender, harvest) = channel();
     let mut crew = Crew {
         size: threads,
@@ -319,6 +332,7 @@ pub fn start(plan: Plan, results: Option<Results>) -> Result<Running, StartError
         shared,
         known,
         arrivals,
+        slice: plan.slice,
         until: plan.until,
         turn,
         rules,
@@ -348,6 +362,7 @@ struct Crew {
     shared: Arc<Shared>,
     known: HashMap<Origin, Found>,
     arrivals: Arc<Arrivals>,
+    slice: Slice,
     until: Until,
     turn: Option<Turn>,
     rules: Rules,
@@ -376,6 +391,7 @@ impl Crew {
             clock: self.clock,
             warm_up: self.counting.warm_up,
             end: self.rules.end,
+            slice: self.slice,
             until: self.until,
             harvest,
             spares: self.spares,
@@ -424,7 +440,8 @@ impl Crew {
     }
 
     fn cursor(&self, index: u64) -> Cursor {
-        let cursor = Cursor::new(Arc::clone(&self.arrivals), self.until, index, self.size as u64);
+        let (first, stride) = self.slice.thread(index, self.size as u64);
+        let cursor = Cursor::new(Arc::clone(&self.arrivals), self.until, first, stride);
         match &self.turn {
             Some(turn) => cursor.in_turn(turn.clone()),
             None => cursor,
@@ -487,6 +504,7 @@ fn known_addresses(source: &Source, dial: &Dial, times: &mut Histogram) -> HashM
 fn supplies(
     source: Source,
     style: &Style,
+    slice: Slice,
     pollers: &[Poller],
 ) -> io::Result<(Vec<Supply>, Option<Receiver<Exhausted>>)> {
     let intake = match source {
@@ -499,7 +517,7 @@ fn supplies(
         pollers.iter().map(|poller| Feed::new(style, poller.waker())).unzip();
     let (sender, exhausted) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Some(exhausted) = feed_all(intake, &feeds) {
+        if let Some(exhausted) = feed_all(intake, &feeds, slice) {
             // Before the feeds are dropped, so that a thread that ends for it ends after it. A run that has ended does not ask.
             let _ = sender.send(exhausted);
         }
@@ -554,6 +572,7 @@ pub struct Running {
     warm_up: Nanos,
     /// When the schedule ends.
     end: Nanos,
+    slice: Slice,
     until: Until,
     harvest: Receiver<Harvest>,
     spares: Vec<Sender<Box<Stats>>>,
@@ -677,7 +696,7 @@ impl Running {
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| schedule.hits_before(at).min(self.until.hits);
+        let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
     }
 }

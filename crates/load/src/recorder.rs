@@ -211,11 +211,14 @@ fn give_back(mut batch: Batch) {
 mod tests {
     use super::*;
     use crate::control::Early;
-    use crate::schedule::Arrivals;
+    use crate::schedule::{Arrivals, Slice};
 
     fn patience() -> Patience {
         let clock = RunClock::start();
-        Patience::new(Arc::new(Shared::new(Arc::new(Arrivals::Closed), Vec::new(), clock, None)), clock)
+        Patience::new(
+            Arc::new(Shared::new(Arc::new(Arrivals::Closed), Slice::default(), Vec::new(), clock, None)),
+            clock,
+        )
     }
 
     #[test]

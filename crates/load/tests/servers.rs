@@ -18,7 +18,7 @@ use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
 use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, EncodeError, Format};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::shard::WhenBusy;
 use seawall_load::stats::After;
 use seawall_load::summary::Summary;
@@ -1109,4 +1109,64 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
+}
+
+/// What each hit is, of all that were sent.
+fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
+    let hit = |record: &Record| (record.seq, record.timestamp.unix_ns(), record.url.clone(), record.code);
+    let mut hits: Vec<_> = records.iter().map(hit).collect();
+    hits.sort();
+    hits
+}
+
+#[test]
+fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
+    let server = Server::answering(OK).unwrap();
+    let now = RunClock::start().unix_ns(0);
+    let slices = [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| Slice::new(number - 1, of).unwrap());
+    let start_at = now + 1_000_000_000;
+    let generators = slices.map(|slice| {
+        let mut plan = open(&server, "500", Duration::from_millis(400));
+        plan.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).source;
+        (plan.threads, plan.slice, plan.start_at) = (slice.of() as usize, slice, Some(start_at));
+        std::thread::spawn(move || recorded(plan))
+    });
+    let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
+    let scheduled = thirds.each_ref().map(|(outcome, _)| outcome.scheduled);
+    assert_eq!((whole.scheduled, scheduled), (Some(200), [Some(67), Some(67), Some(66)]));
+    assert!(thirds.iter().all(|(outcome, _)| outcome.began_unix_ns == start_at));
+    assert_eq!(whole.began_unix_ns, start_at);
+    let together: Vec<_> = thirds.into_iter().flat_map(|(_, records)| records).collect();
+    assert_eq!(hits(&together), hits(&all));
+}
+
+#[test]
+fn three_generators_that_read_one_input_send_each_line_once() {
+    let server = Server::answering(OK).unwrap();
+    let sent = (0..3).flat_map(|index| {
+        let file: String =
+            (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
+        let input = Box::new(std::io::Cursor::new(file));
+        let reader = Reader::new("x", input, target::Format::Http, Defaults::default());
+        let mut plan = some(&server, u64::MAX);
+        plan.source = Source::Lazy(Intake::new(reader, Style::default(), None));
+        (plan.threads, plan.in_flight.most, plan.slice) = (2, 2, Slice::new(index, 3).unwrap());
+        let (outcome, records) = recorded(plan);
+        assert!(outcome.mistake.is_none());
+        records
+    });
+    let mut lines: Vec<_> = sent.map(|record| (record.seq, record.url)).collect();
+    lines.sort();
+    let expected: Vec<_> = (0..100).map(|line| (line, server.url(&format!("/{line}")))).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "500", Duration::from_millis(400));
+    plan.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
+    let refused = engine::start(plan, None).err().unwrap().to_string();
+    assert!(refused.starts_with("the start is 1."), "{refused}");
+    assert_eq!(server.connections(), 0);
 }

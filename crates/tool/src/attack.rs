@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Plan, Running};
+use seawall_load::engine::{self, Plan, Running, StartError};
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let mut running = engine::start(plan, results)?;
+    let mut running = engine::start(plan, results).map_err(late)?;
     let signals = Signals::listen(running.control())?;
     let mut machine = Machine::watch();
     let live = stage.start(running.control())?;
@@ -60,6 +60,14 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
+}
+
+/// Names the flag.
+fn late(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Late(_) => anyhow::Error::from(error).context("--start-at"),
+        StartError::System(_) => error.into(),
+    }
 }
 
 /// The metrics endpoint, if one is asked for. It listens before anything is sent.

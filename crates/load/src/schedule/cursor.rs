@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::poisson::{Process, Walk};
-use super::{Arrivals, HIT, Hit, Next, Position, Schedule, Spacing, Until};
+use super::{Arrivals, HIT, Hit, Next, Position, Schedule, Slice, Spacing, Until};
 use crate::clock::Nanos;
 
 /// One thread's way through the arrivals: every n-th hit, or in a closed loop whichever is next.
@@ -124,11 +124,18 @@ pub struct Turn {
 
 impl Default for Turn {
     fn default() -> Self {
-        Self::every(1, 0)
+        Self::of(Slice::default())
     }
 }
 
 impl Turn {
+    /// Through the hits of a slice.
+    #[must_use]
+    pub fn of(slice: Slice) -> Self {
+        let (first, step) = slice.thread(0, 1);
+        Self::every(step, first)
+    }
+
     fn every(step: u64, first: u64) -> Self {
         Self { next: Arc::new(first.into()), step }
     }

@@ -9,10 +9,12 @@
 mod cursor;
 mod poisson;
 mod shape;
+mod slice;
 
 pub use self::cursor::{Cursor, Turn};
 use self::poisson::Process;
 pub use self::shape::Shape;
+pub use self::slice::{NoSlice, Slice};
 use crate::clock::Nanos;
 use crate::rate::Rate;
 

@@ -9,16 +9,17 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
+/// Everything that a cursor hands out.
+fn way(mut cursor: Cursor) -> impl Iterator<Item = Hit> {
+    std::iter::from_fn(move || match cursor.next(Nanos::MAX - 1) {
+        Next::Due(hit) => Some(hit),
+        _ => None,
+    })
+}
+
 fn all(arrivals: &Arc<Arrivals>, until: Until, threads: u64) -> Vec<Hit> {
     let mut hits: Vec<_> = (0..threads)
-        .flat_map(|index| {
-            let mut cursor = Cursor::new(Arc::clone(arrivals), until, index, threads);
-            std::iter::from_fn(move || match cursor.next(Nanos::MAX - 1) {
-                Next::Due(hit) => Some(hit),
-                _ => None,
-            })
-            .collect::<Vec<_>>()
-        })
+        .flat_map(|index| way(Cursor::new(Arc::clone(arrivals), until, index, threads)))
         .collect();
     hits.sort_by_key(|hit| hit.seq);
     hits
@@ -232,6 +233,20 @@ fn what_one_client_of_a_closed_loop_leaves_the_others_take() {
     assert_eq!((slow.next(5), fast.next(5)), (Next::Over, Next::Over));
 }
 
+#[test]
+fn slices_of_a_closed_loop_share_its_hits() {
+    let until = Until { hits: 10, ..Until::default() };
+    let mut hits: Vec<u64> = (0..3)
+        .flat_map(|index| {
+            let turn = Turn::of(Slice::new(index, 3).unwrap());
+            way(Cursor::new(Arc::new(Arrivals::Closed), until, 0, 1).in_turn(turn))
+        })
+        .map(|hit| hit.seq)
+        .collect();
+    hits.sort_unstable();
+    assert_eq!(hits, (0..10).collect::<Vec<_>>());
+}
+
 fn any_stage() -> impl Strategy<Value = Stage> {
     let shape = prop_oneof![
         (1..500u64, 1..60 * SECOND).prop_map(|(hits, period)| Shape::Hold(Rate::new(hits, period).unwrap())),
@@ -245,7 +260,39 @@ fn any_stage() -> impl Strategy<Value = Stage> {
     (shape, 1..60u64).prop_map(|(shape, seconds)| stage(shape, seconds))
 }
 
+fn any_spacing() -> impl Strategy<Value = Spacing> {
+    prop_oneof![
+        Just(Spacing::Even),
+        any::<u64>().prop_map(Spacing::Poisson),
+        (1..20u64).prop_map(Spacing::Burst),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn slices_however_many_threads_each_has_are_the_whole(
+        stages in prop::collection::vec(any_stage(), 1..3),
+        spacing in any_spacing(),
+        threads in prop::collection::vec(1..4u64, 1..6),
+        most in 1..5000u64,
+    ) {
+        let (arrivals, until) = (open(stages, spacing), Until { hits: most, ..Until::default() });
+        let Arrivals::Open(schedule) = &*arrivals else { panic!("{arrivals:?}") };
+        let mut sliced = Vec::new();
+        for (index, &threads_of_it) in (0..).zip(&threads) {
+            let slice = Slice::new(index, threads.len() as u64).unwrap();
+            let before = sliced.len() as u64;
+            for thread in 0..threads_of_it {
+                let (first, stride) = slice.thread(thread, threads_of_it);
+                sliced.extend(way(Cursor::new(Arc::clone(&arrivals), until, first, stride)));
+            }
+            let due = schedule.hits_before(schedule.end().unwrap()).min(most);
+            prop_assert_eq!(slice.count(due), sliced.len() as u64 - before, "{}", slice);
+        }
+        sliced.sort_by_key(|hit| hit.seq);
+        prop_assert_eq!(sliced, all(&arrivals, until, 1));
+    }
+
     #[test]
     fn a_held_rate_never_drifts(hits in 1..10_000_000u64, period in 1..1000 * SECOND, seq: u64) {
         let schedule = Schedule::constant(Rate::new(hits, period).unwrap(), Spacing::Even);

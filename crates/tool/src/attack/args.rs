@@ -8,6 +8,8 @@ use clap::{ArgAction, ValueEnum};
 use seawall_load::control::ErrorBudget;
 use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
+use seawall_load::results::rfc3339;
+use seawall_load::schedule::Slice;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
@@ -73,6 +75,12 @@ pub(crate) struct Args {
     /// How hits are spread over the rate: even, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "even")]
     pub(crate) arrivals: Arrivals,
+    /// Send only the first of so many equal parts of the schedule, the second (2/3), and so on: see below
+    #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
+    pub(crate) slice: Slice,
+    /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
+    #[arg(long, value_name = "INSTANT")]
+    pub(crate) start_at: Option<StartAt>,
     /// Requests in all
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
@@ -207,6 +215,21 @@ impl FromStr for Arrivals {
     }
 }
 
+/// `--start-at`, in nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StartAt(pub(crate) i64);
+
+impl FromStr for StartAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let instant = rfc3339::parse(text).and_then(|instant| i64::try_from(instant.unix_ns()).ok());
+        let malformed =
+            || format!("{text:?} is not an instant: expected RFC 3339, such as 2027-01-31T12:00:00Z");
+        instant.map(Self).ok_or_else(malformed)
+    }
+}
+
 /// `--max-errors`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MaxErrors(pub(crate) ErrorBudget);
@@ -296,6 +319,12 @@ Load over time (--profile), stages separated by commas:
   step RATE to RATE by RATE every TIME         sine RATE by RATE every TIME for TIME
   replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
   hold 0 for TIME      a pause
+
+Several generators: give each the same targets, seed, rate and --start-at, and --slice 1/3, 2/3, 3/3:
+together they send every hit of the schedule once, at its instant, and their results, HDR logs and
+intervals add up to those of one run. -rate, --profile and --requests are those of the whole;
+-max-workers, --concurrency and --max-errors are each generator's own. Their clocks must agree (NTP):
+an instant that has passed is refused.
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.

@@ -38,7 +38,7 @@ impl Facts {
     /// Of a plan that came from these flags.
     pub(super) fn of(args: &Args, plan: &Plan) -> Self {
         let (end, steerable) = match &plan.arrivals {
-            Arrivals::Open(schedule) => (schedule.end(), true),
+            Arrivals::Open(schedule) => (schedule.end(), plan.slice.is_whole()),
             Arrivals::Closed => (None, false),
         };
         let end = end.unwrap_or(Nanos::MAX).min(plan.until.after);
