@@ -1,7 +1,7 @@
 //! What one thread writes down of its hits: figures, the tally for the error budget, and records if anybody wants them.
 //!
-//! The loop says what happened and when; what of it counts is decided here. Once a second the figures go to the
-//! collector, which hands an empty box back, so that no thread waits for another.
+//! The loop says what happened and when; what of it counts is decided here. At the end of each interval the figures go to
+//! the collector, which hands an empty box back, so that no thread waits for another.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -36,8 +36,10 @@ pub(crate) struct Counting {
 pub(crate) struct Harvest {
     pub(crate) shard: usize,
     pub(crate) stats: Box<Stats>,
-    /// When the thread ended, if it has.
-    pub(crate) ended: Option<Nanos>,
+    /// What was counted before this instant is in them, or was handed over earlier.
+    pub(crate) to: Nanos,
+    /// The thread has ended then.
+    pub(crate) ended: bool,
 }
 
 /// The way to the collector and back.
@@ -216,18 +218,18 @@ impl Books {
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, ended: Option<Nanos>) {
+    pub(crate) fn hand_over(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
             self.stats.stalled += std::mem::take(&mut recorder.stalled);
             self.stats.unrecorded += std::mem::take(&mut recorder.lost);
         }
         let Collection { shard, harvest, spare } = &self.collection;
-        let empty = if ended.is_some() { Some(Box::default()) } else { spare.try_recv().ok() };
+        let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(Harvest { shard: *shard, stats, ended });
+            let _ = harvest.send(Harvest { shard: *shard, stats, to, ended });
         }
     }
 }

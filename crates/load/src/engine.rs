@@ -1,7 +1,7 @@
 //! A run from its plan to its figures: starts the threads, adds up what they measured, ends with the last of them.
 //!
 //! The caller (the tool's `attack`, the search methods) describes a [`Plan`], gets a [`Running`], and takes a
-//! [`Tick`] per second from it until there is none. All rules of the run are values in the plan; nothing here reads
+//! [`Interval`](crate::interval::Interval)s from it until there is none. All rules of the run are values in the plan; nothing here reads
 //! flags, files or the terminal.
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use rustls::ClientConfig;
 
 use crate::books::{Books, Collection, Counting, Harvest};
 use crate::clock::{Nanos, RunClock, nanos};
+use crate::collector::{Collector, Heard};
 use crate::control::{Control, Early, ErrorBudget, Shared};
 use crate::fault::Fault;
 use crate::flights::Flights;
@@ -71,7 +72,12 @@ pub struct Plan {
     pub grace: Duration,
     /// [`Stats::outcomes`] are filled, for some nanoseconds per request.
     pub by_outcome: bool,
+    /// How long an interval of the figures is; at least [`FINEST`].
+    pub cadence: Duration,
 }
+
+/// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
+pub const FINEST: Duration = Duration::from_millis(50);
 
 /// More lateness of this machine than this at the very end is not made up for.
 pub const GRACE: Duration = Duration::from_millis(100);
@@ -96,6 +102,7 @@ impl Plan {
             warm_up: Duration::ZERO,
             grace: GRACE,
             by_outcome: false,
+            cadence: Duration::from_secs(1),
         }
     }
 }
@@ -115,6 +122,7 @@ impl Plan {
             redirects: self.travel.redirects,
             retries: self.travel.retries,
             spin: nanos(self.spin),
+            cadence: nanos(self.cadence.max(FINEST)),
         }
     }
 
@@ -237,17 +245,8 @@ pub enum StartError {
     #[error("the system refuses what a run needs: {0}")]
     System(#[from] io::Error),
     /// The instant at which the run was to start has passed, or is too near to be ready for it.
-    #[error("the start is {0:.3?} too soon to be ready for it")]
+    #[error("the run could be ready {0:.3?} after that instant at the earliest")]
     Late(Duration),
-}
-
-/// The figures of one second, or of as long as the threads took to hand them over.
-#[derive(Debug)]
-pub struct Tick<'r> {
-    /// Time since the run began.
-    pub at: Nanos,
-    /// What was measured since the last tick.
-    pub stats: &'r Stats,
 }
 
 /// What a run came to.
@@ -393,14 +392,8 @@ impl Crew {
             end: self.rules.end,
             slice: self.slice,
             until: self.until,
-            harvest,
-            spares: self.spares,
-            alive: self.threads.len(),
-            ended: None,
+            collector: Collector::new(harvest, self.spares, total),
             threads: self.threads,
-            total,
-            since_tick: *Stats::reserved(),
-            peaks: vec![0; self.size],
             written,
             exhausted,
         }
@@ -574,16 +567,8 @@ pub struct Running {
     end: Nanos,
     slice: Slice,
     until: Until,
-    harvest: Receiver<Harvest>,
-    spares: Vec<Sender<Box<Stats>>>,
-    alive: usize,
-    /// When the last of the threads that have ended did.
-    ended: Option<Nanos>,
+    collector: Collector,
     threads: Vec<JoinHandle<()>>,
-    total: Stats,
-    since_tick: Stats,
-    /// Most requests in flight, by thread.
-    peaks: Vec<u64>,
     written: Option<Receiver<Result<u64, EncodeError>>>,
     exhausted: Option<Receiver<Exhausted>>,
 }
@@ -595,60 +580,24 @@ impl Running {
         self.control.clone()
     }
 
-    /// Waits for the figures of the next second, or at most `patience`; `None` when the run has ended.
-    pub fn tick(&mut self, patience: Duration) -> Option<Tick<'_>> {
-        self.since_tick.clear();
-        self.gather(patience).then(|| {
-            self.total.add(&self.since_tick);
-            self.total.in_flight_peak = self.peaks.iter().sum();
-            Tick { at: self.clock.now(), stats: &self.since_tick }
-        })
+    /// When its first instant is, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn began_unix_ns(&self) -> i64 {
+        self.clock.unix_ns(0)
     }
 
-    /// Waits until every thread has handed over, or for `patience`; false when none is left that could.
-    fn gather(&mut self, patience: Duration) -> bool {
-        let mut handed_over = 0;
-        while self.alive > 0 {
-            match self.harvest.recv_timeout(patience) {
-                Ok(harvest) => self.take(harvest, handed_over == 0),
-                Err(RecvTimeoutError::Timeout) => return true,
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.alive = 0;
-                    return handed_over > 0;
-                }
-            }
-            handed_over += 1;
-            if handed_over >= self.alive.max(1) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
-    /// need: the first to come is taken as it is, for the cleared figures of the last tick.
-    fn take(&mut self, harvest: Harvest, first: bool) {
-        let Harvest { shard, mut stats, ended } = harvest;
-        self.peaks[shard] = self.peaks[shard].max(stats.in_flight_peak);
-        self.alive -= usize::from(ended.is_some());
-        self.ended = self.ended.max(ended);
-        if first {
-            std::mem::swap(&mut self.since_tick, &mut *stats);
-        } else {
-            self.since_tick.add(&stats);
-            stats.clear();
-        }
-        // A thread that has ended needs no empty box.
-        let _ = self.spares[shard].send(stats);
+    /// Waits for the figures of the next interval, or at most `patience`.
+    pub fn next_interval(&mut self, patience: Duration) -> Heard<'_> {
+        self.collector.next(patience)
     }
 
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
     /// thread whose output does is left behind.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
-        while self.tick(Duration::from_secs(1)).is_some() {}
+        while !matches!(self.next_interval(Duration::from_secs(1)), Heard::Over) {}
         // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
-        let ended = self.ended.unwrap_or_else(|| self.clock.now());
+        let ended = self.collector.ended();
         let threads = self.threads.len();
         self.join();
         let written = self.await_writer();
@@ -660,14 +609,14 @@ impl Running {
         let end = self.end(ended);
         Outcome {
             scheduled: self.scheduled(end),
-            began_unix_ns: self.clock.unix_ns(0),
+            began_unix_ns: self.began_unix_ns(),
             scheduled_for: end.saturating_sub(self.warm_up),
             elapsed: ended.saturating_sub(self.warm_up),
             written,
             mistake: exhausted.and_then(|exhausted| exhausted.mistake),
             early: self.control.0.early(),
             threads,
-            total: std::mem::take(&mut self.total),
+            total: self.collector.total(),
         }
     }
 
@@ -697,7 +646,7 @@ impl Running {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
         let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
-        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
+        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.so_far())))
     }
 }
 

@@ -6,12 +6,14 @@
 
 mod books;
 pub mod clock;
+pub mod collector;
 pub mod control;
 mod course;
 pub mod dns;
 pub mod engine;
 pub mod fault;
 mod flights;
+pub mod interval;
 pub mod objective;
 pub mod outcomes;
 mod poller;
@@ -21,6 +23,7 @@ pub mod rate;
 pub mod recorder;
 pub mod request;
 pub mod resolve;
+pub mod rows;
 pub mod schedule;
 pub mod selfcheck;
 pub mod shard;

@@ -46,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) redirects: Option<u32>,
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
+    /// How long an interval is.
+    pub(crate) cadence: Nanos,
 }
 
 /// What to do with a hit that is due while the in-flight bound is reached.
@@ -79,6 +81,8 @@ pub(crate) struct Progress {
     /// When to look at the schedule again.
     pub(crate) next_due: Nanos,
     next_tick: Nanos,
+    /// When figures are handed over next.
+    interval_end: Nanos,
     /// Since when there has been room in flight.
     pub(crate) room_since: Nanos,
     /// Since when the in-flight bound is reached.
@@ -97,6 +101,7 @@ impl Shard {
     /// Runs to the end of the schedule, or to a command.
     pub(crate) fn run(mut self) {
         let mut events = Poller::events();
+        self.progress.interval_end = self.rules.cadence;
         while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
             let waited = self.pool.network.wait(&mut events, 0, 0);
             self.check(waited);
@@ -116,12 +121,31 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        self.books.hand_over(Some(self.progress.now));
+        self.books.hand_over(self.progress.now, true);
     }
 
     #[inline]
     fn refresh(&mut self) {
-        self.progress.now = self.clock.now();
+        self.advance(self.clock.now());
+    }
+
+    /// What follows was not before this. What ended in an interval is counted before anything that did in the next.
+    #[inline]
+    pub(crate) fn advance(&mut self, at: Nanos) {
+        let progress = &mut self.progress;
+        progress.now = progress.now.max(at);
+        if progress.now >= progress.interval_end {
+            self.end_interval();
+        }
+    }
+
+    /// Figures to the collector. Where it has no empty box yet, they stay for the end of the next interval.
+    #[cold]
+    fn end_interval(&mut self) {
+        let Progress { now, interval_end, .. } = self.progress;
+        let ended = interval_end + (now - interval_end) / self.rules.cadence * self.rules.cadence;
+        self.progress.interval_end = ended + self.rules.cadence;
+        self.books.hand_over(ended, false);
     }
 
     fn is_finished(&self) -> bool {
@@ -131,9 +155,9 @@ impl Shard {
     /// Sleeps until something can happen. Waits too short to sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let Progress { now, next_due, next_tick, over, .. } = self.progress;
+        let Progress { now, next_due, next_tick, interval_end, over, .. } = self.progress;
         let due = if over { Nanos::MAX } else { next_due };
-        let until = due.min(next_tick).min(self.flights.first_expiry());
+        let until = due.min(next_tick).min(interval_end).min(self.flights.first_expiry());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -272,7 +296,7 @@ impl Shard {
         }
     }
 
-    /// Ten times a second: results out, gauges up, and once a second the figures to the collector.
+    /// Ten times a second: results out, gauges up.
     #[inline]
     fn tick(&mut self) {
         let Progress { now, next_tick, .. } = self.progress;
@@ -287,9 +311,6 @@ impl Shard {
         self.books.flush();
         self.publish();
         self.shared.check_errors();
-        if next_tick / SECOND != self.progress.next_tick / SECOND {
-            self.books.hand_over(None);
-        }
     }
 
     fn publish(&self) {

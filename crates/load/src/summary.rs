@@ -11,7 +11,7 @@ use crate::clock::{Nanos, SECOND};
 use crate::engine::Outcome;
 use crate::fault::{Class, Fault};
 use crate::selfcheck::{Finding, Verdict, worst};
-use crate::stats::{After, Histogram, Times};
+use crate::stats::{After, Example, Histogram, Times};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
@@ -267,6 +267,7 @@ fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<Fault>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
-    examples.iter().flatten().map(|fault| (Fault::name(fault.kind()), fault.to_string())).collect()
+fn examples(examples: &[Option<Example>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
+    let named = examples.iter().enumerate();
+    named.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))).collect()
 }

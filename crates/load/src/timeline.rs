@@ -8,6 +8,7 @@
 //! [`Spread`] is a latency distribution with a stated error. Quantiles are never averaged, rows never dropped.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
 
@@ -307,6 +308,24 @@ impl Spread {
         i64::try_from(value).unwrap_or(i64::MAX).clamp(self.min, self.max)
     }
 
+    /// Of buckets made elsewhere, and what is known exactly beside them; none if that does not fit together.
+    pub(crate) fn told(
+        buckets: Histogram<u64>,
+        precision: Precision,
+        sum: i128,
+        ends: RangeInclusive<i64>,
+    ) -> Option<Self> {
+        let ((min, max), count) = (ends.into_inner(), buckets.len());
+        let [least, most] = [min, max].map(|ns| u64::try_from(ns).ok());
+        let bound = |ns: i64| i128::from(ns).checked_mul(i128::from(count));
+        let fits = count > 0
+            && (buckets.low(), buckets.sigfig()) == (1, precision.digits())
+            && buckets.equivalent(buckets.min(), least?)
+            && buckets.equivalent(buckets.max(), most?)
+            && (bound(min)?..=bound(max)?).contains(&sum);
+        fits.then_some(Self { precision, buckets: Some(buckets), count, sum, min, max })
+    }
+
     /// The histogram itself, if there is any value.
     pub(crate) fn histogram(&self) -> Option<&Histogram<u64>> {
         self.buckets.as_ref().filter(|_| self.count > 0)
@@ -316,6 +335,14 @@ impl Spread {
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let recorded = self.buckets.iter().flat_map(Histogram::iter_recorded);
         recorded.map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+}
+
+/// Room that was made beforehand is no difference.
+impl PartialEq for Spread {
+    fn eq(&self, other: &Self) -> bool {
+        let known = |spread: &Self| (spread.precision, spread.count, spread.sum, spread.min, spread.max);
+        known(self) == known(other) && self.buckets().eq(other.buckets())
     }
 }
 

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use seawall_load::collector::Heard;
 use seawall_load::control::Early;
 use seawall_load::engine::{self, Plan, Running, StartError};
 use seawall_load::results::EncodeError;
@@ -29,7 +30,7 @@ use seawall_load::summary::Summary;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::live::{Live, Stage};
-use self::log::Log;
+use self::log::{Blank, Log};
 use self::machine::Machine;
 use self::prometheus::Exporter;
 use self::signals::Signals;
@@ -46,11 +47,12 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let stage = Stage::of(args, &plan)?;
     // Last, because they empty files.
     let results = plan::results(args)?;
-    let log = args.hdr.as_deref().map(Log::create).transpose()?;
+    let log = args.hdr.as_deref().map(Blank::create).transpose()?;
     let mut running = engine::start(plan, results).map_err(late)?;
     let signals = Signals::listen(running.control())?;
     let mut machine = Machine::watch();
     let live = stage.start(running.control())?;
+    let log = log.map(|log| log.start(running.began_unix_ns())).transpose()?;
     watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
     let outcome = running.finish();
     let own = selfcheck::of_run(&outcome);
@@ -76,7 +78,7 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.source)).transpose()
 }
 
-/// Sees the run to its end, second by second.
+/// Sees the run to its end, interval by interval.
 fn watch(
     running: &mut Running,
     machine: &mut Machine,
@@ -84,19 +86,23 @@ fn watch(
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
-    while let Some(tick) = running.tick(Duration::from_secs(2)) {
-        machine.sample(&tick);
+    loop {
+        let interval = match running.next_interval(Duration::from_secs(2)) {
+            Heard::Interval(interval) => interval,
+            Heard::Nothing => continue,
+            Heard::Over => return Ok(()),
+        };
+        machine.sample(interval);
         if let Some(log) = &mut log {
-            log.add(&tick)?;
+            log.add(interval)?;
         }
         if let Some(metrics) = metrics {
-            metrics.add(&tick);
+            metrics.add(interval);
         }
         if let Some(live) = &mut live {
-            live.add(&tick);
+            live.add(interval);
         }
     }
-    Ok(())
 }
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.

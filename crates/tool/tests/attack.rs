@@ -155,7 +155,7 @@ fn a_slice_that_is_none_and_one_that_nobody_joins_are_refused() {
         ("--slice=1/3", 1, "--slice of a rate needs --start-at"),
         ("--slice=1/3 --concurrency=4", 1, "a closed loop without --requests or -lazy"),
         ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
-        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the start is"),
+        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run could be ready"),
     ] {
         let output =
             seawall(&format!("attack {flags} -duration=1s -output=none"), b"GET http://127.0.0.1:9/");

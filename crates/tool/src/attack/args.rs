@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
 use seawall_load::control::ErrorBudget;
+use seawall_load::engine::FINEST;
 use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
 use seawall_load::results::rfc3339;
@@ -119,9 +120,12 @@ pub(crate) struct Args {
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
-    /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
+    /// HDR log of response time, service time and lag by the interval; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
+    /// How long an interval is, for --hdr and -prometheus-addr: 50ms or more
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub(crate) cadence: Cadence,
     /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
     /// targets' URLs, so prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
@@ -227,6 +231,20 @@ impl FromStr for StartAt {
         let malformed =
             || format!("{text:?} is not an instant: expected RFC 3339, such as 2027-01-31T12:00:00Z");
         instant.map(Self).ok_or_else(malformed)
+    }
+}
+
+/// `--cadence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cadence(pub(crate) Duration);
+
+impl FromStr for Cadence {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cadence = rate::duration(text).map_err(|error| error.to_string())?;
+        let refused = || format!("intervals of {text} are too short: expected {FINEST:?} or more");
+        Some(cadence).filter(|cadence| *cadence >= FINEST).map(Self).ok_or_else(refused)
     }
 }
 

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use seawall_load::clock::RunClock;
-use seawall_load::engine::{Outcome, Tick};
+use seawall_load::engine::Outcome;
 use seawall_load::fault::Fault;
+use seawall_load::interval::Interval;
 use seawall_load::selfcheck;
 use seawall_load::summary::Summary;
 use seawall_probe::{Finding, Run, System, Verdict, Watch};
@@ -14,9 +15,14 @@ use serde::Serialize;
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
 
+/// Time between two looks at the machine, a little less than an interval's usual length.
+const SPACING: Duration = Duration::from_millis(900);
+
 /// Watches the machine from the first request to the last answer.
 pub(crate) struct Machine {
     clock: RunClock,
+    /// When to look again.
+    next: Duration,
     watch: Watch<System>,
 }
 
@@ -24,13 +30,16 @@ impl Machine {
     /// Begins. The sending threads must be there.
     pub(crate) fn watch() -> Self {
         let clock = RunClock::start();
-        Self { clock, watch: Watch::start(System, SENDERS, Duration::ZERO) }
+        Self { clock, next: Duration::ZERO, watch: Watch::start(System, SENDERS, Duration::ZERO) }
     }
 
     /// Looks at the sending threads, unless they only wait for the last answers.
-    pub(crate) fn sample(&mut self, tick: &Tick<'_>) {
-        if tick.stats.sent > 0 {
-            self.watch.sample(now(self.clock));
+    pub(crate) fn sample(&mut self, interval: &Interval) {
+        let now = now(self.clock);
+        if interval.stats.sent > 0 && now >= self.next {
+            self.watch.sample(now);
+            // However short intervals are: a look costs as much as some hundred requests.
+            self.next = now + SPACING;
         }
     }
 

@@ -60,6 +60,7 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         warm_up: args.warm_up,
         grace: GRACE,
         by_outcome: !args.prometheus_addr.is_empty(),
+        cadence: args.cadence.0,
     })
 }
 
