@@ -7,6 +7,7 @@
 mod books;
 pub mod clock;
 pub mod collector;
+pub mod configuration;
 pub mod control;
 mod course;
 pub mod dns;

@@ -3,7 +3,9 @@
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine runs the plan, [`summary`] says what
 //! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
 
+mod about;
 mod args;
+mod intervals;
 mod live;
 mod log;
 mod machine;
@@ -22,13 +24,16 @@ use anyhow::Context as _;
 use seawall_load::collector::Heard;
 use seawall_load::control::Early;
 use seawall_load::engine::{self, Plan, Running, StartError};
+use seawall_load::interval::Interval;
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
 use seawall_load::summary::Summary;
 
+use self::about::About;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::intervals::Intervals;
 use self::live::{Live, Stage};
 use self::log::{Blank, Log};
 use self::machine::Machine;
@@ -48,17 +53,23 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Blank::create).transpose()?;
+    let mut intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
+    let mut about = About::of(&plan);
     let mut running = engine::start(plan, results).map_err(late)?;
     let signals = Signals::listen(running.control())?;
     let mut machine = Machine::watch();
     let live = stage.start(running.control())?;
     let log = log.map(|log| log.start(running.began_unix_ns())).transpose()?;
-    watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
+    about.begins(running.began_unix_ns());
+    if let Some(intervals) = &mut intervals {
+        intervals.begin(&about)?;
+    }
+    watch(&mut running, &mut machine, Written { log, intervals }, metrics.as_ref(), live)?;
     let outcome = running.finish();
     let own = selfcheck::of_run(&outcome);
     let machine = machine.finish(&outcome);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
-    report(args, &summary, &machine)?;
+    report(args, &about, &summary, &machine)?;
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
@@ -78,11 +89,26 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.source)).transpose()
 }
 
+/// Files that intervals go to.
+struct Written {
+    log: Option<Log>,
+    intervals: Option<Intervals>,
+}
+
+impl Written {
+    fn add(&mut self, interval: &Interval) -> anyhow::Result<()> {
+        if let Some(log) = &mut self.log {
+            log.add(interval)?;
+        }
+        self.intervals.as_mut().map_or(Ok(()), |intervals| intervals.add(interval))
+    }
+}
+
 /// Sees the run to its end, interval by interval.
 fn watch(
     running: &mut Running,
     machine: &mut Machine,
-    mut log: Option<Log>,
+    mut written: Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
@@ -93,9 +119,7 @@ fn watch(
             Heard::Over => return Ok(()),
         };
         machine.sample(interval);
-        if let Some(log) = &mut log {
-            log.add(interval)?;
-        }
+        written.add(interval)?;
         if let Some(metrics) = metrics {
             metrics.add(interval);
         }
@@ -115,12 +139,17 @@ fn is_endless(plan: &Plan) -> bool {
 }
 
 /// The summary, where it does not mix with results.
-fn report(args: &Args, summary: &Summary, machine: &[seawall_probe::Finding]) -> anyhow::Result<()> {
+fn report(
+    args: &Args,
+    about: &About,
+    summary: &Summary,
+    machine: &[seawall_probe::Finding],
+) -> anyhow::Result<()> {
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
         SummaryFormat::Text => summary::text(summary) + &machine::notes(machine),
-        SummaryFormat::Json => serde_json::to_string(&machine::Report { summary, machine })? + "\n",
+        SummaryFormat::Json => serde_json::to_string(&machine::Report { about, summary, machine })? + "\n",
         SummaryFormat::None => summary::warnings(summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {

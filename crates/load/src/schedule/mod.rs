@@ -119,6 +119,17 @@ impl Schedule {
         self.stages.push(placed);
     }
 
+    /// The stages, in order.
+    pub fn stages(&self) -> impl Iterator<Item = Stage> {
+        self.stages.iter().map(|placed| Stage { shape: placed.shape.clone(), length: placed.length })
+    }
+
+    /// How hits are spread.
+    #[must_use]
+    pub fn spacing(&self) -> Spacing {
+        self.spacing
+    }
+
     /// When the last stage ends, if it does.
     #[must_use]
     pub fn end(&self) -> Option<Nanos> {

@@ -123,7 +123,10 @@ pub(crate) struct Args {
     /// HDR log of response time, service time and lag by the interval; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// How long an interval is, for --hdr and -prometheus-addr: 50ms or more
+    /// Everything that was measured, a line of JSON per interval
+    #[arg(long, value_name = "FILE")]
+    pub(crate) intervals: Option<String>,
+    /// How long an interval is, for --intervals, --hdr and -prometheus-addr: 50ms or more
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(crate) cadence: Cadence,
     /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
@@ -346,6 +349,18 @@ an instant that has passed is refused.
 
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
+
+JSON of a run: --summary=json is one object, --intervals a line of its first four fields and then
+a line per interval.
+  schema         1; a field that goes or changes its meaning makes it 2
+  start          RFC 3339: the first instant of the schedule, the 0 of all times below
+  configuration  the plan: stages and spacing of the rate (null in a closed loop), slice, limits,
+                 travel; no URL, header or body
+  host           of the generator: version, os, architecture, kernel, cores
+  an interval    from, to (ns), stats: counts, and histograms as {hdr, sum, min, max}, where hdr
+                 is HdrHistogram V2, deflated, in base64, as in an HDR log; whole numbers may
+                 exceed 2^53
+  the summary    figures of the whole run in ns and per second, findings, and the machine's checks
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in

@@ -12,6 +12,8 @@ use seawall_load::summary::Summary;
 use seawall_probe::{Finding, Run, System, Verdict, Watch};
 use serde::Serialize;
 
+use super::about::About;
+
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
 
@@ -87,9 +89,11 @@ pub(crate) fn notes(findings: &[Finding]) -> String {
     out
 }
 
-/// The summary with every check of the machine, the passed ones included: who automates wants to know what was looked at.
+/// The summary, with what the run was and every check of the machine, the passed ones included: who automates wants to know what was looked at.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
+    #[serde(flatten)]
+    pub(crate) about: &'a About,
     #[serde(flatten)]
     pub(crate) summary: &'a Summary,
     pub(crate) machine: &'a [Finding],
