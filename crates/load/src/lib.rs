@@ -28,6 +28,7 @@ pub mod rows;
 pub mod schedule;
 pub mod selfcheck;
 pub mod shard;
+pub mod spread;
 pub mod stats;
 pub mod summary;
 pub mod supply;

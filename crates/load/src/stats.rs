@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{Nanos, SECOND};
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
-use crate::timeline::{Precision, Spread};
+use crate::spread::{Precision, Spread};
 
 /// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
 /// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{Example, Histogram, Statuses, Times};
 use crate::fault::{Class, Fault};
 use crate::results::hdr;
-use crate::timeline::{Precision, Spread};
+use crate::spread::{Precision, Spread};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
