@@ -1,7 +1,7 @@
 //! What one thread writes down of a trial's hits: figures, the tally for the error budget, and records if anybody wants them.
 //!
-//! The loop says what happened and when; what of it counts is decided here. Once a second the figures go to the
-//! collector, which hands an empty box back, so that no thread waits for another.
+//! The loop says what happened and when; what of it counts is decided here. At the end of each interval the figures go to
+//! the collector, which hands an empty box back, so that no thread waits for another.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -12,13 +12,15 @@ use crate::outcomes::TARGETS;
 use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
 use crate::recorder::Recorder;
 use crate::request::Request;
-use crate::schedule::{Drawn, Hit};
+use crate::schedule::Hit;
 use crate::stats::{Finished, Stats};
 use crate::supply::Supply;
 
 /// What counts, the same for all threads of a trial. Instants are the session's.
 #[derive(Debug, Clone)]
 pub(crate) struct Counting {
+    /// When the trial began.
+    pub(crate) begins: Nanos,
     /// Hits due before this are sent and not counted.
     pub(crate) warm_up: Nanos,
     /// When the schedule ends, as far as that is planned.
@@ -49,17 +51,10 @@ impl Counting {
 pub(crate) struct Harvest {
     pub(crate) shard: usize,
     pub(crate) stats: Box<Stats>,
-    /// Whether its part of the trial has ended.
-    pub(crate) ended: Option<Ended>,
-}
-
-/// How a thread's part of a trial ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// When, in the time of the trial.
-    pub(crate) at: Nanos,
-    /// How far arrivals were drawn.
-    pub(crate) drawn: Drawn,
+    /// What was counted before this instant is in them, or was handed over earlier.
+    pub(crate) to: Nanos,
+    /// The thread has ended then.
+    pub(crate) ended: bool,
 }
 
 /// The way to the collector and back.
@@ -184,7 +179,8 @@ impl Books {
             self.stats.variants.count(&variant.name, &finished);
         }
         if self.counting.evidence > 0 {
-            self.stats.evidence.keep(self.counting.evidence, outcome, end, &flight.answer);
+            let at = end.saturating_sub(self.counting.begins);
+            self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
         }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
@@ -250,18 +246,18 @@ impl Books {
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, ended: Option<Ended>) {
+    pub(crate) fn hand_over(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
             self.stats.stalled += std::mem::take(&mut recorder.stalled);
             self.stats.unrecorded += std::mem::take(&mut recorder.lost);
         }
         let Collection { shard, harvest, spare } = &self.collection;
-        let empty = if ended.is_some() { Some(Box::default()) } else { spare.try_recv().ok() };
+        let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(Harvest { shard: *shard, stats, ended });
+            let _ = harvest.send(Harvest { shard: *shard, stats, to, ended });
         }
     }
 }

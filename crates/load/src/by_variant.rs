@@ -2,15 +2,18 @@
 //!
 //! Filled only for targets that have a variant ([`crate::variant`]), by the books of each thread.
 
+use serde::{Deserialize, Serialize};
+
 use crate::fault::Class;
 use crate::stats::{Finished, Times};
 
 /// Figures of variants. Of each beyond the first [`MOST`] there are none of its own: they stand under `others`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByVariant(Vec<(String, Figures)>);
 
 /// What became of the requests of one variant.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Figures {
     /// Requests of which the outcome is known.
     pub done: u64,

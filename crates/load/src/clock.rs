@@ -44,6 +44,16 @@ impl RunClock {
         Self { monotonic_origin: self.monotonic_origin.saturating_add(at), unix_origin: self.unix_ns(at) }
     }
 
+    /// When the wall clock shows this instant, in nanoseconds since the Unix epoch, by this clock; how late that is, if it is
+    /// before `soonest`.
+    pub(crate) fn at_unix(&self, unix_ns: i64, soonest: Nanos) -> Result<Nanos, Duration> {
+        let before = self.unix_ns(soonest);
+        match u64::try_from(unix_ns.saturating_sub(before)) {
+            Ok(rest) => Ok(soonest.saturating_add(rest)),
+            Err(_) => Err(Duration::from_nanos(before.abs_diff(unix_ns))),
+        }
+    }
+
     /// Time since the start.
     #[inline]
     #[must_use]

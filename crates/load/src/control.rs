@@ -8,7 +8,7 @@ use crate::clock::{Nanos, RunClock, SECOND};
 use crate::plan::Load;
 use crate::poller::Waker;
 use crate::rate::Rate;
-use crate::schedule::{Arrivals, Schedule};
+use crate::schedule::{Arrivals, Schedule, Slice};
 
 /// What the threads are told. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     revision: AtomicU64,
     /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
     steered: Mutex<Steered>,
+    slice: Slice,
     wakers: Vec<Waker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
@@ -119,6 +120,7 @@ impl Shared {
             over: AtomicUsize::new(0),
             revision: AtomicU64::new(0),
             steered: Mutex::new(steered),
+            slice: load.slice,
             wakers,
             clock,
             gauges,
@@ -251,7 +253,8 @@ impl Control {
         self.is_ending() || self.0.is_over()
     }
 
-    /// Another rate from now on. False in a closed loop, which has none, and when nothing more is sent.
+    /// Another rate from now on, of the whole where this run has a slice. False in a closed loop, which has none, and when nothing
+    /// more is sent.
     #[must_use]
     pub fn set_rate(&self, rate: Rate) -> bool {
         self.0.steer(|steered| self.0.reschedule(steered, |schedule, at| schedule.changed(at, rate)))
@@ -303,11 +306,11 @@ impl Control {
         self.0.outcomes()
     }
 
-    /// The offered rate at this moment, in hits per second; none in a closed loop.
+    /// The offered rate of this run at this moment, in hits per second; none in a closed loop.
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
-            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now())),
+            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64),
             Arrivals::Closed => None,
         }
     }

@@ -86,11 +86,6 @@ impl Shard {
         }
     }
 
-    #[inline]
-    fn advance(&mut self, at: Nanos) {
-        self.progress.now = self.progress.now.max(at);
-    }
-
     /// A flight with a complete answer is done or redirected.
     fn conclude(&mut self, key: FlightKey) {
         let flight = self.flights.of(key);

@@ -22,7 +22,7 @@ const MOST_OUTCOMES: usize = 32;
 pub struct Sample {
     /// What became of the request.
     pub outcome: Kind,
-    /// When it ended, in run time.
+    /// When it ended, in the time of the trial.
     pub at: Nanos,
     /// The status of the answer, also of one that was cut; 0 if there was none.
     pub status: u16,
@@ -35,7 +35,7 @@ pub struct Sample {
 }
 
 /// The samples of a stretch of time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Of each outcome.
     most: usize,

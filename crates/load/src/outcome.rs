@@ -10,15 +10,6 @@ use crate::results::EncodeError;
 use crate::stats::{After, Stats};
 use crate::target::Mistake;
 
-/// The figures of one second, or of as long as the threads took to hand them over.
-#[derive(Debug)]
-pub struct Tick<'r> {
-    /// Time since the run began.
-    pub at: Nanos,
-    /// What was measured since the last tick.
-    pub stats: &'r Stats,
-}
-
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {

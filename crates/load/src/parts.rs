@@ -10,7 +10,7 @@ use crate::clock::RunClock;
 use crate::control::Shared;
 use crate::plan::Load;
 use crate::recorder::{Batch, Patience, Recorder, WhenFull};
-use crate::schedule::{Cursor, Turn, Until};
+use crate::schedule::{Cursor, Slice, Turn, Until};
 use crate::session::share;
 use crate::shard::{Part, Rules};
 use crate::stats::Stats;
@@ -26,6 +26,7 @@ pub(crate) struct Parts {
     clock: RunClock,
     shared: Arc<Shared>,
     until: Until,
+    slice: Slice,
     turn: Turn,
     rules: Rules,
     counting: Counting,
@@ -55,7 +56,8 @@ impl Parts {
             clock,
             shared,
             until: load.until,
-            turn: Turn::default(),
+            slice: load.slice,
+            turn: Turn::of(load.slice),
             counting: Counting { carriage: keep.carriage, ..load.counting(rules.begins) },
             rules,
             keep,
@@ -93,7 +95,8 @@ impl Parts {
 
     /// What is read during the run is dealt out beforehand, every n-th request to a thread.
     fn cursor(&self, index: u64, supply: &Supply) -> Cursor {
-        let cursor = Cursor::new(self.shared.arrivals(), self.until, index, self.size as u64);
+        let (first, stride) = self.slice.thread(index, self.size as u64);
+        let cursor = Cursor::new(self.shared.arrivals(), self.until, first, stride);
         if supply.is_read_ahead() { cursor } else { cursor.in_turn(self.turn.clone()) }
     }
 

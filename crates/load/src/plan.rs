@@ -17,7 +17,7 @@ use crate::recorder::WhenFull;
 use crate::request::Style;
 use crate::resolve::Dial;
 use crate::results::Format;
-use crate::schedule::{Arrivals, Until};
+use crate::schedule::{Arrivals, Slice, Until};
 use crate::shard::{Rules, WhenBusy};
 use crate::supply::Source;
 
@@ -30,6 +30,10 @@ pub struct Plan {
     pub source: Source,
     /// When to send it.
     pub arrivals: Arrivals,
+    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`Plan::until`], are those of the whole.
+    pub slice: Slice,
+    /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
+    pub start_at: Option<i64>,
     /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
     pub until: Until,
     /// Errors after which the run ends.
@@ -54,7 +58,15 @@ pub struct Plan {
     pub by_outcome: bool,
     /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
     pub evidence: usize,
+    /// How long an interval of the figures is; at least [`FINEST`].
+    pub cadence: Duration,
 }
+
+/// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
+pub const FINEST: Duration = Duration::from_millis(50);
+
+/// How long they are unless something else is asked for.
+const CADENCE: Duration = Duration::from_secs(1);
 
 /// More lateness of this machine than this at the very end is not made up for.
 pub const GRACE: Duration = Duration::from_millis(100);
@@ -67,6 +79,8 @@ impl Plan {
             name: String::new(),
             source,
             arrivals,
+            slice: Slice::default(),
+            start_at: None,
             until: Until::default(),
             errors: None,
             in_flight: InFlight { most: 64, when_busy: WhenBusy::Queue },
@@ -78,6 +92,7 @@ impl Plan {
             grace: GRACE,
             by_outcome: false,
             evidence: 0,
+            cadence: CADENCE,
         }
     }
 }
@@ -92,6 +107,8 @@ impl Plan {
         let load = Load {
             name: self.name,
             arrivals: self.arrivals,
+            slice: self.slice,
+            start_at: self.start_at,
             until: self.until,
             errors: self.errors,
             in_flight: self.in_flight,
@@ -100,6 +117,7 @@ impl Plan {
             patience: None,
             by_outcome: self.by_outcome,
             evidence: self.evidence,
+            cadence: self.cadence,
         };
         (setup, load)
     }
@@ -127,6 +145,10 @@ pub struct Load {
     pub name: String,
     /// When to send; the first hit is number 0 of the session's source.
     pub arrivals: Arrivals,
+    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`Load::until`], are those of the whole.
+    pub slice: Slice,
+    /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
+    pub start_at: Option<i64>,
     /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
     pub until: Until,
     /// Errors after which the trial ends.
@@ -144,6 +166,8 @@ pub struct Load {
     pub by_outcome: bool,
     /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
     pub evidence: usize,
+    /// How long an interval of the figures is; at least [`FINEST`].
+    pub cadence: Duration,
 }
 
 impl Load {
@@ -153,6 +177,8 @@ impl Load {
         Self {
             name: String::new(),
             arrivals,
+            slice: Slice::default(),
+            start_at: None,
             until: Until::default(),
             errors: None,
             in_flight: InFlight { most: in_flight, when_busy: WhenBusy::Queue },
@@ -161,6 +187,7 @@ impl Load {
             patience: None,
             by_outcome: false,
             evidence: 0,
+            cadence: CADENCE,
         }
     }
 
@@ -180,6 +207,7 @@ impl Load {
             redirects: travel.redirects,
             retries: travel.retries,
             spin: nanos(spin),
+            cadence: nanos(self.cadence.max(FINEST)),
         }
     }
 
@@ -195,6 +223,7 @@ impl Load {
     /// What is written down of it, in the time of the session.
     pub(crate) fn counting(&self, begins: Nanos) -> Counting {
         Counting {
+            begins,
             warm_up: nanos(self.warm_up).saturating_add(begins),
             end: self.end().saturating_add(begins),
             closed: matches!(self.arrivals, Arrivals::Closed),

@@ -40,6 +40,9 @@ pub enum StartError {
     /// The trial before has used them up.
     #[error("targets that are read during the run serve one trial, and there has been one")]
     Spent,
+    /// The instant at which the trial was to start has passed, or is too near to be ready for it.
+    #[error("the run could be ready {0:.3?} after that instant at the earliest")]
+    Late(Duration),
     /// It panicked, and has said why on standard error.
     #[error("a thread of the session is gone")]
     Gone,
@@ -153,7 +156,11 @@ impl Session {
     fn begin(&mut self, load: &Load, results: Option<Results>) -> Result<Course, StartError> {
         let source = self.next_source()?;
         let hands = &self.hands[..self.hands.len().min(load.in_flight.most).max(1)];
-        let begins = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
+        let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
+        let begins = match load.start_at {
+            Some(at) => self.clock.at_unix(at, soonest).map_err(StartError::Late)?,
+            None => soonest,
+        };
         let clock = self.clock.from(begins);
         let wakers: Vec<_> = hands.iter().map(Hand::waker).collect();
         let shared = Arc::new(Shared::new(load, wakers.clone(), clock));
@@ -171,15 +178,16 @@ impl Session {
         parts.trial = self.trials;
         parts.max_body(max_body);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
-        let (supplies, exhausted) = supplies(source, &self.style, &wakers)?;
+        let (supplies, exhausted) = supplies(source, &self.style, load.slice, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
             if !hand.tell(Order::Trial(Box::new(parts.next(supply)))) {
                 shared.command(Command::Abort, Early::Commanded);
                 return Err(StartError::Gone);
             }
         }
-        let mut course = Course::new(load, parts, (shared, clock));
-        course.total.lookup = std::mem::take(&mut self.lookups);
+        // What was looked up before is counted where it was needed first.
+        let beforehand = Stats { lookup: std::mem::take(&mut self.lookups), ..*Stats::reserved() };
+        let mut course = Course::new(load, parts, (shared, clock), beforehand);
         course.written = writer.map(|writer| writer.written);
         course.exhausted = exhausted;
         Ok(course)

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::books::{Books, Ended, Tally};
+use crate::books::{Books, Tally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{Command, Early, Shared, Steered};
 use crate::fault::Fault;
@@ -52,6 +52,8 @@ pub(crate) struct Rules {
     pub(crate) redirects: Option<u32>,
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
+    /// How long an interval is.
+    pub(crate) cadence: Nanos,
 }
 
 /// What to do with a hit that is due while the in-flight bound is reached.
@@ -99,6 +101,8 @@ pub(crate) struct Progress {
     /// When to look at the schedule again.
     pub(crate) next_due: Nanos,
     next_tick: Nanos,
+    /// When figures are handed over next.
+    interval_end: Nanos,
     /// Since when there has been room in flight.
     pub(crate) room_since: Nanos,
     /// Since when the in-flight bound is reached.
@@ -119,7 +123,11 @@ impl Shard {
         let Part { index, trial, shared, rules, cursor, supply, keep, books } = part;
         pool.keep = keep;
         flights.enter(trial);
-        let progress = Progress { next_tick: rules.begins, ..Progress::default() };
+        let progress = Progress {
+            next_tick: rules.begins,
+            interval_end: rules.begins.saturating_add(rules.cadence),
+            ..Progress::default()
+        };
         Self { index, clock, shared, rules, cursor, supply, pool, flights, books, progress }
     }
 
@@ -141,14 +149,32 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        let at = self.progress.now.saturating_sub(self.rules.begins);
-        self.books.hand_over(Some(Ended { at, drawn: self.cursor.drawn() }));
+        self.books.hand_over(self.progress.now.saturating_sub(self.rules.begins), true);
         (self.pool, self.flights)
     }
 
     #[inline]
     fn refresh(&mut self) {
-        self.progress.now = self.clock.now();
+        self.advance(self.clock.now());
+    }
+
+    /// What follows was not before this. What ended in an interval is counted before anything that did in the next.
+    #[inline]
+    pub(crate) fn advance(&mut self, at: Nanos) {
+        let progress = &mut self.progress;
+        progress.now = progress.now.max(at);
+        if progress.now >= progress.interval_end {
+            self.end_interval();
+        }
+    }
+
+    /// Figures to the collector. Where it has no empty box yet, they stay for the end of the next interval.
+    #[cold]
+    fn end_interval(&mut self) {
+        let Progress { now, interval_end, .. } = self.progress;
+        let ended = interval_end + (now - interval_end) / self.rules.cadence * self.rules.cadence;
+        self.progress.interval_end = ended + self.rules.cadence;
+        self.books.hand_over(ended - self.rules.begins, false);
     }
 
     fn is_finished(&self) -> bool {
@@ -158,9 +184,9 @@ impl Shard {
     /// Sleeps until something can happen. Waits too short to sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let Progress { now, next_due, next_tick, over, .. } = self.progress;
+        let Progress { now, next_due, next_tick, interval_end, over, .. } = self.progress;
         let due = if over.is_some() { Nanos::MAX } else { next_due };
-        let until = due.min(next_tick).min(self.flights.first_expiry());
+        let until = due.min(next_tick).min(interval_end).min(self.flights.first_expiry());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -339,7 +365,7 @@ impl Shard {
         }
     }
 
-    /// Ten times a second: results out, gauges up, and once a second the figures to the collector.
+    /// Ten times a second: results out, gauges up.
     #[inline]
     fn tick(&mut self) {
         let Progress { now, next_tick, .. } = self.progress;
@@ -360,9 +386,6 @@ impl Shard {
         self.books.flush();
         self.publish();
         self.shared.check_errors();
-        if (next_tick - begins) / SECOND != (self.progress.next_tick - begins) / SECOND {
-            self.books.hand_over(None);
-        }
     }
 
     /// A thread that has no share of a closed loop any more looks at the schedule here alone.

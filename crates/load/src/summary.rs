@@ -13,7 +13,7 @@ use crate::evidence::Sample;
 use crate::fault::{Class, Fault};
 use crate::outcome::Outcome;
 use crate::selfcheck::{Finding, Verdict, worst};
-use crate::stats::{After, Histogram, Times};
+use crate::stats::{After, Example, Histogram, Times};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
@@ -335,6 +335,7 @@ fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<Fault>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
-    examples.iter().flatten().map(|fault| (Fault::name(fault.kind()), fault.to_string())).collect()
+fn examples(examples: &[Option<Example>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
+    let named = examples.iter().enumerate();
+    named.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))).collect()
 }

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel}
 use crate::flights::Which;
 use crate::poller::Waker;
 use crate::request::{Request, Style, Unsendable};
+use crate::schedule::Slice;
 use crate::target::{Mistake, Reader, Weight};
 use crate::template::{Template, Templates};
 
@@ -185,6 +186,7 @@ pub enum BadInput {
 pub(crate) fn supplies(
     source: Source,
     style: &Style,
+    slice: Slice,
     wakers: &[Waker],
 ) -> io::Result<(Vec<Supply>, Option<Receiver<Exhausted>>)> {
     let intake = match source {
@@ -197,7 +199,7 @@ pub(crate) fn supplies(
         wakers.iter().map(|waker| Feed::new(style, waker.clone())).unzip();
     let (sender, exhausted) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
-        if let Some(exhausted) = feed_all(intake, &feeds) {
+        if let Some(exhausted) = feed_all(intake, &feeds, slice) {
             // Before the feeds are dropped, so that a thread that ends for it ends after it. A trial that has ended does not ask.
             let _ = sender.send(exhausted);
         }
@@ -362,12 +364,15 @@ pub(crate) struct Exhausted {
     pub(crate) mistake: Option<Mistake>,
 }
 
-/// Reads the whole input, request `k` for thread `k mod n`, so that hit `k` sends it. None when the threads ended first.
-fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Option<Exhausted> {
-    for (requests, feed) in (0..).zip(feeds.iter().cycle()) {
+/// Reads the whole input, request `k` for the thread of hit `k`, if that is in this slice. None when the threads ended
+/// first.
+fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhausted> {
+    for requests in 0.. {
+        let thread = slice.thread_of(requests, feeds.len() as u64);
+        let feed = thread.and_then(|thread| feeds.get(usize::try_from(thread).ok()?));
         let mistake = match intake.next_request() {
             Ok(Some((request, ..))) => {
-                if feed.give((requests, Arc::new(request))) {
+                if feed.is_none_or(|feed| feed.give((requests, Arc::new(request)))) {
                     continue;
                 }
                 return None;

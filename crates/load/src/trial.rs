@@ -4,18 +4,18 @@
 //! [`crate::session`]'s business, what the figures mean [`crate::outcome`]'s.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use crate::books::{Ended, Harvest};
 use crate::clock::{Nanos, RunClock, nanos};
+use crate::collector::{Collector, Heard};
 use crate::control::{Control, Shared};
-use crate::outcome::{Outcome, Tick, handed_out};
+use crate::outcome::{Outcome, handed_out};
 use crate::parts::Parts;
 use crate::plan::Load;
 use crate::recorder::{self, Patience};
 use crate::results::EncodeError;
-use crate::schedule::{Arrivals, Drawn, Until};
+use crate::schedule::{Arrivals, Slice, Until};
 use crate::session::Session;
 use crate::stats::Stats;
 use crate::supply::Exhausted;
@@ -41,19 +41,10 @@ pub(crate) struct Course {
     /// When the schedule ends.
     end: Nanos,
     until: Until,
-    harvest: Receiver<Harvest>,
-    spares: Vec<Sender<Box<Stats>>>,
+    slice: Slice,
     /// Threads that have a part in it.
     threads: usize,
-    /// Those that are not yet done with it.
-    alive: usize,
-    /// When the last of the threads that are done was.
-    ended: Option<Nanos>,
-    drawn: Drawn,
-    pub(crate) total: Stats,
-    since_tick: Stats,
-    /// Most requests in flight, by thread.
-    peaks: Vec<u64>,
+    collector: Collector,
     pub(crate) written: Option<Receiver<Result<u64, EncodeError>>>,
     pub(crate) exhausted: Option<Receiver<Exhausted>>,
 }
@@ -65,9 +56,15 @@ impl Trial<'_> {
         self.course.control.clone()
     }
 
-    /// Waits for the figures of the next second, or at most `patience`; `None` when the trial has ended.
-    pub fn next(&mut self, patience: Duration) -> Option<Tick<'_>> {
-        self.course.next(patience)
+    /// When its first instant is, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn began_unix_ns(&self) -> i64 {
+        self.course.clock.unix_ns(0)
+    }
+
+    /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
+    pub fn next(&mut self, patience: Duration) -> Heard<'_> {
+        self.course.collector.next(patience)
     }
 
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
@@ -91,15 +88,20 @@ impl Drop for Trial<'_> {
     /// Nobody wants to hear what it comes to, so it must not go on sending.
     fn drop(&mut self) {
         if self.course.give_up() {
-            let total = std::mem::take(&mut self.course.total);
+            let total = self.course.collector.total();
             self.session().count(&total);
         }
     }
 }
 
 impl Course {
-    /// Of parts that the threads have. Figures that are no thread's, and results, come on top.
-    pub(crate) fn new(load: &Load, parts: Parts, (shared, clock): (Arc<Shared>, RunClock)) -> Self {
+    /// Of parts that the threads have; `beforehand` are figures that are no thread's. Results come on top.
+    pub(crate) fn new(
+        load: &Load,
+        parts: Parts,
+        (shared, clock): (Arc<Shared>, RunClock),
+        beforehand: Stats,
+    ) -> Self {
         let Parts { harvest, spares, .. } = parts;
         Self {
             control: Control(shared),
@@ -107,74 +109,18 @@ impl Course {
             warm_up: nanos(load.warm_up),
             end: load.end(),
             until: load.until,
-            harvest,
+            slice: load.slice,
             threads: spares.len(),
-            alive: spares.len(),
-            peaks: vec![0; spares.len()],
-            spares,
-            ended: None,
-            drawn: Drawn::default(),
-            total: *Stats::reserved(),
-            since_tick: *Stats::reserved(),
+            collector: Collector::new(harvest, spares, beforehand),
             written: None,
             exhausted: None,
         }
     }
 
-    fn next(&mut self, patience: Duration) -> Option<Tick<'_>> {
-        self.since_tick.clear();
-        self.gather(patience).then(|| {
-            self.total.add(&self.since_tick);
-            self.total.in_flight_peak = self.peaks.iter().sum();
-            Tick { at: self.clock.now(), stats: &self.since_tick }
-        })
-    }
-
-    /// Waits until every thread has handed over, or for `patience`; false when none is left that could.
-    fn gather(&mut self, patience: Duration) -> bool {
-        let mut handed_over = 0;
-        while self.alive > 0 {
-            match self.harvest.recv_timeout(patience) {
-                Ok(harvest) => self.take(harvest, handed_over == 0),
-                Err(RecvTimeoutError::Timeout) => return true,
-                // A thread that panicked has said so on standard error; its figures are missing and nothing else.
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.alive = 0;
-                    return handed_over > 0;
-                }
-            }
-            handed_over += 1;
-            if handed_over >= self.alive.max(1) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
-    /// need: the first to come is taken as it is, for the cleared figures of the last tick.
-    fn take(&mut self, harvest: Harvest, first: bool) {
-        let Harvest { shard, mut stats, ended } = harvest;
-        self.peaks[shard] = self.peaks[shard].max(stats.in_flight_peak);
-        if let Some(Ended { at, drawn }) = ended {
-            self.alive -= 1;
-            self.ended = self.ended.max(Some(at));
-            self.drawn = std::mem::take(&mut self.drawn).and(drawn);
-        }
-        if first {
-            std::mem::swap(&mut self.since_tick, &mut *stats);
-        } else {
-            self.since_tick.add(&stats);
-            stats.clear();
-        }
-        // A thread that has ended needs no empty box.
-        let _ = self.spares[shard].send(stats);
-    }
-
     fn finish(&mut self) -> Outcome {
-        while self.next(Duration::from_secs(1)).is_some() {}
+        self.hear_all();
         // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
-        let ended = self.ended.unwrap_or_else(|| self.clock.now());
+        let ended = self.collector.ended();
         let written = self.await_writer();
         let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
@@ -191,20 +137,24 @@ impl Course {
             mistake: exhausted.and_then(|exhausted| exhausted.mistake),
             early: self.control.0.early(),
             threads: self.threads,
-            total: std::mem::take(&mut self.total),
+            total: self.collector.total(),
         }
     }
 
     /// Ends it at once, if it has not ended; says whether it had figures left.
     fn give_up(&mut self) -> bool {
-        if self.alive == 0 {
+        if self.collector.is_over() {
             return false;
         }
         self.control.abort();
-        while self.next(Duration::from_secs(1)).is_some() {}
+        self.hear_all();
         // Results that cannot be written are nobody's any more.
         let _ = self.await_writer();
         true
+    }
+
+    fn hear_all(&mut self) {
+        while !matches!(self.collector.next(Duration::from_secs(1)), Heard::Over) {}
     }
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
@@ -219,7 +169,7 @@ impl Course {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
-        let over = schedule.over_knowing(self.until.hits, latest, &self.drawn);
+        let over = schedule.over(self.until.hits, latest);
         if over == Nanos::MAX { ended } else { over }
     }
 
@@ -227,7 +177,7 @@ impl Course {
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let Arrivals::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| schedule.hits_before_knowing(at, &self.drawn).min(self.until.hits);
-        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(&self.total)))
+        let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
+        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.so_far())))
     }
 }

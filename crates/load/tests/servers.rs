@@ -9,19 +9,21 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
+use seawall_load::collector::Heard;
 use seawall_load::control::{Early, ErrorBudget};
 use seawall_load::dns::Servers;
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault, NameFault};
+use seawall_load::interval::Interval;
 use seawall_load::proxy::Proxies;
 use seawall_load::record::{Carriage, Carrier, Record};
 use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
 use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, EncodeError, Format};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::shard::WhenBusy;
-use seawall_load::stats::After;
+use seawall_load::stats::{After, Stats};
 use seawall_load::summary::Summary;
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
@@ -69,11 +71,17 @@ impl Write for Sink {
     }
 }
 
+fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Record>) {
+    let (outcome, _, records) = told(format, carriage, plan);
+    (outcome, records)
+}
+
 fn recorded(plan: Plan) -> (Outcome, Vec<Record>) {
     recorded_as(Format::Gob, false, plan)
 }
 
-fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Record>) {
+/// The same with what was told of it on the way.
+fn told(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Interval>, Vec<Record>) {
     let sink = Sink::default();
     let results = Results {
         format,
@@ -82,7 +90,16 @@ fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Reco
         carriage,
         when_full: WhenFull::Wait,
     };
-    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let mut running = engine::start(plan, Some(results)).unwrap();
+    let mut intervals = Vec::new();
+    loop {
+        match running.next(Duration::from_secs(1)) {
+            Heard::Interval(interval) => intervals.push(interval.clone()),
+            Heard::Nothing => {}
+            Heard::Over => break,
+        }
+    }
+    let outcome = running.finish();
     let bytes = std::mem::take(&mut *sink.0.lock().unwrap());
     let mut decoder = Decoder::new(format, std::io::Cursor::new(bytes));
     let mut records = Vec::new();
@@ -91,7 +108,7 @@ fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Reco
         records.push(record.clone());
     }
     records.sort_by_key(|record| record.seq);
-    (outcome, records)
+    (outcome, intervals, records)
 }
 
 fn run(plan: Plan) -> Outcome {
@@ -1249,4 +1266,90 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
+}
+
+#[test]
+fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "500", Duration::from_millis(420));
+    (plan.threads, plan.cadence, plan.by_outcome) = (2, Duration::from_millis(50), true);
+    let (outcome, intervals, records) = told(Format::Gob, false, plan);
+    let (mut from, mut sum) = (0, Stats::default());
+    for interval in &intervals {
+        assert_eq!(interval.from, from);
+        let is_last = interval.to == intervals.last().unwrap().to;
+        assert!(is_last || interval.to > from && interval.to.is_multiple_of(SECOND / 20), "{}", interval.to);
+        let ended = records.iter().filter(|record| {
+            let end = record.end_unix_ns() - i128::from(outcome.began_unix_ns);
+            i128::from(from) <= end && (end < i128::from(interval.to) || is_last)
+        });
+        assert_eq!(interval.stats.done, ended.count() as u64, "from {from} to {}", interval.to);
+        let read: Interval = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
+        assert_eq!(read, *interval);
+        sum.add(&interval.stats);
+        from = interval.to;
+    }
+    assert!(intervals.len() > 2 && sum.done == 210, "{} intervals of {}", intervals.len(), sum.done);
+    sum.in_flight_peak = outcome.total.in_flight_peak;
+    assert_eq!(sum, Stats { lookup: sum.lookup.clone(), ..outcome.total });
+}
+
+/// What each hit is, of all that were sent.
+fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
+    let hit = |record: &Record| (record.seq, record.timestamp.unix_ns(), record.url.clone(), record.code);
+    let mut hits: Vec<_> = records.iter().map(hit).collect();
+    hits.sort();
+    hits
+}
+
+#[test]
+fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
+    let server = Server::answering(OK).unwrap();
+    let now = RunClock::start().unix_ns(0);
+    let slices = [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| Slice::new(number - 1, of).unwrap());
+    let start_at = now + 1_000_000_000;
+    let generators = slices.map(|slice| {
+        let mut plan = open(&server, "500", Duration::from_millis(400));
+        plan.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).source;
+        (plan.threads, plan.slice, plan.start_at) = (slice.of() as usize, slice, Some(start_at));
+        std::thread::spawn(move || recorded(plan))
+    });
+    let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
+    let scheduled = thirds.each_ref().map(|(outcome, _)| outcome.scheduled);
+    assert_eq!((whole.scheduled, scheduled), (Some(200), [Some(67), Some(67), Some(66)]));
+    assert!(thirds.iter().all(|(outcome, _)| outcome.began_unix_ns == start_at));
+    assert_eq!(whole.began_unix_ns, start_at);
+    let together: Vec<_> = thirds.into_iter().flat_map(|(_, records)| records).collect();
+    assert_eq!(hits(&together), hits(&all));
+}
+
+#[test]
+fn three_generators_that_read_one_input_send_each_line_once() {
+    let server = Server::answering(OK).unwrap();
+    let sent = (0..3).flat_map(|index| {
+        let file: String =
+            (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
+        let input = Box::new(std::io::Cursor::new(file));
+        let reader = Reader::new("x", input, target::Format::Http, Defaults::default());
+        let mut plan = some(&server, u64::MAX);
+        plan.source = Source::Lazy(Intake::new(reader, Style::default(), None));
+        (plan.threads, plan.in_flight.most, plan.slice) = (2, 2, Slice::new(index, 3).unwrap());
+        let (outcome, records) = recorded(plan);
+        assert!(outcome.mistake.is_none());
+        records
+    });
+    let mut lines: Vec<_> = sent.map(|record| (record.seq, record.url)).collect();
+    lines.sort();
+    let expected: Vec<_> = (0..100).map(|line| (line, server.url(&format!("/{line}")))).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "500", Duration::from_millis(400));
+    plan.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
+    let refused = engine::start(plan, None).err().unwrap().to_string();
+    assert!(refused.starts_with("the run could be ready 1."), "{refused}");
+    assert_eq!(server.connections(), 0);
 }

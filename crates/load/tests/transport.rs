@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use seawall_load::clock::{SECOND, nanos};
+use seawall_load::collector::Heard;
 use seawall_load::engine::{self, Http2, Outcome, Plan, Session};
 use seawall_load::fault::{Class, Fault};
 use seawall_load::request::{Request, Style};
@@ -204,7 +205,7 @@ fn most_connections(plan: Plan) -> (usize, Outcome) {
     let mut running = engine::start(plan, None).unwrap();
     let control = running.steer();
     let mut most = 0;
-    while running.next(Duration::from_millis(10)).is_some() {
+    while !matches!(running.next(Duration::from_millis(10)), Heard::Over) {
         most = most.max(control.connections());
     }
     (most, running.finish())

@@ -8,6 +8,11 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use seawall_load::clock::RunClock;
+use seawall_load::fault::Class;
+use seawall_load::interval::{Interval, merge};
+use seawall_load::record::{Timestamp, Zone};
+use seawall_load::results::rfc3339::Rfc3339;
 use seawall_testkit::server::Server;
 use serde_json::Value;
 
@@ -145,6 +150,74 @@ fn flags_that_contradict_each_other_are_refused() {
         let said = text(&output.stderr);
         assert!(said.contains("--arrivals") && said.contains("--when-busy"), "{said}");
     }
+}
+
+#[test]
+fn a_slice_that_is_none_and_one_that_nobody_joins_are_refused() {
+    for (flags, code, said) in [
+        ("--slice=4/3", 2, "\"4/3\" is not a slice"),
+        ("--slice=1/3", 1, "--slice of a rate needs --start-at"),
+        ("--slice=1/3 --concurrency=4", 1, "a closed loop without --requests or -lazy"),
+        ("--cadence=49ms", 2, "intervals of 49ms are too short: expected 50ms or more"),
+        ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
+        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run could be ready"),
+    ] {
+        let output =
+            seawall(&format!("attack {flags} -duration=1s -output=none"), b"GET http://127.0.0.1:9/");
+        assert_eq!(output.status.code(), Some(code), "{flags}");
+        assert!(text(&output.stderr).contains(said), "{flags}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_run_as_json_says_what_it_was_where_and_when() {
+    let (server, _) = witness();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let words = format!(
+        "attack -rate=100 -duration=300ms -name=n -output=none -summary=json -live=none --cadence=50ms --intervals={path}"
+    );
+    let output = seawall(&words, &get(&server));
+    let summary = summary(&output);
+    let lines = std::fs::read_to_string(path).unwrap();
+    let (about, intervals) = lines.split_once('\n').unwrap();
+    let about: Value = serde_json::from_str(about).unwrap();
+    for field in ["schema", "start", "configuration", "host"] {
+        assert!(!about[field].is_null() && about[field] == summary[field], "{field} of {about}");
+    }
+    assert_eq!(about.as_object().unwrap().len(), 4);
+    assert_eq!(about["configuration"]["stages"][0]["shape"], "hold 100/s");
+    assert!(seawall_load::results::rfc3339::parse(about["start"].as_str().unwrap()).is_some());
+    let intervals = intervals.lines().map(|line| serde_json::from_str::<Interval>(line).unwrap());
+    let merged = merge(vec![intervals.collect()]).unwrap();
+    let mut whole = Interval::default();
+    merged.iter().for_each(|interval| whole.extend(interval).unwrap());
+    assert_eq!((whole.stats.sent, whole.stats.good()), (30, 30));
+    assert_eq!(whole.stats.class(Class::Good).response.max(), summary["response"]["max"].as_u64().unwrap());
+}
+
+#[test]
+fn two_generators_send_one_run_between_them() {
+    let (server, _) = witness();
+    let start = RunClock::start().unix_ns(1_500_000_000);
+    let start = Rfc3339::new(Timestamp::from_unix_ns(start, Zone::Utc)).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let parts = ["1/2", "2/2"].map(|slice| {
+        let file = files.path().join(slice.replace('/', "-")).to_str().unwrap().to_owned();
+        let words = format!(
+            "attack -rate=100 -duration=500ms --slice={slice} --start-at={start} -output={file} -live=none -summary=none"
+        );
+        let targets = get(&server);
+        (file, std::thread::spawn(move || seawall(&words, &targets)))
+    });
+    let files = parts.map(|(file, generator)| {
+        let output = generator.join().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        file
+    });
+    let report = seawall(&format!("report -type=json {} {}", files[0], files[1]), b"");
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&report["requests"], &report["duration"]), (&50.into(), &490_000_000.into()), "{report}");
 }
 
 #[test]
