@@ -1,7 +1,7 @@
-//! What one thread writes down of its hits: figures, the tally for the error budget, and records if anybody wants them.
+//! What one thread writes down of a trial's hits: figures, the tally for the error budget, and records if anybody wants them.
 //!
-//! The loop says what happened and when; what of it counts is decided here. Once a second the figures go to the
-//! collector, which hands an empty box back, so that no thread waits for another.
+//! The loop says what happened and when; what of it counts is decided here. At the end of each interval the figures go to
+//! the collector, which hands an empty box back, so that no thread waits for another.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -9,16 +9,18 @@ use crate::clock::{Nanos, RunClock};
 use crate::fault::{Class, Fault};
 use crate::flights::Flight;
 use crate::outcomes::TARGETS;
-use crate::record::{Record, Timestamp, Zone};
+use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
 use crate::recorder::Recorder;
 use crate::request::Request;
 use crate::schedule::Hit;
 use crate::stats::{Finished, Stats};
 use crate::supply::Supply;
 
-/// What counts, the same for all threads of a run.
+/// What counts, the same for all threads of a trial. Instants are the session's.
 #[derive(Debug, Clone)]
 pub(crate) struct Counting {
+    /// When the trial began.
+    pub(crate) begins: Nanos,
     /// Hits due before this are sent and not counted.
     pub(crate) warm_up: Nanos,
     /// When the schedule ends, as far as that is planned.
@@ -27,8 +29,21 @@ pub(crate) struct Counting {
     pub(crate) closed: bool,
     /// Outcomes are told apart by status, too.
     pub(crate) by_outcome: bool,
+    /// Bytes of each body that a record says.
+    pub(crate) max_body: usize,
+    /// Answers of each outcome that are kept.
+    pub(crate) evidence: usize,
+    /// Records say what carried them.
+    pub(crate) carriage: bool,
     /// Name of the attack in the records.
     pub(crate) name: String,
+}
+
+impl Counting {
+    fn carriage_of(&self, carrier: Option<Carrier>) -> Carriage {
+        let told = carrier.map_or(Carriage::None, Carriage::By);
+        if self.carriage { told } else { Carriage::Untold }
+    }
 }
 
 /// What a thread hands to the collector.
@@ -36,8 +51,10 @@ pub(crate) struct Counting {
 pub(crate) struct Harvest {
     pub(crate) shard: usize,
     pub(crate) stats: Box<Stats>,
-    /// When the thread ended, if it has.
-    pub(crate) ended: Option<Nanos>,
+    /// What was counted before this instant is in them, or was handed over earlier.
+    pub(crate) to: Nanos,
+    /// The thread has ended then.
+    pub(crate) ended: bool,
 }
 
 /// The way to the collector and back.
@@ -158,12 +175,23 @@ impl Books {
         let other = outcome.is_ok() && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.other_length += u64::from(other);
         self.count(&finished);
+        if let Some(variant) = &request.origin.variant {
+            self.stats.variants.count(&variant.name, &finished);
+        }
+        if self.counting.evidence > 0 {
+            let at = end.saturating_sub(self.counting.begins);
+            self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
+        }
         if let Some(recorder) = &mut self.recorder {
+            let carriage = self.counting.carriage_of(carrier(flight));
+            let max_body = self.counting.max_body;
             let (seq, kept) = (flight.hit.seq, &mut flight.answer.kept);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);
                 kept.move_into(record, outcome);
+                record.body.truncate(max_body);
+                record.carriage = carriage;
             });
         }
     }
@@ -186,8 +214,10 @@ impl Books {
         self.count(&finished);
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);
+            let carriage = self.counting.carriage_of(None);
             recorder.record(|record| {
                 fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
+                record.carriage = carriage;
                 if let Some((which, _)) = &picked {
                     name_request(record, supply.request(which));
                 }
@@ -216,18 +246,18 @@ impl Books {
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, ended: Option<Nanos>) {
+    pub(crate) fn hand_over(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
             self.stats.stalled += std::mem::take(&mut recorder.stalled);
             self.stats.unrecorded += std::mem::take(&mut recorder.lost);
         }
         let Collection { shard, harvest, spare } = &self.collection;
-        let empty = if ended.is_some() { Some(Box::default()) } else { spare.try_recv().ok() };
+        let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(Harvest { shard: *shard, stats, ended });
+            let _ = harvest.send(Harvest { shard: *shard, stats, to, ended });
         }
     }
 }
@@ -279,6 +309,12 @@ fn fill(record: &mut Record, finished: &Finished, seq: u64, clock: &RunClock, na
     record.latency_ns = i64::try_from(finished.end.saturating_sub(finished.due)).unwrap_or(i64::MAX);
     record.bytes_out = finished.bytes_out;
     record.bytes_in = finished.bytes_in;
+}
+
+/// What carried a flight in the end.
+fn carrier(flight: &Flight) -> Option<Carrier> {
+    let first_byte = flight.first_byte.zip(flight.sent).map(|(first, sent)| first.saturating_sub(sent));
+    flight.carrier.map(|carrier| Carrier { first_byte, ..carrier })
 }
 
 fn name_request(record: &mut Record, request: &Request) {

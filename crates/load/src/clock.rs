@@ -1,4 +1,4 @@
-//! The engine's clock: nanoseconds since the run began, and what the wall showed then.
+//! The engine's clock: nanoseconds since a session was opened, or since a trial of it began, and what the wall showed then.
 //!
 //! The one place in this crate that may ask for the time. `core::Clock` is not used here because its instants survive
 //! a suspended machine and go through an enum: a load generator asks some hundred thousand times per second and wants
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds since the run began.
+/// Nanoseconds since the session was opened, or since the trial began.
 pub type Nanos = u64;
 
 /// One second.
@@ -31,23 +31,27 @@ impl RunClock {
     /// A clock that shows zero now.
     #[must_use]
     pub fn start() -> Self {
-        Self::starting_in(Duration::ZERO)
-    }
-
-    /// A clock that shows zero until `delay` from now, and then goes.
-    #[must_use]
-    pub fn starting_in(delay: Duration) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the wall is read once, to date the results")]
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + delay;
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            monotonic_origin: monotonic() + nanos(delay),
+            monotonic_origin: monotonic(),
             unix_origin: i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX),
         }
     }
 
-    /// Whether the start is still to come.
-    pub(crate) fn is_before_start(&self) -> bool {
-        monotonic() < self.monotonic_origin
+    /// The clock that shows zero until this one shows `at`, and then goes.
+    pub(crate) fn from(&self, at: Nanos) -> Self {
+        Self { monotonic_origin: self.monotonic_origin.saturating_add(at), unix_origin: self.unix_ns(at) }
+    }
+
+    /// When the wall clock shows this instant, in nanoseconds since the Unix epoch, by this clock; how late that is, if it is
+    /// before `soonest`.
+    pub(crate) fn at_unix(&self, unix_ns: i64, soonest: Nanos) -> Result<Nanos, Duration> {
+        let before = self.unix_ns(soonest);
+        match u64::try_from(unix_ns.saturating_sub(before)) {
+            Ok(rest) => Ok(soonest.saturating_add(rest)),
+            Err(_) => Err(Duration::from_nanos(before.abs_diff(unix_ns))),
+        }
     }
 
     /// Time since the start.

@@ -1,12 +1,14 @@
-//! What the threads of a run share: a command, the current arrivals, and gauges that each thread writes alone.
+//! What the threads of a trial share: a command, what is steered, and gauges that each thread writes alone.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Nanos, RunClock, SECOND};
+use crate::plan::Load;
 use crate::poller::Waker;
 use crate::rate::Rate;
-use crate::schedule::Arrivals;
+use crate::schedule::{Arrivals, Schedule, Slice};
 
 /// What the threads are told. Only ever rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,12 +65,25 @@ pub(crate) struct Shared {
     /// When the first command came, in run time, and why; unset before.
     ended: OnceLock<(Nanos, Early)>,
     errors: Option<ErrorBudget>,
+    /// Threads that hand out no more hits.
+    over: AtomicUsize,
     revision: AtomicU64,
-    /// A lock, because arrivals change as a whole and rarely; threads take it only when the revision has moved.
-    arrivals: Mutex<Arc<Arrivals>>,
+    /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
+    steered: Mutex<Steered>,
+    slice: Slice,
     wakers: Vec<Waker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
+}
+
+/// What may change while a trial runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Steered {
+    pub(crate) arrivals: Arc<Arrivals>,
+    /// Most requests in flight.
+    pub(crate) in_flight: usize,
+    /// Nothing is due.
+    pub(crate) paused: bool,
 }
 
 /// What one thread says of itself ten times a second. One cache line each: no thread's store slows another's.
@@ -94,19 +109,18 @@ impl Gauges {
 const NOTICE: Nanos = SECOND / 20;
 
 impl Shared {
-    pub(crate) fn new(
-        arrivals: Arc<Arrivals>,
-        wakers: Vec<Waker>,
-        clock: RunClock,
-        errors: Option<ErrorBudget>,
-    ) -> Self {
+    pub(crate) fn new(load: &Load, wakers: Vec<Waker>, clock: RunClock) -> Self {
+        let arrivals = Arc::new(load.arrivals.clone());
+        let steered = Steered { arrivals, in_flight: load.in_flight.most, paused: false };
         let gauges = wakers.iter().map(|_| Gauges::default()).collect();
         Self {
             command: AtomicU8::new(Command::Run as u8),
             ended: OnceLock::new(),
-            errors,
+            errors: load.errors,
+            over: AtomicUsize::new(0),
             revision: AtomicU64::new(0),
-            arrivals: Mutex::new(arrivals),
+            steered: Mutex::new(steered),
+            slice: load.slice,
             wakers,
             clock,
             gauges,
@@ -133,6 +147,16 @@ impl Shared {
         self.ended.get().copied()
     }
 
+    /// A thread has come to the end of the schedule, or was told of an end.
+    pub(crate) fn one_is_over(&self) {
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether no thread hands out hits any more.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) >= self.gauges.len()
+    }
+
     /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
     pub(crate) fn check_errors(&self) {
         if self.errors.is_some() && self.ended.get().is_none() && self.errors_exceed(ErrorBudget::is_spent) {
@@ -148,35 +172,51 @@ impl Shared {
     }
 
     fn errors_exceed(&self, exceeds: fn(ErrorBudget, u64, u64) -> bool) -> bool {
+        let (done, errors) = self.outcomes();
+        self.errors.is_some_and(|budget| exceeds(budget, done, errors))
+    }
+
+    /// All outcomes, and those that are not good.
+    fn outcomes(&self) -> (u64, u64) {
         let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
             self.gauges.iter().map(|gauges| gauge(gauges).load(Ordering::Relaxed)).sum()
         };
-        self.errors
-            .is_some_and(|budget| exceeds(budget, sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors)))
+        (sum(|gauges| &gauges.done), sum(|gauges| &gauges.errors))
     }
 
-    /// The arrivals, if they are not those of `revision`.
+    /// What is steered, if that is not what it was at `revision`.
     #[inline]
-    pub(crate) fn changed_arrivals(&self, revision: u64) -> Option<(u64, Arc<Arrivals>)> {
+    pub(crate) fn changed(&self, revision: u64) -> Option<(u64, Steered)> {
         let current = self.revision.load(Ordering::Acquire);
-        (current != revision).then(|| (current, Arc::clone(&self.lock())))
+        (current != revision).then(|| (current, self.lock().clone()))
     }
 
     pub(crate) fn arrivals(&self) -> Arc<Arrivals> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.lock().arrivals)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Arrivals>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Steered> {
+        self.steered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_rate(&self, rate: Rate) -> bool {
-        let mut arrivals = self.lock();
-        let Arrivals::Open(schedule) = &**arrivals else { return false };
-        *arrivals = Arc::new(Arrivals::Open(schedule.changed(self.clock.now() + NOTICE, rate)));
+    /// Changes what is steered, and has every thread look at it.
+    fn steer<R>(&self, change: impl FnOnce(&mut Steered) -> R) -> R {
+        let mut steered = self.lock();
+        let result = change(&mut steered);
         self.revision.fetch_add(1, Ordering::Release);
-        drop(arrivals);
+        drop(steered);
         self.wakers.iter().for_each(Waker::wake);
+        result
+    }
+
+    /// Changes the schedule from a moment on that every thread hears of before. False in a closed loop, which has none, and
+    /// where the schedule is over: nobody would send what it made due.
+    fn reschedule(&self, steered: &mut Steered, change: impl FnOnce(&Schedule, Nanos) -> Schedule) -> bool {
+        let Arrivals::Open(schedule) = &*steered.arrivals else { return false };
+        if self.is_over() {
+            return false;
+        }
+        steered.arrivals = Arc::new(Arrivals::Open(change(schedule, self.clock.now() + NOTICE)));
         true
     }
 }
@@ -207,17 +247,70 @@ impl Control {
         self.0.commanded() != Command::Run
     }
 
-    /// Another rate from now on. False in a closed loop, which has none.
+    /// True once nothing more is sent, whether it was told to end or has come to its end.
     #[must_use]
-    pub fn set_rate(&self, rate: Rate) -> bool {
-        self.0.set_rate(rate)
+    pub fn is_over(&self) -> bool {
+        self.is_ending() || self.0.is_over()
     }
 
-    /// The offered rate at this moment, in hits per second; none in a closed loop.
+    /// Another rate from now on, of the whole where this run has a slice. False in a closed loop, which has none, and when nothing
+    /// more is sent.
+    #[must_use]
+    pub fn set_rate(&self, rate: Rate) -> bool {
+        self.0.steer(|steered| self.0.reschedule(steered, |schedule, at| schedule.changed(at, rate)))
+    }
+
+    /// So many clients in a closed loop from now on: what is in flight beyond that is waited for. False where there is a
+    /// rate, of which the hits would have nowhere to go.
+    #[must_use]
+    pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
+        self.0.steer(|steered| {
+            let closed = matches!(*steered.arrivals, Arrivals::Closed);
+            steered.in_flight = if closed { clients.get() } else { steered.in_flight };
+            closed
+        })
+    }
+
+    /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
+    /// it is, and what would have been due is not made up for.
+    pub fn pause(&self) {
+        self.0.steer(|steered| {
+            steered.paused = true;
+            self.0.reschedule(steered, Schedule::paused)
+        });
+    }
+
+    /// The end of a pause.
+    pub fn resume(&self) {
+        self.0.steer(|steered| {
+            steered.paused = false;
+            self.0.reschedule(steered, Schedule::resumed)
+        });
+    }
+
+    /// Whether there is a pause.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.0.lock().paused
+    }
+
+    /// Most requests in flight.
+    #[must_use]
+    pub fn concurrency(&self) -> usize {
+        self.0.lock().in_flight
+    }
+
+    /// Requests of which the outcome is known, and those of them that are not good, as of the last tenth of a second.
+    #[must_use]
+    pub fn outcomes(&self) -> (u64, u64) {
+        self.0.outcomes()
+    }
+
+    /// The offered rate of this run at this moment, in hits per second; none in a closed loop.
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
-            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now())),
+            Arrivals::Open(schedule) => Some(schedule.rate_at(self.0.clock.now()) / self.0.slice.of() as f64),
             Arrivals::Closed => None,
         }
     }

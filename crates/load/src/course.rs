@@ -44,9 +44,13 @@ impl Shard {
         act(&mut self.pool, self.progress.now, &mut desk);
     }
 
-    /// What follows must not be dated before what has been told.
+    /// What follows must not be dated before what has been told. What is told of a flight of an earlier trial is in no
+    /// figures.
     #[inline]
     fn note(&mut self, event: Event) {
+        if !self.flights.is_current(event.flight()) {
+            return;
+        }
         match event {
             Event::Sent(key, at) => self.sent(key, at),
             Event::Wrote(key, at) => {
@@ -80,11 +84,6 @@ impl Shard {
         if expires > flight.expires {
             self.flights.postpone(key, expires);
         }
-    }
-
-    #[inline]
-    fn advance(&mut self, at: Nanos) {
-        self.progress.now = self.progress.now.max(at);
     }
 
     /// A flight with a complete answer is done or redirected.
@@ -166,11 +165,7 @@ impl Shard {
         let flight = self.flights.of(key);
         self.books.finished(flight, outcome, self.progress.now, &self.supply);
         self.flights.remove(key);
-        if let Some(since) = self.progress.busy_since.take() {
-            self.books.stats.busy += self.progress.now.saturating_sub(since);
-            self.progress.room_since = self.progress.now;
-            self.progress.next_due = 0;
-        }
+        self.make_room();
     }
 
     pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault) {

@@ -1,7 +1,7 @@
 //! Names to addresses by DNS servers that the user names (`-resolvers`), past the system's own.
 //!
-//! A stub resolver of the smallest kind: A and AAAA, UDP first and TCP when an answer was cut, each server in turn, two
-//! rounds. Search domains are those of the system (resolv.conf(5)), because names like `my-service` mean nothing
+//! A stub resolver of the smallest kind: A and AAAA at once, UDP first and TCP when an answer was cut, each server in turn,
+//! two rounds. Search domains are those of the system (resolv.conf(5)), because names like `my-service` mean nothing
 //! without them. Messages are written and read by `domain`, which knows DNS and no sockets: its own resolver needs an
 //! async runtime, and this one runs on the resolver's thread and may block.
 
@@ -62,7 +62,7 @@ impl Servers {
     pub fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, NameFault> {
         let mut why = NameFault::NoHost;
         for name in self.search.candidates(name) {
-            let answers = [Rtype::A, Rtype::AAAA].map(|kind| self.ask(&name, kind));
+            let answers = self.ask(&name);
             if answers.iter().any(Option::is_none) {
                 why = NameFault::NoAnswer;
             }
@@ -74,18 +74,31 @@ impl Servers {
         Err(why)
     }
 
-    /// What the first server says that has an answer.
-    fn ask(&self, name: &str, kind: Rtype) -> Option<Vec<IpAddr>> {
-        if query(0, name, kind).is_none() {
+    /// What the first server says of each kind that has an answer.
+    fn ask(&self, name: &str) -> Answers {
+        if query(0, name, Rtype::A).is_none() {
             // A name that fits no question is nobody's.
-            return Some(Vec::new());
+            return KINDS.map(|_| Some(Vec::new()));
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let turns = (0..ROUNDS * self.addresses.len())
-            .map(|turn| self.addresses[(first + turn) % self.addresses.len()]);
-        turns.filter_map(|server| exchange(server, name, kind).ok()).next()
+        let mut answers = Answers::default();
+        for turn in 0..ROUNDS * self.addresses.len() {
+            let server = self.addresses[(first + turn) % self.addresses.len()];
+            // What it could not say the next one is asked for.
+            let _ = exchange(server, name, &mut answers);
+            if answers.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        answers
     }
 }
+
+/// The kinds of addresses, in the order in which they are used.
+const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
+
+/// The addresses of each kind, if a server has said them.
+type Answers = [Option<Vec<IpAddr>>; 2];
 
 impl Search {
     fn parse(resolv_conf: &str) -> Self {
@@ -122,31 +135,61 @@ impl Search {
 /// A question, with the length in front that TCP needs.
 type Query = StreamTarget<Vec<u8>>;
 
-/// Asks one server, over TCP if its answer over UDP was cut.
-fn exchange(server: SocketAddr, name: &str, kind: Rtype) -> io::Result<Vec<IpAddr>> {
-    let query = query(fastrand::u16(..), name, kind).ok_or(io::ErrorKind::InvalidInput)?;
-    let answer = over_udp(server, query.as_dgram_slice())?;
-    match read(&answer, &query, kind).ok_or(io::ErrorKind::InvalidData)? {
-        Answer::Addresses(addresses) => Ok(addresses),
-        Answer::Cut => match read(&over_tcp(server, query.as_stream_slice(), PATIENCE)?, &query, kind) {
-            Some(Answer::Addresses(addresses)) => Ok(addresses),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        },
+/// Asks one server for all that has no answer, over TCP where the answer over UDP was cut. What is said fills the answers, also
+/// if the rest fails.
+fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result<()> {
+    let clock = RunClock::start();
+    let socket = towards(server)?;
+    let id = fastrand::u16(..);
+    let mut pending = Vec::new();
+    for (place, kind) in KINDS.into_iter().enumerate().filter(|(place, _)| answers[*place].is_none()) {
+        let query = query(id.wrapping_add(place as u16), name, kind).ok_or(io::ErrorKind::InvalidInput)?;
+        socket.send(query.as_dgram_slice())?;
+        pending.push((place, kind, query));
+    }
+    while !pending.is_empty() {
+        let datagram = receive(&socket, left(clock, PATIENCE)?)?;
+        let at =
+            pending.iter().position(|(_, _, query)| datagram.get(..2) == query.as_dgram_slice().get(..2));
+        let (place, kind, query) = pending.swap_remove(at.ok_or(io::ErrorKind::InvalidData)?);
+        answers[place] = match read(&datagram, &query, kind) {
+            Some(Answer::Addresses(addresses)) => Some(addresses),
+            Some(Answer::Cut) => again(server, &query, kind),
+            None => None,
+        };
+    }
+    Ok(())
+}
+
+/// What a server says over TCP.
+fn again(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
+    match read(&over_tcp(server, query.as_stream_slice(), PATIENCE).ok()?, query, kind) {
+        Some(Answer::Addresses(addresses)) => Some(addresses),
+        Some(Answer::Cut) | None => None,
     }
 }
 
-fn over_udp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+fn towards(server: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0))?;
     // Connected: only this server's datagrams are received.
     socket.connect(server)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.send(query)?;
+    Ok(socket)
+}
+
+fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Vec<u8>> {
+    socket.set_read_timeout(Some(patience))?;
     let mut buffer = vec![0; 4096];
     let length = socket.recv(&mut buffer)?;
     buffer.truncate(length);
     Ok(buffer)
+}
+
+/// What is left of some patience.
+fn left(since: RunClock, patience: Duration) -> io::Result<Duration> {
+    let left = patience.checked_sub(Duration::from_nanos(since.now())).filter(|left| !left.is_zero());
+    Ok(left.ok_or(io::ErrorKind::TimedOut)?)
 }
 
 /// With a length in front of each message (RFC 1035 section 4.2.2). The patience is for the whole answer, not for each of
@@ -157,8 +200,7 @@ fn over_tcp(server: SocketAddr, query: &[u8], patience: Duration) -> io::Result<
     stream.write_all(query)?;
     let mut fill = |mut buffer: &mut [u8]| {
         while !buffer.is_empty() {
-            let left = patience.checked_sub(Duration::from_nanos(clock.now())).filter(|left| !left.is_zero());
-            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+            stream.set_read_timeout(Some(left(clock, patience)?))?;
             match stream.read(buffer) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
                 Ok(count) => buffer = &mut buffer[count..],
@@ -323,7 +365,7 @@ mod tests {
         let wrong: [(&str, Reply, Reply); 9] = [
             ("another id", |query| spoilt(query, &[(0, !query[0])]), reply),
             ("another name", |query| spoilt(query, &[(13, b'b')]), reply),
-            ("another kind", |query| spoilt(query, &[(query.len() - 3, 28)]), reply),
+            ("another kind", |query| spoilt(query, &[(query.len() - 3, 16)]), reply),
             ("no answer at all", |query| query.to_vec(), reply),
             ("the server failed", |query| spoilt(query, &[(3, 0x82)]), reply),
             ("empty", |_| Vec::new(), reply),
@@ -332,14 +374,34 @@ mod tests {
             ("not whole over TCP", cut, |query| reply(query)[..query.len() + 20].to_vec()),
         ];
         for (what, udp, tcp) in wrong {
-            // The first server gets the question for A, the second that for AAAA and what the first could not say.
-            let (first, first_thread) = server(1, udp, tcp);
+            let (first, first_thread) = server(2, udp, tcp);
             let (second, second_thread) = server(2, reply, reply);
             let servers = Servers::new(vec![first, second], "");
             assert_eq!(servers.lookup("a.example."), Ok(expected().to_vec()), "{what}");
             first_thread.join().unwrap();
             second_thread.join().unwrap();
         }
+    }
+
+    /// The second question was asked when the first had its answer.
+    #[test]
+    fn both_kinds_are_asked_for_before_either_is_answered() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let questions = [(); 2].map(|()| {
+                let mut buffer = [0; 512];
+                let (length, peer) = socket.recv_from(&mut buffer).unwrap();
+                (buffer[..length].to_vec(), peer)
+            });
+            // In the other order.
+            for (question, peer) in questions.iter().rev() {
+                socket.send_to(&reply(question), peer).unwrap();
+            }
+        });
+        assert_eq!(Servers::new(vec![address], "").lookup("a.example."), Ok(expected().to_vec()));
+        server.join().unwrap();
     }
 
     #[test]

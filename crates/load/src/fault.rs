@@ -65,6 +65,8 @@ pub enum NameFault {
     NoAnswer,
     /// The system found none, and does not say which of the two it was.
     System,
+    /// So many names were being looked up that it was not asked for.
+    Busy,
 }
 
 /// What can be wrong with TLS.
@@ -267,6 +269,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Resolve(NameFault::NoHost) => f.write_str("lookup: no such host"),
             Self::Resolve(NameFault::NoAnswer) => f.write_str("lookup: no answer from any DNS server"),
+            Self::Resolve(NameFault::Busy) => f.write_str("lookup: too many names await an answer"),
             Self::Resolve(NameFault::System) => {
                 f.write_str("lookup: no such host, or no answer from the system's DNS servers")
             }

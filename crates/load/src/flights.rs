@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
+use crate::record::Carrier;
 use crate::request::Request;
 use crate::schedule::Hit;
 use crate::transport::Place;
@@ -40,8 +41,12 @@ pub(crate) struct Flight {
     /// When the first byte of its request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
+    /// The connection that took it on last, if that is to be told.
+    pub(crate) carrier: Option<Carrier>,
     /// When it is given up.
     pub(crate) expires: Nanos,
+    /// The trial that it belongs to.
+    trial: u64,
     pub(crate) place: Place,
     pub(crate) redirects: u32,
     /// How often it was sent again.
@@ -65,6 +70,8 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     first: u32,
     last: u32,
+    /// The trial that new ones belong to.
+    trial: u64,
 }
 
 /// The end of a list.
@@ -72,7 +79,12 @@ const NONE: u32 = u32::MAX;
 
 impl Flights {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE }
+        Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE, trial: 0 }
+    }
+
+    /// The next ones belong to this trial.
+    pub(crate) fn enter(&mut self, trial: u64) {
+        self.trial = trial;
     }
 
     /// How many are in flight.
@@ -88,8 +100,8 @@ impl Flights {
         entry.used = true;
         let flight = &mut entry.flight;
         (flight.hit, flight.which, flight.first, flight.target) = (hit, which, None, target);
-        (flight.expires, flight.place) = (expires, Place::Nowhere);
-        (flight.sent, flight.first_byte) = (None, None);
+        (flight.expires, flight.place, flight.trial) = (expires, Place::Nowhere, self.trial);
+        (flight.sent, flight.first_byte, flight.carrier) = (None, None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
@@ -104,7 +116,9 @@ impl Flights {
             target: 0,
             sent: None,
             first_byte: None,
+            carrier: None,
             expires: 0,
+            trial: 0,
             place: Place::Nowhere,
             redirects: 0,
             retries: 0,
@@ -133,11 +147,11 @@ impl Flights {
         self.free.push(key.slot);
     }
 
-    /// The flight, unless its slot has another user by now.
-    #[cfg(test)]
-    fn get_mut(&mut self, key: FlightKey) -> Option<&mut Flight> {
-        let entry = self.slots.get_mut(key.slot as usize)?;
-        (entry.used && entry.generation == key.generation).then_some(&mut entry.flight)
+    /// Whether the key still names a flight, and one of the present trial: what comes later is nobody's.
+    #[inline]
+    pub(crate) fn is_current(&self, key: FlightKey) -> bool {
+        let slot = &self.slots[key.slot as usize];
+        slot.used && slot.generation == key.generation && slot.flight.trial == self.trial
     }
 
     /// The flight of a key that its holder has not let go.
@@ -240,8 +254,16 @@ mod tests {
         flights.remove(first);
         let third = add(&mut flights, 3);
         assert_eq!((third.slot, flights.len(), flights.slots.len()), (first.slot, 2, 2));
-        assert!(flights.get_mut(first).is_none());
-        assert!(flights.get_mut(second).is_some());
+        assert!(!flights.is_current(first) && flights.is_current(second));
         assert_eq!(drain(&mut flights), [2, 3]);
+    }
+
+    #[test]
+    fn what_comes_of_a_flight_of_an_earlier_trial_is_not_the_next_ones() {
+        let mut flights = Flights::new();
+        let earlier = add(&mut flights, 1);
+        flights.enter(1);
+        let present = add(&mut flights, 2);
+        assert!(!flights.is_current(earlier) && flights.is_current(present));
     }
 }

@@ -1,19 +1,28 @@
 //! The load engine: HTTP at an exact rate, measured from the instant each request was due.
 //!
-//! Knows HTTP and no cloud. [`engine`] runs a [`engine::Plan`]: one thread per core, each with its own sockets, its own
+//! Knows HTTP and no cloud. [`session`] runs a [`plan::Plan`]: one thread per core, each with its own sockets, its own
 //! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
 mod books;
+pub mod by_variant;
 pub mod clock;
+pub mod collector;
+pub mod configuration;
 pub mod control;
 mod course;
+mod crew;
 pub mod dns;
 pub mod engine;
+pub mod evidence;
 pub mod fault;
 mod flights;
+pub mod interval;
 pub mod objective;
+pub mod outcome;
 pub mod outcomes;
+mod parts;
+pub mod plan;
 mod poller;
 pub mod profile;
 pub mod proxy;
@@ -21,9 +30,12 @@ pub mod rate;
 pub mod recorder;
 pub mod request;
 pub mod resolve;
+pub mod rows;
 pub mod schedule;
 pub mod selfcheck;
+pub mod session;
 pub mod shard;
+pub mod spread;
 pub mod stats;
 pub mod summary;
 pub mod supply;
@@ -31,6 +43,11 @@ pub mod target;
 pub mod template;
 pub mod tls;
 mod transport;
+pub mod trial;
+pub mod variant;
+
+#[cfg(feature = "rehearsal")]
+pub use transport::rehearsal;
 
 pub mod record;
 

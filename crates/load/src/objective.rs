@@ -172,8 +172,8 @@ impl Objectives {
 mod tests {
     use super::*;
     use crate::clock::SECOND;
-    use crate::engine::Outcome;
     use crate::fault::Fault;
+    use crate::outcome::Outcome;
     use crate::stats::{Finished, Stats};
 
     /// So many good answers of 1 ms and so many failures that took no time, of so many hits.

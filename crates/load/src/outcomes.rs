@@ -1,8 +1,10 @@
 //! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
 //!
 //! [`crate::stats`] tells four classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
-//! status and eleven buckets. Filled by the shards only if [`crate::engine::Plan::by_outcome`] asks for it. Knows no
+//! status and eleven buckets. Filled by the shards only if [`crate::plan::Plan::by_outcome`] asks for it. Knows no
 //! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
+
+mod json;
 
 use crate::clock::{Nanos, SECOND};
 use crate::fault::Fault;
@@ -31,7 +33,7 @@ pub const TARGETS: usize = 64;
 const MOST_STATUSES: usize = 16;
 
 /// What became of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A complete answer with this status.
     Status(u16),
@@ -42,7 +44,7 @@ pub enum Kind {
 }
 
 /// All requests to one target with one outcome.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// What became of them.
     pub kind: Kind,
@@ -84,7 +86,7 @@ impl Outcomes {
 
     /// Adds what another thread, or another second, counted.
     pub fn add(&mut self, other: &Self) {
-        for (target, theirs) in other.iter().filter(|(_, theirs)| theirs.count > 0) {
+        for (target, theirs) in other.filled() {
             self.outcome(target, theirs.kind).merge(theirs);
         }
     }
@@ -99,12 +101,29 @@ impl Outcomes {
         self.0.iter().enumerate().flat_map(|(target, outcomes)| outcomes.iter().map(move |one| (target, one)))
     }
 
+    /// Those that were counted; there may be places of others.
+    fn filled(&self) -> impl Iterator<Item = (usize, &Outcome)> {
+        self.iter().filter(|(_, outcome)| outcome.count > 0)
+    }
+
     fn outcome(&mut self, target: usize, kind: Kind) -> &mut Outcome {
         let target = target.min(TARGETS - 1);
         if target >= self.0.len() {
             self.0.resize_with(target + 1, Vec::new);
         }
         place(&mut self.0[target], kind)
+    }
+}
+
+/// Places that were kept are no difference, nor is their order.
+impl PartialEq for Outcomes {
+    fn eq(&self, other: &Self) -> bool {
+        let sorted = |outcomes: &Self| {
+            let mut all: Vec<_> = outcomes.filled().map(|(target, one)| (target, one.clone())).collect();
+            all.sort_unstable_by_key(|(target, one)| (*target, one.kind));
+            all
+        };
+        sorted(self) == sorted(other)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::request::Origin;
 use crate::resolve::HostPort;
 
 /// The proxies of a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Proxies {
     http: Option<Proxy>,
     https: Option<Proxy>,
@@ -23,7 +23,7 @@ pub struct Proxies {
 }
 
 /// An HTTP proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Proxy {
     /// Where it is.
     pub place: HostPort,
@@ -34,7 +34,7 @@ pub struct Proxy {
 }
 
 /// Where no proxy is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Exception {
     Everything,
     /// The name and what is below it, or only what is below it.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn origin(tls: bool, host: &str, port: u16) -> Origin {
-        Origin { tls, host: host.to_owned(), port }
+        Origin { tls, host: host.to_owned(), port, variant: None }
     }
 
     #[test]

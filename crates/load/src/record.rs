@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// One request and what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
@@ -39,6 +41,38 @@ pub struct Record {
     pub url: String,
     /// Response headers; absent when there was no response.
     pub headers: Headers,
+    /// What carried it, if the run was to say so; nothing that vegeta writes.
+    pub carriage: Carriage,
+}
+
+/// What carried a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carriage {
+    /// That is not written down.
+    #[default]
+    Untold,
+    /// It never had a connection.
+    None,
+    /// This; of several, because it was sent again or redirected, the last.
+    By(Carrier),
+}
+
+/// The connection of a request as it was when it took it on, and the request's first byte.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Carrier {
+    /// The connection's number in the run, from 1, in the order in which they were begun.
+    pub number: u64,
+    /// Requests that it was given before.
+    pub before: u64,
+    /// Nanoseconds since it last had something to carry, or was opened; 0 if it had something else to carry.
+    pub idle: u64,
+    /// Nanoseconds that connecting its socket took.
+    pub connect: u64,
+    /// Nanoseconds that its TLS handshake took; none without TLS.
+    pub tls: Option<u64>,
+    /// Nanoseconds from the first byte of the request to the first byte of the answer; none if there was none.
+    pub first_byte: Option<u64>,
 }
 
 impl Record {
@@ -57,6 +91,7 @@ impl Record {
         self.method.clear();
         self.url.clear();
         self.headers.clear();
+        self.carriage = Carriage::Untold;
     }
 
     /// True when vegeta counts it as a success: status 200..=399.

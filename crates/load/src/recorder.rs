@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Shared};
+use crate::control::{Command, Control, Shared};
+use crate::plan::Results;
 use crate::record::Record;
 use crate::results::{EncodeError, Encoder, Format};
 
@@ -151,9 +152,48 @@ impl Recorder {
     }
 }
 
+/// The thread that writes records.
+pub(crate) struct Writer {
+    pub(crate) batches: Sender<Batch>,
+    pub(crate) when_full: WhenFull,
+    /// What it comes to.
+    pub(crate) written: Receiver<Result<u64, EncodeError>>,
+}
+
+impl Writer {
+    pub(crate) fn spawn(results: Results, control: Control) -> io::Result<Self> {
+        let ((batches, receiver), (sender, written)) = (channel(), channel());
+        let when_full = results.when_full;
+        std::thread::Builder::new().name("results".into()).spawn(move || {
+            // Nobody reads the results any more: there is no point in going on.
+            let failed = || control.end_for_results();
+            // A run that did not wait for the end does not ask.
+            let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
+        })?;
+        Ok(Self { batches, when_full, written })
+    }
+}
+
+/// What the writer came to, unless it stands still in a run that is to end at once: a `write` that blocks cannot be
+/// called off, so its thread is left behind.
+pub(crate) fn await_writer(
+    writer: &Receiver<Result<u64, EncodeError>>,
+    mut patience: Patience,
+) -> Result<u64, EncodeError> {
+    while patience.is_left() {
+        match writer.recv_timeout(Patience::LOOK) {
+            Ok(written) => return written,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the results thread panicked").into());
+            }
+        }
+    }
+    Err(EncodeError::Unread)
+}
 /// Writes batches until the last sender is gone. An output that fails is reported once, and what comes after it is
 /// taken and thrown away, so that no sender waits for it.
-pub(crate) fn write_all(
+fn write_all(
     batches: &Receiver<Batch>,
     format: Format,
     output: Box<dyn Write + Send>,
@@ -211,11 +251,13 @@ fn give_back(mut batch: Batch) {
 mod tests {
     use super::*;
     use crate::control::Early;
+    use crate::plan::Load;
     use crate::schedule::Arrivals;
 
     fn patience() -> Patience {
         let clock = RunClock::start();
-        Patience::new(Arc::new(Shared::new(Arc::new(Arrivals::Closed), Vec::new(), clock, None)), clock)
+        let load = Load::new(Arrivals::Closed, 1);
+        Patience::new(Arc::new(Shared::new(&load, Vec::new(), clock)), clock)
     }
 
     #[test]

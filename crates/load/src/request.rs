@@ -7,19 +7,22 @@
 //! kept, repeats kept). Not sent are `Accept-Encoding: gzip`, which makes vegeta count inflated bytes, and
 //! `X-Vegeta-Seq`.
 
+mod head;
+mod place;
+
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use rustls::pki_types::ServerName;
-use seawall_wire::write;
-use url::{Host, Url};
+use url::Url;
 
-use crate::proxy::{Proxies, Proxy};
+use self::head::{Headers, body, head, http2};
+use self::place::Place;
+pub(crate) use self::place::percent_decoded;
+use crate::proxy::Proxies;
 use crate::target::Target;
+use crate::variant::{Protocol, Variant};
 
 /// Where a request goes: what a connection is made to and kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,6 +33,20 @@ pub struct Origin {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// The way there, if it is not the run's own.
+    pub variant: Option<Arc<Variant>>,
+}
+
+impl Origin {
+    /// Whether it is the same host and port, whatever the way.
+    fn is_same_place(&self, other: &Self) -> bool {
+        (self.tls, &self.host, self.port) == (other.tls, &other.host, other.port)
+    }
+
+    /// The name that a certificate of its server must have.
+    pub(crate) fn server_name(&self) -> &str {
+        self.variant.as_ref().and_then(|variant| variant.server_name.as_deref()).unwrap_or(&self.host)
+    }
 }
 
 impl fmt::Display for Origin {
@@ -98,20 +115,25 @@ impl Request {
     /// # Errors
     /// [`Unsendable`].
     pub fn new(target: &Target, style: &Style) -> Result<Self, Unsendable> {
-        let place = Place::of(&target.url)?;
+        let mut place = Place::of(&target.url)?;
+        place.origin.variant.clone_from(&target.variant);
+        let variant = target.variant.as_deref();
         let mut headers = Headers::read(target)?;
-        headers.close = style.close || headers.says_close;
+        headers.close = style.close || headers.says_close || variant.is_some_and(|variant| variant.once);
         let mut bytes = Vec::with_capacity(256 + target.body.len());
-        let proxy = style.proxies.of(&place.origin).filter(|_| !place.origin.tls);
+        let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
+        let proxy = proxies.of(&place.origin).filter(|_| !place.origin.tls);
         head(&mut bytes, target, &place, &headers, proxy);
         body(&mut bytes, target, style);
-        if place.origin.tls && ServerName::try_from(place.origin.host.as_str()).is_err() {
+        if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
             return Err(Unsendable::Url {
                 url: target.url.clone(),
                 reason: "no name that TLS knows".to_owned(),
             });
         }
-        let http2 = style.http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
+        let speaks_http2 =
+            style.http2 || variant.is_some_and(|variant| variant.protocol == Some(Protocol::Http2));
+        let http2 = speaks_http2.then(|| http2(target, &place, &headers)).transpose()?.map(Box::new);
         Ok(Self {
             http2,
             method: target.method.clone(),
@@ -171,9 +193,13 @@ impl Request {
             }
         }
         let origin = Place::of(&target.url)?.origin;
+        let same_place = origin.is_same_place(&self.origin);
         // A scheme or an authority says where to go; what has neither goes where this one went.
-        if Url::parse(location).is_ok() || origin != self.origin {
+        if Url::parse(location).is_ok() || !same_place {
             target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
+        }
+        if !same_place {
+            target.variant = target.variant.map(|variant| Arc::new(variant.elsewhere()));
         }
         if !is_same_or_below(&origin.host, &self.origin.host) {
             target.headers.retain(|(name, _)| !is_one_of(name, &CREDENTIALS));
@@ -197,205 +223,6 @@ fn is_one_of(name: &str, names: &[&str]) -> bool {
 fn is_same_or_below(host: &str, parent: &str) -> bool {
     let below = || host.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
     host == parent || !host.contains(':') && below()
-}
-
-/// The parts of a URL that the request line and the connection need. The path stays as written: a load test of
-/// `/a/../b` must send `/a/../b`.
-struct Place {
-    origin: Origin,
-    authority: String,
-    path: String,
-    credentials: Option<String>,
-}
-
-impl Place {
-    fn of(text: &str) -> Result<Self, Unsendable> {
-        let bad = |reason: &str| Unsendable::Url { url: text.to_owned(), reason: reason.to_owned() };
-        if text.bytes().any(|b| b < b' ' || b == 0x7f) {
-            return Err(bad("a control character must be percent-encoded"));
-        }
-        let url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
-        let tls = match url.scheme() {
-            "http" => false,
-            "https" => true,
-            _ => return Err(Unsendable::Scheme(text.to_owned())),
-        };
-        let rest = text.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
-        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        if authority.contains([' ', '\\']) {
-            return Err(bad("no host has a space or a backslash"));
-        }
-        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let host = match url.host().filter(|_| !authority.is_empty()).ok_or_else(|| bad("no host"))? {
-            Host::Domain(name) => name.to_owned(),
-            Host::Ipv4(address) => address.to_string(),
-            Host::Ipv6(address) => address.to_string(),
-        };
-        let port = url.port_or_known_default().ok_or_else(|| bad("no port"))?;
-        let authority =
-            if authority.is_ascii() { authority.to_owned() } else { host_header(&host, url.port()) };
-        Ok(Self {
-            origin: Origin { tls, host, port },
-            authority,
-            path: origin_form(path),
-            credentials: basic_credentials(&url),
-        })
-    }
-}
-
-fn host_header(host: &str, port: Option<u16>) -> String {
-    port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
-}
-
-/// Path and query without the fragment, a `/` in front. What a request line cannot hold is percent-encoded, and so is what
-/// Go encodes in a path (net/url `shouldEscape`); the rest stays as written.
-fn origin_form(path: &str) -> String {
-    let path = path.split_once('#').map_or(path, |(path, _)| path);
-    let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    format!("{slash}{}{}", utf8_percent_encode(path, PATH), utf8_percent_encode(query, LINE))
-}
-
-/// What a request line cannot hold. Bytes outside ASCII are encoded with every set, control characters were refused.
-const LINE: &AsciiSet = &AsciiSet::EMPTY.add(b' ');
-
-/// What Go encodes in a path besides (net/url `shouldEscape`).
-const PATH: &AsciiSet =
-    &LINE.add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
-
-/// What the `http` crate does not hold as it is.
-const HTTP2: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
-
-/// `http://user:password@host/` becomes an Authorization header, as in Go.
-fn basic_credentials(url: &Url) -> Option<String> {
-    let password = url.password().unwrap_or("");
-    let given = !url.username().is_empty() || url.password().is_some();
-    given.then(|| {
-        let plain = format!("{}:{password}", url.username());
-        format!("Basic {}", STANDARD.encode(percent_decoded(&plain)))
-    })
-}
-
-pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
-    percent_decode_str(text).collect()
-}
-
-/// What the given headers decide, and those that go out as given.
-struct Headers<'t> {
-    host: Option<&'t str>,
-    user_agent: bool,
-    authorization: bool,
-    close: bool,
-    /// One of those that go out as given says so.
-    says_close: bool,
-    verbatim: Vec<(&'t str, &'t str)>,
-}
-
-impl<'t> Headers<'t> {
-    fn read(target: &'t Target) -> Result<Self, Unsendable> {
-        let mut headers = Self {
-            host: None,
-            user_agent: false,
-            authorization: false,
-            close: false,
-            says_close: false,
-            verbatim: Vec::new(),
-        };
-        for (name, value) in &target.headers {
-            if !is_header(name, value) {
-                return Err(Unsendable::Header(format!("{name}: {value}")));
-            }
-            headers.take(name, value);
-        }
-        Ok(headers)
-    }
-
-    fn take(&mut self, name: &'t str, value: &'t str) {
-        match name.to_ascii_lowercase().as_str() {
-            "host" => return self.host = self.host.or(Some(value)),
-            // The body decides the framing; a second opinion would be a smuggling test by accident.
-            "content-length" | "transfer-encoding" => return,
-            "user-agent" => self.user_agent = true,
-            "authorization" => self.authorization = true,
-            "connection" => {
-                self.says_close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
-            }
-            _ => {}
-        }
-        self.verbatim.push((name, value));
-    }
-}
-
-/// RFC 9110 section 5: a token, and a value without control characters.
-fn is_header(name: &str, value: &str) -> bool {
-    let token = !name.is_empty() && name.bytes().all(crate::record::is_token);
-    token && value.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f)
-}
-
-fn head(out: &mut Vec<u8>, target: &Target, place: &Place, headers: &Headers<'_>, proxy: Option<&Proxy>) {
-    let absolute = proxy.map_or_else(String::new, |_| format!("http://{}", place.authority));
-    out.extend_from_slice(format!("{} {absolute}{} HTTP/1.1\r\n", target.method, place.path).as_bytes());
-    out.extend_from_slice(proxy.map_or("", Proxy::authorization).as_bytes());
-    write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
-    if !headers.user_agent {
-        write::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
-    }
-    if let Some(credentials) = place.credentials.as_deref().filter(|_| !headers.authorization) {
-        write::header(out, "Authorization", credentials.as_bytes());
-    }
-    for (name, value) in &headers.verbatim {
-        write::header(out, name, value.as_bytes());
-    }
-    if headers.close && !headers.says_close {
-        write::header(out, "Connection", b"close");
-    }
-}
-
-/// The head as HTTP/2 has it: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
-fn http2(target: &Target, place: &Place, headers: &Headers<'_>) -> Result<http::Request<()>, Unsendable> {
-    let scheme = if place.origin.tls { "https" } else { "http" };
-    let authority = headers.host.unwrap_or(&place.authority);
-    let path = utf8_percent_encode(&place.path, HTTP2);
-    let mut request = http::Request::builder()
-        .version(http::Version::HTTP_2)
-        .method(target.method.as_str())
-        .uri(format!("{scheme}://{authority}{path}"));
-    let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
-    let credentials = place.credentials.as_deref().filter(|_| !headers.authorization);
-    let length = target.body.len().to_string();
-    let ours = [
-        Some(agent).filter(|_| !headers.user_agent),
-        credentials.map(|credentials| ("authorization", credentials)),
-        (!target.body.is_empty()).then_some(("content-length", length.as_str())),
-    ];
-    let given = headers.verbatim.iter().copied().filter(|(name, value)| !is_hop_by_hop(name, value));
-    for (name, value) in ours.into_iter().flatten().chain(given) {
-        request = request.header(name, value.as_bytes());
-    }
-    let bad = |error: http::Error| Unsendable::Url { url: target.url.clone(), reason: error.to_string() };
-    request.body(()).map_err(bad)
-}
-
-/// `TE` may only say `trailers`; Go lets others through, and servers end the connection for them.
-fn is_hop_by_hop(name: &str, value: &str) -> bool {
-    is_one_of(name, &["connection", "keep-alive", "proxy-connection", "upgrade"])
-        || name.eq_ignore_ascii_case("te") && value != "trailers"
-}
-
-/// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
-fn body(out: &mut Vec<u8>, target: &Target, style: &Style) {
-    let body = &target.body;
-    if body.is_empty() && !matches!(target.method.as_str(), "POST" | "PUT" | "PATCH") {
-        out.extend_from_slice(b"\r\n");
-    } else if style.chunked && !body.is_empty() {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
-        out.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
-        out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n0\r\n\r\n");
-    } else {
-        write::length_and_end(out, body.len() as u64);
-        out.extend_from_slice(body);
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND};
-use crate::engine::Outcome;
 use crate::fault::{Class, Fault};
+use crate::outcome::Outcome;
 use crate::stats::Histogram;
 
 /// How far the figures can be trusted.

@@ -1,4 +1,4 @@
-//! The loop: one thread, its sockets, its share of the schedule, its figures.
+//! The loop: one thread, its sockets, its share of a trial's schedule, its figures.
 //!
 //! Three values meet here and know nothing of each other: the [`Cursor`] says which hit is due, the
 //! [`Rules`] say how long it may take and when the run is over, the [`Pool`] moves bytes. Open and closed loop,
@@ -12,12 +12,14 @@ use std::sync::Arc;
 
 use crate::books::{Books, Tally};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::control::{Command, Early, Shared};
+use crate::control::{Command, Early, Shared, Steered};
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Event, Poller, token};
-use crate::schedule::{Cursor, Drawn, Hit, Next};
+use crate::schedule::{Cursor, Hit, Next};
+use crate::session::share;
 use crate::supply::{Reach, Supply};
+use crate::transport::exchange::Keep;
 use crate::transport::pool::Pool;
 
 /// Due hits sent in one go before answers are looked at again.
@@ -26,9 +28,11 @@ const BURST: usize = 64;
 /// How often results, gauges and commands are looked after.
 const TICK: Nanos = SECOND / 10;
 
-/// What a run allows, in this thread's share.
+/// What a trial allows, in this thread's share. Instants are the session's.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
+    /// When the trial begins.
+    pub(crate) begins: Nanos,
     /// Most requests in flight.
     pub(crate) in_flight: usize,
     pub(crate) when_busy: WhenBusy,
@@ -40,12 +44,16 @@ pub(crate) struct Rules {
     pub(crate) end: Nanos,
     /// How long after that hits are sent that are late because of this machine.
     pub(crate) grace: Nanos,
+    /// How long late answers are waited for once nothing more is sent.
+    pub(crate) patience: Nanos,
     /// What Go's client sends again is sent again.
     pub(crate) retries: bool,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
     pub(crate) redirects: Option<u32>,
     /// Waits shorter than this are spun away.
     pub(crate) spin: Nanos,
+    /// How long an interval is.
+    pub(crate) cadence: Nanos,
 }
 
 /// What to do with a hit that is due while the in-flight bound is reached.
@@ -58,13 +66,27 @@ pub enum WhenBusy {
     Drop,
 }
 
-/// One thread of the engine.
-pub(crate) struct Shard {
+/// One thread's part of a trial.
+pub(crate) struct Part {
+    /// The thread's.
     pub(crate) index: usize,
-    pub(crate) clock: RunClock,
+    /// The trial's number in its session.
+    pub(crate) trial: u64,
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
     pub(crate) cursor: Cursor,
+    pub(crate) supply: Supply,
+    pub(crate) keep: Keep,
+    pub(crate) books: Books,
+}
+
+/// One thread of the engine, during a trial.
+pub(crate) struct Shard {
+    index: usize,
+    clock: RunClock,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) rules: Rules,
+    cursor: Cursor,
     pub(crate) supply: Supply,
     pub(crate) pool: Pool<Poller>,
     pub(crate) flights: Flights,
@@ -79,14 +101,16 @@ pub(crate) struct Progress {
     /// When to look at the schedule again.
     pub(crate) next_due: Nanos,
     next_tick: Nanos,
+    /// When figures are handed over next.
+    interval_end: Nanos,
     /// Since when there has been room in flight.
     pub(crate) room_since: Nanos,
     /// Since when the in-flight bound is reached.
     pub(crate) busy_since: Option<Nanos>,
     /// A due hit whose request has not been read yet.
     held: Option<Hit>,
-    /// No more hits.
-    over: bool,
+    /// Since when there are no more hits.
+    over: Option<Nanos>,
     revision: u64,
 }
 
@@ -94,13 +118,22 @@ pub(crate) struct Progress {
 const SPIN_STEP: Nanos = 5_000;
 
 impl Shard {
-    /// Runs to the end of the schedule, or to a command; says how far arrivals were drawn.
-    pub(crate) fn run(mut self) -> Drawn {
+    /// A part of a trial on what the thread has from the trials before.
+    pub(crate) fn new(part: Part, clock: RunClock, mut pool: Pool<Poller>, mut flights: Flights) -> Self {
+        let Part { index, trial, shared, rules, cursor, supply, keep, books } = part;
+        pool.keep = keep;
+        flights.enter(trial);
+        let progress = Progress {
+            next_tick: rules.begins,
+            interval_end: rules.begins.saturating_add(rules.cadence),
+            ..Progress::default()
+        };
+        Self { index, clock, shared, rules, cursor, supply, pool, flights, books, progress }
+    }
+
+    /// Runs to the end of the schedule, or to a command, and to the last answer; gives back what outlives the trial.
+    pub(crate) fn run(mut self) -> (Pool<Poller>, Flights) {
         let mut events = Poller::events();
-        while self.clock.is_before_start() && self.shared.commanded() == Command::Run {
-            let waited = self.pool.network.wait(&mut events, 0, 0);
-            self.check(waited);
-        }
         while !self.is_finished() {
             self.wait(&mut events);
             self.refresh();
@@ -116,25 +149,44 @@ impl Shard {
             self.tick();
         }
         self.publish();
-        self.books.hand_over(Some(self.progress.now));
-        self.cursor.drawn()
+        self.books.hand_over(self.progress.now.saturating_sub(self.rules.begins), true);
+        (self.pool, self.flights)
     }
 
     #[inline]
     fn refresh(&mut self) {
-        self.progress.now = self.clock.now();
+        self.advance(self.clock.now());
+    }
+
+    /// What follows was not before this. What ended in an interval is counted before anything that did in the next.
+    #[inline]
+    pub(crate) fn advance(&mut self, at: Nanos) {
+        let progress = &mut self.progress;
+        progress.now = progress.now.max(at);
+        if progress.now >= progress.interval_end {
+            self.end_interval();
+        }
+    }
+
+    /// Figures to the collector. Where it has no empty box yet, they stay for the end of the next interval.
+    #[cold]
+    fn end_interval(&mut self) {
+        let Progress { now, interval_end, .. } = self.progress;
+        let ended = interval_end + (now - interval_end) / self.rules.cadence * self.rules.cadence;
+        self.progress.interval_end = ended + self.rules.cadence;
+        self.books.hand_over(ended - self.rules.begins, false);
     }
 
     fn is_finished(&self) -> bool {
-        self.progress.over && self.flights.len() == 0
+        self.progress.over.is_some() && self.flights.len() == 0
     }
 
     /// Sleeps until something can happen. Waits too short to sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
-        let Progress { now, next_due, next_tick, over, .. } = self.progress;
-        let due = if over { Nanos::MAX } else { next_due };
-        let until = due.min(next_tick).min(self.flights.first_expiry());
+        let Progress { now, next_due, next_tick, interval_end, over, .. } = self.progress;
+        let due = if over.is_some() { Nanos::MAX } else { next_due };
+        let until = due.min(next_tick).min(interval_end).min(self.flights.first_expiry());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -160,9 +212,30 @@ impl Shard {
             Command::Drain => self.end_for_command(),
             Command::Abort => self.abort(),
         }
-        if let Some((revision, arrivals)) = self.shared.changed_arrivals(self.progress.revision) {
+        if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
             self.progress.revision = revision;
-            self.cursor.replace(arrivals);
+            self.follow(steered);
+        }
+    }
+
+    /// Goes on as it is steered now.
+    #[cold]
+    fn follow(&mut self, steered: Steered) {
+        let Steered { arrivals, in_flight, paused } = steered;
+        self.cursor.replace(arrivals, paused);
+        self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
+        if self.flights.len() < self.rules.in_flight {
+            self.make_room();
+        }
+        self.progress.next_due = 0;
+    }
+
+    /// There is room in flight.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if let Some(since) = self.progress.busy_since.take() {
+            self.books.stats.busy += self.progress.now.saturating_sub(since);
+            self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }
     }
@@ -178,7 +251,7 @@ impl Shard {
     /// Sends what is due.
     #[inline]
     fn release(&mut self) {
-        if self.progress.now < self.progress.next_due || self.progress.over {
+        if self.progress.now < self.progress.next_due || self.progress.over.is_some() {
             return;
         }
         for _ in 0..BURST {
@@ -202,7 +275,7 @@ impl Shard {
     fn next_hit(&mut self) -> Next {
         let next = match self.progress.held.take() {
             Some(hit) => Next::Due(hit),
-            None => self.cursor.next(self.progress.now),
+            None => self.next_due(),
         };
         let Next::Due(hit) = next else { return next };
         match self.supply.reach(hit.seq) {
@@ -219,15 +292,34 @@ impl Shard {
         }
     }
 
+    /// The schedule counts from the beginning of the trial, the loop from that of the session.
+    #[inline]
+    fn next_due(&mut self) -> Next {
+        let begins = self.rules.begins;
+        let Some(now) = self.progress.now.checked_sub(begins) else { return Next::Later(begins) };
+        match self.cursor.next(now) {
+            Next::Due(Hit { seq, due }) => Next::Due(Hit { seq, due: due.saturating_add(begins) }),
+            Next::Later(at) => Next::Later(at.saturating_add(begins)),
+            Next::Over => Next::Over,
+        }
+    }
+
     fn end_schedule(&mut self) {
-        self.progress.over = true;
-        self.books.schedule_ends(self.cursor.over());
+        self.end_at(self.cursor.over());
     }
 
     fn end_for_command(&mut self) {
-        self.progress.over = true;
-        let (at, _) = self.shared.ended().unwrap_or((self.progress.now, Early::Commanded));
-        self.books.schedule_ends(at);
+        let now = self.progress.now.saturating_sub(self.rules.begins);
+        self.end_at(self.shared.ended().map_or(now, |(at, _)| at));
+    }
+
+    /// Nothing more is sent; what is answered after this instant of the trial came late.
+    fn end_at(&mut self, at: Nanos) {
+        if self.progress.over.is_none() {
+            self.progress.over = Some(self.progress.now);
+            self.shared.one_is_over();
+        }
+        self.books.schedule_ends(at.saturating_add(self.rules.begins));
     }
 
     /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run
@@ -273,23 +365,34 @@ impl Shard {
         }
     }
 
-    /// Ten times a second: results out, gauges up, and once a second the figures to the collector.
+    /// Ten times a second: results out, gauges up.
     #[inline]
     fn tick(&mut self) {
         let Progress { now, next_tick, .. } = self.progress;
         if now < next_tick {
             return;
         }
-        if !self.progress.over {
-            self.books.looked_at_clock(next_tick, now, TICK);
+        match self.progress.over {
+            None => {
+                self.books.looked_at_clock(next_tick, now, TICK);
+                self.end_without_room();
+            }
+            Some(over) if now.saturating_sub(over) >= self.rules.patience => self.abort(),
+            Some(_) => {}
         }
-        self.progress.next_tick = (now / TICK + 1) * TICK;
+        let begins = self.rules.begins;
+        self.progress.next_tick = begins + ((now - begins) / TICK + 1) * TICK;
         self.travel(Pool::look_after);
         self.books.flush();
         self.publish();
         self.shared.check_errors();
-        if next_tick / SECOND != self.progress.next_tick / SECOND {
-            self.books.hand_over(None);
+    }
+
+    /// A thread that has no share of a closed loop any more looks at the schedule here alone.
+    fn end_without_room(&mut self) {
+        let now = self.progress.now.saturating_sub(self.rules.begins);
+        if self.rules.in_flight == 0 && self.cursor.is_over(now) {
+            self.end_schedule();
         }
     }
 

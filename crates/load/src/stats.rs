@@ -9,12 +9,18 @@
 //! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
 //! even to be sent has neither and is only counted.
 
-use serde::Serialize;
+mod json;
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::by_variant::ByVariant;
 use crate::clock::{Nanos, SECOND};
+use crate::evidence::Evidence;
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
-use crate::timeline::{Precision, Spread};
+use crate::spread::{Precision, Spread};
 
 /// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
 /// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
@@ -22,7 +28,7 @@ use crate::timeline::{Precision, Spread};
 const USUAL: Nanos = SECOND;
 
 /// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Histogram(Spread);
 
 impl Default for Histogram {
@@ -94,7 +100,8 @@ impl Histogram {
 }
 
 /// The two times of one class.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Times {
     /// From the real send.
     pub service: Histogram,
@@ -103,7 +110,7 @@ pub struct Times {
 }
 
 impl Times {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.service.add(&other.service);
         self.response.add(&other.response);
     }
@@ -115,7 +122,8 @@ impl Times {
 }
 
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Stats {
     /// Requests of which a first byte left.
     pub sent: u64,
@@ -128,9 +136,11 @@ pub struct Stats {
     /// Answers by status, `[0]` is 100.
     pub statuses: Statuses,
     /// Failures by [`Fault::kind`].
+    #[serde(with = "json::faults")]
     pub faults: [u64; Fault::KINDS],
     /// One failure of each kind, for its words.
-    pub examples: [Option<Fault>; Fault::KINDS],
+    #[serde(with = "json::examples")]
+    pub examples: [Option<Example>; Fault::KINDS],
     /// Bytes of response bodies.
     pub bytes_in: u64,
     /// Bytes of request bodies.
@@ -149,7 +159,7 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::engine::Plan::spin`]), summed over the threads.
+    /// CPU time spent waiting on purpose ([`crate::plan::Plan::spin`]), summed over the threads.
     pub spun: Nanos,
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
@@ -176,12 +186,44 @@ pub struct Stats {
     pub body: Histogram,
     /// By target and status; empty unless the plan asks for it.
     pub outcomes: Outcomes,
+    /// By variant, for targets that have one.
+    pub variants: ByVariant,
+    /// Some answers of each outcome; none unless the plan asks for them.
+    ///
+    /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
+    #[serde(skip)]
+    pub evidence: Evidence,
     /// Times by [`Class`].
+    #[serde(with = "json::classes")]
     pub classes: [Times; 4],
 }
 
-/// A counter per status from 100 to 999.
+/// One failure, for its words.
 #[derive(Debug, Clone)]
+pub enum Example {
+    /// Of this run.
+    Seen(Fault),
+    /// Of figures that were read.
+    Told(Box<str>),
+}
+
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seen(fault) => fault.fmt(f),
+            Self::Told(text) => f.write_str(text),
+        }
+    }
+}
+
+impl PartialEq for Example {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+/// A counter per status from 100 to 999.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statuses(Box<[u64; 900]>);
 
 impl Default for Statuses {
@@ -205,7 +247,8 @@ impl Statuses {
 }
 
 /// What ended after the schedule did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct After {
     /// Requests that were sent and came to an end, well or badly.
     pub ended: u64,
@@ -247,7 +290,7 @@ impl Stats {
             }
             Err(fault) => {
                 self.faults[fault.kind()] += 1;
-                self.examples[fault.kind()].get_or_insert(fault);
+                self.examples[fault.kind()].get_or_insert(Example::Seen(fault));
                 if !fault.was_sent() {
                     return;
                 }
@@ -325,11 +368,24 @@ impl Stats {
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
-        self.examples.iter_mut().zip(other.examples).for_each(|(ours, theirs)| *ours = ours.or(theirs));
+        for (ours, theirs) in self.examples.iter_mut().zip(&other.examples) {
+            if ours.is_none() {
+                ours.clone_from(theirs);
+            }
+        }
         self.outcomes.add(&other.outcomes);
+        self.variants.add(&other.variants);
+        self.evidence.add(&other.evidence);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
         self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.add(theirs));
+    }
+
+    /// Adds what another generator measured at the same time: what each had in flight at most was there together.
+    pub fn beside(&mut self, other: &Self) {
+        let peak = self.in_flight_peak + other.in_flight_peak;
+        self.add(other);
+        self.in_flight_peak = peak;
     }
 
     /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.

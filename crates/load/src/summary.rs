@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::by_variant::Figures;
 use crate::clock::{Nanos, SECOND};
-use crate::engine::Outcome;
+use crate::evidence::Sample;
 use crate::fault::{Class, Fault};
+use crate::outcome::Outcome;
 use crate::selfcheck::{Finding, Verdict, worst};
-use crate::stats::{After, Histogram, Times};
+use crate::stats::{After, Example, Histogram, Times};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
@@ -86,6 +88,66 @@ pub struct Summary {
     pub unrecorded: u64,
     /// Time that senders waited for a slow reader.
     pub stalled: Nanos,
+    /// Figures of variants, where targets have any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub variants: BTreeMap<String, OfVariant>,
+    /// Some answers of each outcome, where the run was to keep any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Exhibit>,
+}
+
+/// What became of the requests of a variant.
+#[derive(Debug, Clone, Serialize)]
+pub struct OfVariant {
+    /// Requests of which the outcome is known.
+    pub done: u64,
+    /// Answers from 200 to 399.
+    pub good: u64,
+    /// Those from the intended instant.
+    pub response: Latencies,
+    /// Those from the real send.
+    pub service: Latencies,
+}
+
+impl From<&Figures> for OfVariant {
+    fn from(figures: &Figures) -> Self {
+        let Figures { done, good, times } = figures;
+        Self {
+            done: *done,
+            good: *good,
+            response: (&times.response).into(),
+            service: (&times.service).into(),
+        }
+    }
+}
+
+/// An answer as text; bytes that are none become U+FFFD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Exhibit {
+    /// When the request ended, in run time.
+    pub at: Nanos,
+    /// The status; 0 without an answer.
+    pub status: u16,
+    /// The failure in words, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The start of the head.
+    pub head: String,
+    /// The start of the body.
+    pub body: String,
+}
+
+impl From<&Sample> for Exhibit {
+    fn from(sample: &Sample) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            at: sample.at,
+            status: sample.status,
+            failure: sample.fault.map(|fault| fault.to_string()),
+            head: text(&sample.head),
+            body: text(&sample.body),
+        }
+    }
 }
 
 /// One distribution.
@@ -249,6 +311,12 @@ impl Summary {
             retried: total.retried,
             redirects: total.redirects,
             other_length: total.other_length,
+            variants: total
+                .variants
+                .iter()
+                .map(|(name, figures)| (name.to_owned(), figures.into()))
+                .collect(),
+            evidence: total.evidence.iter().map(Exhibit::from).collect(),
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
             unrecorded: total.unrecorded,
@@ -267,6 +335,7 @@ fn failures(faults: &[u64; Fault::KINDS]) -> BTreeMap<&'static str, u64> {
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<Fault>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
-    examples.iter().flatten().map(|fault| (Fault::name(fault.kind()), fault.to_string())).collect()
+fn examples(examples: &[Option<Example>; Fault::KINDS]) -> BTreeMap<&'static str, String> {
+    let named = examples.iter().enumerate();
+    named.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))).collect()
 }

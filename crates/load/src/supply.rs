@@ -1,12 +1,14 @@
 //! Which request a hit sends: from a list that was read before the run, or from an input that is read during it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 
 use crate::flights::Which;
 use crate::poller::Waker;
 use crate::request::{Request, Style, Unsendable};
+use crate::schedule::Slice;
 use crate::target::{Mistake, Reader, Weight};
 use crate::template::{Template, Templates};
 
@@ -111,6 +113,16 @@ pub enum Source {
     Lazy(Intake),
 }
 
+impl Source {
+    /// The requests that are known before the run.
+    pub(crate) fn listed(&self) -> &[Request] {
+        match self {
+            Self::List(list) => list.requests(),
+            Self::Lazy(_) => &[],
+        }
+    }
+}
+
 /// Targets on their way from an input to requests.
 #[derive(Debug)]
 pub struct Intake {
@@ -170,6 +182,31 @@ pub enum BadInput {
     List(#[from] BadList),
 }
 
+/// A view of the source for each thread, and where to ask whether it ended.
+pub(crate) fn supplies(
+    source: Source,
+    style: &Style,
+    slice: Slice,
+    wakers: &[Waker],
+) -> io::Result<(Vec<Supply>, Option<Receiver<Exhausted>>)> {
+    let intake = match source {
+        Source::List(list) => {
+            return Ok((wakers.iter().map(|_| Supply::list(list.clone(), style)).collect(), None));
+        }
+        Source::Lazy(intake) => intake,
+    };
+    let (feeds, supplies): (Vec<_>, Vec<_>) =
+        wakers.iter().map(|waker| Feed::new(style, waker.clone())).unzip();
+    let (sender, exhausted) = channel();
+    std::thread::Builder::new().name("targets".into()).spawn(move || {
+        if let Some(exhausted) = feed_all(intake, &feeds, slice) {
+            // Before the feeds are dropped, so that a thread that ends for it ends after it. A trial that has ended does not ask.
+            let _ = sender.send(exhausted);
+        }
+    })?;
+    Ok((supplies, Some(exhausted)))
+}
+
 /// One thread's view of the source.
 #[derive(Debug)]
 pub(crate) struct Supply {
@@ -204,6 +241,12 @@ pub(crate) enum Reach {
 impl Supply {
     pub(crate) fn list(list: List, style: &Style) -> Self {
         Self { style: style.clone(), list, queue: None }
+    }
+
+    /// Nothing to send.
+    pub(crate) fn none(style: &Style) -> Self {
+        let list = List { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
+        Self::list(list, style)
     }
 
     /// Goes on to the request of a hit, past those of hits that were never sent. Hits come in order.
@@ -246,8 +289,9 @@ impl Supply {
         }
     }
 
-    pub(crate) fn listed(&self) -> &[Request] {
-        &self.list.requests
+    /// Whether requests are read during the run, each for a hit with its number.
+    pub(crate) fn is_read_ahead(&self) -> bool {
+        self.queue.is_some()
     }
 
     pub(crate) fn redirected(&self, which: &Which, status: u16, location: &str) -> Result<Which, Unsendable> {
@@ -279,7 +323,7 @@ impl Queue {
 
 /// The other end of a thread's queue.
 #[derive(Debug)]
-pub(crate) struct Feed {
+struct Feed {
     requests: SyncSender<Numbered>,
     hungry: Arc<AtomicBool>,
     waker: Waker,
@@ -287,12 +331,11 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// A queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
-    pub(crate) fn new(style: &Style, waker: Waker) -> (Self, Supply) {
+    fn new(style: &Style, waker: Waker) -> (Self, Supply) {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
         let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
-        let list = List { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
-        (Self { requests: sender, hungry, waker }, Supply { style: style.clone(), list, queue: Some(queue) })
+        (Self { requests: sender, hungry, waker }, Supply { queue: Some(queue), ..Supply::none(style) })
     }
 
     /// False when the thread has ended.
@@ -321,12 +364,15 @@ pub(crate) struct Exhausted {
     pub(crate) mistake: Option<Mistake>,
 }
 
-/// Reads the whole input, request `k` for thread `k mod n`, so that hit `k` sends it. None when the threads ended first.
-pub(crate) fn feed_all(mut intake: Intake, feeds: &[Feed]) -> Option<Exhausted> {
-    for (requests, feed) in (0..).zip(feeds.iter().cycle()) {
+/// Reads the whole input, request `k` for the thread of hit `k`, if that is in this slice. None when the threads ended
+/// first.
+fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhausted> {
+    for requests in 0.. {
+        let thread = slice.thread_of(requests, feeds.len() as u64);
+        let feed = thread.and_then(|thread| feeds.get(usize::try_from(thread).ok()?));
         let mistake = match intake.next_request() {
             Ok(Some((request, ..))) => {
-                if feed.give((requests, Arc::new(request))) {
+                if feed.is_none_or(|feed| feed.give((requests, Arc::new(request)))) {
                     continue;
                 }
                 return None;

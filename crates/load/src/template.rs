@@ -207,6 +207,7 @@ impl Template {
                 Some(pieces) => text(pieces).into_bytes().into(),
             },
             weight: self.target.weight,
+            variant: self.target.variant.clone(),
         }
     }
 }

@@ -3,15 +3,12 @@
 //! A [`Timeline`] is a row per interval. It starts with fine intervals and doubles their width whenever the run has
 //! outgrown [`MAX_ROWS`], adding neighbours up; histograms add exactly, so nothing is lost but time resolution. It is fed
 //! with records (`report`, `plot`), which do not say what was really sent when; HDR logs beside them say how late that was. It
-//! refuses to know how anything is drawn.
-//!
-//! [`Spread`] is a latency distribution with a stated error. Quantiles are never averaged, rows never dropped.
+//! refuses to know how anything is drawn. Quantiles are never averaged, rows never dropped.
 
 use std::collections::BTreeMap;
 
-use hdrhistogram::Histogram;
-
 use crate::record::Record;
+use crate::spread::Spread;
 
 /// Widest run in rows; 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
 pub const MAX_ROWS: usize = 900;
@@ -180,163 +177,6 @@ impl Row {
     }
 }
 
-/// How finely a [`Spread`] tells values apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Precision {
-    /// Two significant digits: a quantile is at most 1 % above the true value. For rows, of which there are many.
-    #[default]
-    Two,
-    /// Three significant digits: at most 0.1 % above. For whole runs.
-    Three,
-}
-
-impl Precision {
-    fn digits(self) -> u8 {
-        match self {
-            Self::Two => 2,
-            Self::Three => 3,
-        }
-    }
-}
-
-/// A distribution of nanoseconds: an HDR histogram, with count, sum, smallest and largest kept exactly.
-///
-/// Takes no memory until the first value; then a few kilobytes to some hundred, by the largest value and the precision,
-/// never by the count. Adding two spreads loses nothing.
-#[derive(Debug, Clone, Default)]
-pub struct Spread {
-    precision: Precision,
-    buckets: Option<Histogram<u64>>,
-    count: u64,
-    sum: i128,
-    min: i64,
-    max: i64,
-}
-
-impl Spread {
-    /// Nothing yet.
-    #[must_use]
-    pub fn new(precision: Precision) -> Self {
-        Self { precision, ..Self::default() }
-    }
-
-    /// Adds a value. A negative one (a clock that was set back) counts as zero among the quantiles.
-    pub fn record(&mut self, ns: i64) {
-        self.min = if self.count == 0 { ns } else { self.min.min(ns) };
-        self.max = if self.count == 0 { ns } else { self.max.max(ns) };
-        self.count += 1;
-        self.sum += i128::from(ns);
-        let precision = self.precision;
-        let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
-        // Not saturating_record, which cuts at the present range instead of growing it.
-        let recorded = buckets.record(u64::try_from(ns).unwrap_or(0));
-        debug_assert!(recorded.is_ok(), "a histogram that resizes itself takes every value");
-    }
-
-    /// Adds all values of another one. If that is the less precise one, its error is kept.
-    pub fn merge(&mut self, other: &Self) {
-        let Some(theirs) = other.buckets.as_ref().filter(|_| other.count > 0) else { return };
-        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
-        self.max = if self.count == 0 { other.max } else { self.max.max(other.max) };
-        self.count += other.count;
-        self.sum += other.sum;
-        let precision = self.precision;
-        let ours = self.buckets.get_or_insert_with(|| histogram(precision));
-        let added = ours.add(theirs);
-        debug_assert!(added.is_ok(), "a histogram that resizes itself takes every value");
-    }
-
-    /// Forgets all values and keeps the memory.
-    pub fn clear(&mut self) {
-        let buckets = self.buckets.take().map(|mut buckets| {
-            buckets.reset();
-            buckets
-        });
-        *self = Self { precision: self.precision, buckets, ..Self::default() };
-    }
-
-    /// Makes room for values up to `most`, so that they take no memory any more when they come.
-    pub(crate) fn reserve(&mut self, most: u64) {
-        let precision = self.precision;
-        let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
-        let grown = buckets.record(most);
-        debug_assert!(grown.is_ok(), "a histogram that resizes itself takes every value");
-        self.clear();
-    }
-
-    /// How many values there are.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Their sum.
-    #[must_use]
-    pub fn sum(&self) -> i128 {
-        self.sum
-    }
-
-    /// The smallest; 0 without any.
-    #[must_use]
-    pub fn min(&self) -> i64 {
-        self.min
-    }
-
-    /// The largest; 0 without any.
-    #[must_use]
-    pub fn max(&self) -> i64 {
-        self.max
-    }
-
-    /// The mean, cut to whole nanoseconds; 0 without any.
-    #[must_use]
-    pub fn mean(&self) -> i64 {
-        let mean = self.sum.checked_div(i128::from(self.count)).unwrap_or(0);
-        i64::try_from(mean).unwrap_or(i64::MAX)
-    }
-
-    /// The value that the share `q` of all values does not exceed: of `n` sorted values the one at rank `ceil(q n)`,
-    /// overstated by the precision at most, never understated. The ends (0 and 1) are exact.
-    #[must_use]
-    pub fn quantile(&self, q: f64) -> i64 {
-        let Some(buckets) = &self.buckets else { return 0 };
-        if q <= 0.0 {
-            return self.min;
-        }
-        let value = buckets.value_at_quantile(q.min(1.0));
-        i64::try_from(value).unwrap_or(i64::MAX).clamp(self.min, self.max)
-    }
-
-    /// The histogram itself, if there is any value.
-    pub(crate) fn histogram(&self) -> Option<&Histogram<u64>> {
-        self.buckets.as_ref().filter(|_| self.count > 0)
-    }
-
-    /// How many values lie in each bucket that has any: the bucket's largest value, and the count.
-    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        let recorded = self.buckets.iter().flat_map(Histogram::iter_recorded);
-        recorded.map(|step| (step.value_iterated_to(), step.count_at_value()))
-    }
-}
-
-/// From a histogram of nanoseconds made elsewhere: its buckets exactly; sum, smallest and largest as precise as those.
-impl From<&Histogram<u64>> for Spread {
-    fn from(values: &Histogram<u64>) -> Self {
-        let count = values.len();
-        let bound = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let ends = if count == 0 { (0, 0) } else { (bound(values.min()), bound(values.max())) };
-        let precision = if values.sigfig() < 3 { Precision::Two } else { Precision::Three };
-        let sum = (values.mean() * count as f64) as i128;
-        let buckets = (count > 0).then(|| values.clone());
-        Self { precision, buckets, count, sum, min: ends.0, max: ends.1 }
-    }
-}
-
-#[expect(clippy::expect_used, reason = "the number of digits is one of two constants, both valid")]
-fn histogram(precision: Precision) -> Histogram<u64> {
-    Histogram::new(precision.digits()).expect("0 to 5 digits are valid")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,28 +189,6 @@ mod tests {
             code,
             ..Record::default()
         }
-    }
-
-    #[test]
-    fn a_second_without_values_made_the_smallest_zero() {
-        let mut sum = Spread::default();
-        let mut second = Spread::default();
-        second.record(500);
-        sum.merge(&second);
-        second.clear();
-        sum.merge(&second);
-        assert_eq!((sum.count(), sum.min(), sum.max()), (1, 500, 500));
-    }
-
-    #[test]
-    fn room_made_beforehand_is_no_value_and_is_used() {
-        let mut spread = Spread::new(Precision::Three);
-        spread.reserve(1_000_000);
-        assert_eq!((spread.count(), spread.min(), spread.max(), spread.buckets().count()), (0, 0, 0, 0));
-        let room = spread.buckets.as_ref().map(Histogram::distinct_values);
-        spread.record(1_000_000);
-        assert_eq!(spread.buckets.as_ref().map(Histogram::distinct_values), room);
-        assert_eq!((spread.count(), spread.max()), (1, 1_000_000));
     }
 
     #[test]
@@ -433,34 +251,5 @@ mod tests {
             timeline.rows().map(|row| row.map_or(0, |row| row.response.count())).collect::<Vec<_>>()
         };
         assert_eq!(counts(&even), counts(&all));
-    }
-
-    /// Quantiles against sorting, with the error that the precision states, on a long-tailed set.
-    #[test]
-    fn quantiles_keep_their_stated_error() {
-        for (precision, error) in [(Precision::Two, 0.01), (Precision::Three, 0.001)] {
-            let mut random = 0x2545_f491_4f6c_dd1d_u64;
-            let mut values: Vec<i64> = (0..20_000).map(|_| long_tailed(&mut random)).collect();
-            let mut spread = Spread::new(precision);
-            values.iter().for_each(|value| spread.record(*value));
-            values.sort_unstable();
-            for q in [0.0, 0.001, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0] {
-                // 0.001 x 20,000 is a hair above 20 in floating point, and is 20.
-                let rank = (q * values.len() as f64 - 1e-9).ceil().max(1.0) as usize;
-                let (exact, got) = (values[rank - 1], spread.quantile(q));
-                assert!(got >= exact, "p{q}: {got} below {exact}");
-                assert!(got as f64 <= exact as f64 * (1.0 + error), "p{q}: {got} too far above {exact}");
-            }
-            assert_eq!((spread.min(), spread.max()), (values[0], values[19_999]));
-            assert_eq!(spread.sum(), values.iter().map(|value| i128::from(*value)).sum());
-        }
-    }
-
-    fn long_tailed(random: &mut u64) -> i64 {
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        let unit = (*random >> 11) as f64 / (1_u64 << 53) as f64;
-        (50_000.0 / (1.0 - unit).powf(1.3)) as i64
     }
 }

@@ -103,6 +103,26 @@ impl Tls {
     }
 }
 
+/// The same that offers these protocols, and trusts anyone if so told. Sessions that it resumes were not verified then, so that it
+/// resumes none.
+pub(crate) fn varied(
+    config: &Arc<ClientConfig>,
+    protocols: Option<&[&[u8]]>,
+    insecure: bool,
+) -> Arc<ClientConfig> {
+    let mut config = (**config).clone();
+    if let Some(protocols) = protocols {
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    }
+    if insecure {
+        let provider = Arc::clone(config.crypto_provider());
+        config.resumption = Resumption::disabled();
+        let anyone = Verifier { provider, trust: Trust::Anyone };
+        config.dangerous().set_certificate_verifier(Arc::new(anyone));
+    }
+    Arc::new(config)
+}
+
 /// Seeds the provider's random numbers on this thread: gathering entropy for the first of them takes tens of milliseconds,
 /// which must not fall into the run.
 pub(crate) fn seed(config: &ClientConfig) {

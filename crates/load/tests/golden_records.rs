@@ -5,7 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use seawall_load::record::{Headers, Record, Timestamp, Zone};
+use seawall_load::record::{Carriage, Headers, Record, Timestamp, Zone};
 use seawall_load::results::{Decoder, Encoder, Format};
 
 fn at(ns: i64, zone: Zone) -> Timestamp {
@@ -77,6 +77,7 @@ fn golden() -> Vec<Record> {
         method: "GET".into(),
         url: " leading space".into(),
         headers: Headers::default(),
+        carriage: Carriage::Untold,
     };
     let refused = Record {
         seq: 3,

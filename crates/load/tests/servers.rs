@@ -1,26 +1,29 @@
 //! The engine against servers that behave, and servers that do not.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot be set up has failed")]
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
+use seawall_load::collector::Heard;
 use seawall_load::control::{Early, ErrorBudget};
+use seawall_load::dns::Servers;
 use seawall_load::engine::{self, InFlight, Outcome, Plan, Results};
 use seawall_load::fault::{Class, Fault, NameFault};
+use seawall_load::interval::Interval;
 use seawall_load::proxy::Proxies;
-use seawall_load::record::Record;
+use seawall_load::record::{Carriage, Carrier, Record};
 use seawall_load::recorder::WhenFull;
 use seawall_load::request::{Request, Style};
 use seawall_load::resolve::Lifetime;
 use seawall_load::results::{Decoder, EncodeError, Format};
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::shard::WhenBusy;
-use seawall_load::stats::After;
+use seawall_load::stats::{After, Stats};
 use seawall_load::summary::Summary;
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
@@ -68,24 +71,44 @@ impl Write for Sink {
     }
 }
 
+fn recorded_as(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Record>) {
+    let (outcome, _, records) = told(format, carriage, plan);
+    (outcome, records)
+}
+
 fn recorded(plan: Plan) -> (Outcome, Vec<Record>) {
+    recorded_as(Format::Gob, false, plan)
+}
+
+/// The same with what was told of it on the way.
+fn told(format: Format, carriage: bool, plan: Plan) -> (Outcome, Vec<Interval>, Vec<Record>) {
     let sink = Sink::default();
     let results = Results {
-        format: Format::Gob,
+        format,
         output: Box::new(sink.clone()),
         max_body: 1 << 20,
+        carriage,
         when_full: WhenFull::Wait,
     };
-    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let mut running = engine::start(plan, Some(results)).unwrap();
+    let mut intervals = Vec::new();
+    loop {
+        match running.next(Duration::from_secs(1)) {
+            Heard::Interval(interval) => intervals.push(interval.clone()),
+            Heard::Nothing => {}
+            Heard::Over => break,
+        }
+    }
+    let outcome = running.finish();
     let bytes = std::mem::take(&mut *sink.0.lock().unwrap());
-    let mut decoder = Decoder::new(Format::Gob, std::io::Cursor::new(bytes));
+    let mut decoder = Decoder::new(format, std::io::Cursor::new(bytes));
     let mut records = Vec::new();
     let mut record = Record::default();
     while decoder.decode(&mut record).unwrap() {
         records.push(record.clone());
     }
     records.sort_by_key(|record| record.seq);
-    (outcome, records)
+    (outcome, intervals, records)
 }
 
 fn run(plan: Plan) -> Outcome {
@@ -106,6 +129,52 @@ fn a_connection_is_used_again() {
     let last = &records[99];
     assert_eq!((last.code, last.method.as_str(), last.url.as_str()), (200, "GET", server.url("/x").as_str()));
     assert_eq!((last.body.as_slice(), last.error.as_str()), (&b"hi"[..], ""));
+}
+
+fn carriers(records: &[Record]) -> Vec<Carrier> {
+    let by = |record: &Record| match record.carriage {
+        Carriage::By(carrier) => carrier,
+        other => panic!("{other:?}"),
+    };
+    records.iter().map(by).collect()
+}
+
+#[test]
+fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
+    for format in [Format::Json, Format::Csv] {
+        let server = Server::answering(OK).unwrap();
+        let mut plan = some(&server, 7);
+        plan.travel.requests_per_connection = 3;
+        let (_, records) = recorded_as(format, true, plan);
+        let carriers = carriers(&records);
+        let told: Vec<_> = carriers.iter().map(|carrier| (carrier.number, carrier.before)).collect();
+        assert_eq!(told, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)], "{format:?}");
+        assert!(carriers[..3].iter().all(|carrier| carrier.connect == carriers[0].connect));
+        assert!(carriers.iter().all(|carrier| carrier.connect > 0 && carrier.tls.is_none()));
+        for (carrier, record) in carriers.iter().zip(&records) {
+            assert!(carrier.first_byte.is_some_and(|first| first <= record.latency_ns as u64), "{carrier:?}");
+        }
+    }
+}
+
+#[test]
+fn a_record_says_for_how_long_its_connection_had_been_idle() {
+    let server = Server::answering(OK).unwrap();
+    let (_, records) = recorded_as(Format::Json, true, open(&server, "20", Duration::from_millis(150)));
+    let ends: Vec<_> = records.iter().map(Record::end_unix_ns).collect();
+    for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.before > 0) {
+        let between = (records[at].timestamp.unix_ns() - ends[at - 1]) as u64;
+        // Sent when it was due or later.
+        assert!(carrier.idle + SECOND / 1000 >= between, "{carrier:?} after {between}");
+    }
+}
+
+#[test]
+fn a_hit_that_never_had_a_connection_says_so() {
+    for format in [Format::Json, Format::Csv] {
+        let (_, records) = recorded_as(format, true, towards("http://127.0.0.1:1/", 2));
+        assert_eq!([0, 1].map(|at: usize| records[at].carriage), [Carriage::None; 2], "{format:?}");
+    }
 }
 
 #[test]
@@ -151,7 +220,7 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     let mut plan = open(&silent, "100", Duration::MAX);
     plan.until.hits = 10;
     let running = engine::start(plan, None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     while control.elapsed() < SECOND / 5 || control.in_flight() < 10 {
         std::thread::yield_now();
     }
@@ -176,9 +245,10 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
     plan.until.hits = 5;
     let sink = Sink::default();
     let output: Box<dyn Write + Send> = Box::new(sink.clone());
-    let results = Results { format: Format::Csv, output, max_body: 0, when_full: WhenFull::Wait };
+    let results =
+        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
     let running = engine::start(plan, Some(results)).unwrap();
-    while running.control().in_flight() < 5 {
+    while running.steer().in_flight() < 5 {
         std::thread::yield_now();
     }
     drop(running);
@@ -201,8 +271,8 @@ fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
     .unwrap();
     let running = engine::start(some(&server, 20), None).unwrap();
     closed.recv().unwrap();
-    let seen = running.control().elapsed();
-    while running.control().elapsed() < seen + SECOND / 5 {
+    let seen = running.steer().elapsed();
+    while running.steer().elapsed() < seen + SECOND / 5 {
         std::thread::yield_now();
     }
     let outcome = running.finish();
@@ -223,7 +293,7 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     })
     .unwrap();
     let running = engine::start(open(&server, "100", Duration::from_millis(100)), None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     while control.elapsed() < SECOND / 5 {
         std::thread::yield_now();
     }
@@ -352,7 +422,7 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
         (plan.threads, plan.in_flight.when_busy) = (2, WhenBusy::Drop);
         plan.in_flight.most = 2;
         let running = engine::start(plan, None).unwrap();
-        let control = running.control();
+        let control = running.steer();
         while control.elapsed() < SECOND / 200 {
             std::thread::yield_now();
         }
@@ -496,6 +566,45 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
 }
 
 #[test]
+fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_were_asked_for() {
+    let server = Server::start(|mut peer, _| {
+        for request in 0.. {
+            peer.request()?;
+            match request % 3 {
+                0 => peer.send(OK.as_bytes())?,
+                1 => peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nlate")?,
+                _ => {
+                    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut")?;
+                    return peer.half_close();
+                }
+            }
+        }
+        Ok(())
+    });
+    let server = server.unwrap();
+    let mut plan = some(&server, 12);
+    plan.evidence = 2;
+    let sink = Sink::default();
+    let output = Box::new(sink.clone());
+    let results =
+        Results { format: Format::Csv, output, max_body: 1, carriage: false, when_full: WhenFull::Wait };
+    let outcome = engine::start(plan, Some(results)).unwrap().finish();
+    let told: Vec<_> = outcome
+        .total
+        .evidence
+        .iter()
+        .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
+        .collect();
+    let three = [(200, None, "hi".into()), (503, None, "late".into()), (200, Some(Fault::Cut), "cut".into())];
+    assert_eq!(told, [three.clone(), three].concat());
+    let second = outcome.total.evidence.iter().nth(1).unwrap();
+    assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
+    let csv = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+    // One byte of "hi" and of "late".
+    assert_eq!((csv.matches(",aA==,").count(), csv.matches(",bA==,").count()), (4, 4), "{csv}");
+}
+
+#[test]
 fn what_is_no_http_is_a_failure() {
     let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
@@ -605,7 +714,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let server = Server::answering(OK).unwrap();
     let plan = open(&server, "1000", Duration::from_secs(60));
     let running = engine::start(plan, None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
     }
@@ -617,7 +726,7 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
 
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let running = engine::start(open(&silent, "1000", Duration::from_secs(60)), None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     while control.elapsed() < SECOND / 20 {
         std::thread::yield_now();
     }
@@ -625,7 +734,8 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     control.abort();
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
-    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent);
+    // Some may not have had their connections yet.
+    assert_eq!(outcome.total.fault(Fault::Aborted), outcome.total.sent + outcome.total.unconnected);
 }
 
 /// An output whose reader stands still until the other end is dropped.
@@ -647,9 +757,9 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
     for when_full in [WhenFull::Wait, WhenFull::Drop] {
         let (reader, stuck) = channel();
         let output = Box::new(Stuck(stuck));
-        let results = Results { format: Format::Csv, output, max_body: 0, when_full };
+        let results = Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full };
         let running = engine::start(open(&server, "1000", Duration::from_secs(60)), Some(results)).unwrap();
-        let control = running.control();
+        let control = running.steer();
         while control.elapsed() < SECOND / 20 {
             std::thread::yield_now();
         }
@@ -774,7 +884,7 @@ fn a_changed_rate_takes_effect_while_running() {
     let mut plan = open(&server, "1", Duration::from_secs(3600));
     plan.until.hits = 60;
     let running = engine::start(plan, None).unwrap();
-    assert!(running.control().set_rate("1000".parse().unwrap()));
+    assert!(running.steer().set_rate("1000".parse().unwrap()));
     let outcome = running.finish();
     assert_eq!((outcome.total.good(), outcome.scheduled), (60, Some(60)));
     assert!(outcome.elapsed < 30 * SECOND, "{}", outcome.elapsed);
@@ -840,6 +950,53 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
+}
+
+/// A DNS server that answers the first question, and then none before it has got so many.
+fn reluctant(questions: usize) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        // Each is two, for the kinds of addresses.
+        for count in [2, 2 * questions] {
+            let asked: Vec<_> = (0..count).map(|_| question(&socket)).collect();
+            asked.iter().for_each(|(question, peer)| _ = socket.send_to(&loopback_for(question), peer));
+        }
+    });
+    address
+}
+
+fn question(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = vec![0; 512];
+    let (length, peer) = socket.recv_from(&mut buffer).unwrap();
+    buffer.truncate(length);
+    (buffer, peer)
+}
+
+/// 127.0.0.1 for a question of kind A, and no address of the other kind.
+fn loopback_for(question: &[u8]) -> Vec<u8> {
+    let is_a = question[question.len() - 3] == 1;
+    let mut answer = question.to_vec();
+    (answer[2], answer[3], answer[7]) = (0x81, 0x80, u8::from(is_a));
+    if is_a {
+        answer.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04\x7f\0\0\x01");
+    }
+    answer
+}
+
+/// One thread asked, one name after the other, and all that waited shared what it got.
+#[test]
+fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_for() {
+    let server = Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let server = server.unwrap();
+    let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
+    plan.in_flight.most = 21;
+    plan.travel.dial.lifetime = Lifetime::Connection;
+    // The one before the run serves the first connection; the others wait for each other's questions.
+    plan.travel.dial.servers = Arc::new(Servers::new(vec![reluctant(20)], ""));
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
+    assert_eq!((outcome.total.connections, server.connections()), (21, 21));
 }
 
 #[test]
@@ -1109,4 +1266,90 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
+}
+
+#[test]
+fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "500", Duration::from_millis(420));
+    (plan.threads, plan.cadence, plan.by_outcome) = (2, Duration::from_millis(50), true);
+    let (outcome, intervals, records) = told(Format::Gob, false, plan);
+    let (mut from, mut sum) = (0, Stats::default());
+    for interval in &intervals {
+        assert_eq!(interval.from, from);
+        let is_last = interval.to == intervals.last().unwrap().to;
+        assert!(is_last || interval.to > from && interval.to.is_multiple_of(SECOND / 20), "{}", interval.to);
+        let ended = records.iter().filter(|record| {
+            let end = record.end_unix_ns() - i128::from(outcome.began_unix_ns);
+            i128::from(from) <= end && (end < i128::from(interval.to) || is_last)
+        });
+        assert_eq!(interval.stats.done, ended.count() as u64, "from {from} to {}", interval.to);
+        let read: Interval = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
+        assert_eq!(read, *interval);
+        sum.add(&interval.stats);
+        from = interval.to;
+    }
+    assert!(intervals.len() > 2 && sum.done == 210, "{} intervals of {}", intervals.len(), sum.done);
+    sum.in_flight_peak = outcome.total.in_flight_peak;
+    assert_eq!(sum, Stats { lookup: sum.lookup.clone(), ..outcome.total });
+}
+
+/// What each hit is, of all that were sent.
+fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
+    let hit = |record: &Record| (record.seq, record.timestamp.unix_ns(), record.url.clone(), record.code);
+    let mut hits: Vec<_> = records.iter().map(hit).collect();
+    hits.sort();
+    hits
+}
+
+#[test]
+fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
+    let server = Server::answering(OK).unwrap();
+    let now = RunClock::start().unix_ns(0);
+    let slices = [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| Slice::new(number - 1, of).unwrap());
+    let start_at = now + 1_000_000_000;
+    let generators = slices.map(|slice| {
+        let mut plan = open(&server, "500", Duration::from_millis(400));
+        plan.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).source;
+        (plan.threads, plan.slice, plan.start_at) = (slice.of() as usize, slice, Some(start_at));
+        std::thread::spawn(move || recorded(plan))
+    });
+    let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
+    let scheduled = thirds.each_ref().map(|(outcome, _)| outcome.scheduled);
+    assert_eq!((whole.scheduled, scheduled), (Some(200), [Some(67), Some(67), Some(66)]));
+    assert!(thirds.iter().all(|(outcome, _)| outcome.began_unix_ns == start_at));
+    assert_eq!(whole.began_unix_ns, start_at);
+    let together: Vec<_> = thirds.into_iter().flat_map(|(_, records)| records).collect();
+    assert_eq!(hits(&together), hits(&all));
+}
+
+#[test]
+fn three_generators_that_read_one_input_send_each_line_once() {
+    let server = Server::answering(OK).unwrap();
+    let sent = (0..3).flat_map(|index| {
+        let file: String =
+            (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
+        let input = Box::new(std::io::Cursor::new(file));
+        let reader = Reader::new("x", input, target::Format::Http, Defaults::default());
+        let mut plan = some(&server, u64::MAX);
+        plan.source = Source::Lazy(Intake::new(reader, Style::default(), None));
+        (plan.threads, plan.in_flight.most, plan.slice) = (2, 2, Slice::new(index, 3).unwrap());
+        let (outcome, records) = recorded(plan);
+        assert!(outcome.mistake.is_none());
+        records
+    });
+    let mut lines: Vec<_> = sent.map(|record| (record.seq, record.url)).collect();
+    lines.sort();
+    let expected: Vec<_> = (0..100).map(|line| (line, server.url(&format!("/{line}")))).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
+    let server = Server::answering(OK).unwrap();
+    let mut plan = open(&server, "500", Duration::from_millis(400));
+    plan.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
+    let refused = engine::start(plan, None).err().unwrap().to_string();
+    assert!(refused.starts_with("the run could be ready 1."), "{refused}");
+    assert_eq!(server.connections(), 0);
 }

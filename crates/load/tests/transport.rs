@@ -5,10 +5,12 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use seawall_load::clock::{SECOND, nanos};
-use seawall_load::engine::{self, Http2, Outcome, Plan};
+use seawall_load::collector::Heard;
+use seawall_load::engine::{self, Http2, Outcome, Plan, Session};
 use seawall_load::fault::{Class, Fault};
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
@@ -201,12 +203,29 @@ fn faults(outcome: &Outcome) -> Vec<(&'static str, u64)> {
 /// Most connections at any time of a run, as far as they are told of.
 fn most_connections(plan: Plan) -> (usize, Outcome) {
     let mut running = engine::start(plan, None).unwrap();
-    let control = running.control();
+    let control = running.steer();
     let mut most = 0;
-    while running.tick(Duration::from_millis(10)).is_some() {
+    while !matches!(running.next(Duration::from_millis(10)), Heard::Over) {
         most = most.max(control.connections());
     }
     (most, running.finish())
+}
+
+#[test]
+fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_are_spread_over() {
+    for protocol in FOUR {
+        let server = protocol.server(|_, _| Act::Answer);
+        let mut plan = protocol.plan(&server, 20, 3);
+        plan.travel.http2.connections = 2;
+        let (setup, load) = plan.split();
+        let mut session = Session::open(setup).unwrap();
+        let warm = if protocol.http2 { 2 } else { 3 };
+        assert_eq!(session.warm(3).unwrap(), warm, "{protocol:?}");
+        let outcome = session.trial(&load, None).unwrap().finish();
+        assert_eq!((outcome.total.good(), outcome.total.connections), (20, 0), "{protocol:?}");
+        // It may not have accepted the last, which nobody used, yet.
+        assert!(server.connections() <= warm, "{protocol:?}");
+    }
 }
 
 #[test]
@@ -290,6 +309,38 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
         assert!(outcome.total.bytes_in > PIECE.len() as u64);
     }
+}
+
+/// Nothing else had its turn while there was something to read: the run would never have ended.
+#[test]
+fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
+    for protocol in FOUR {
+        let first = AtomicBool::new(true);
+        let server = protocol
+            .server(move |_, _| if first.swap(false, Ordering::SeqCst) { Act::Endless } else { Act::Answer });
+        let mut plan = protocol.open(&server, "200", Duration::from_millis(100));
+        plan.travel.timeout = None;
+        plan.travel.http2.streams = 1;
+        let (tell, told) = channel();
+        std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
+        let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
+        assert_eq!((outcome.total.sent, outcome.total.good()), (20, 19), "{protocol:?}");
+        assert_eq!(faults(&outcome), [("aborted", 1)], "{protocol:?}");
+        assert!(outcome.total.bytes_in > PIECE.len() as u64);
+    }
+}
+
+/// Aborts a run once its schedule is over and one hit is under way, as far as it tells.
+fn aborted_with_one_left(plan: Plan) -> Outcome {
+    let over = plan.until.after;
+    let mut running = engine::start(plan, None).unwrap();
+    let control = running.steer();
+    // What is told is up to a tenth of a second old.
+    while control.elapsed() < over + SECOND / 5 || control.in_flight() != 1 {
+        running.next(Duration::from_millis(10));
+    }
+    control.abort();
+    running.finish()
 }
 
 /// They had a service time, counted as sent, and were missing from the lag.

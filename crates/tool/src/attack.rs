@@ -1,9 +1,12 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine runs the plan, [`summary`] says what
-//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early.
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] says what
+//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
 
+mod about;
 mod args;
+mod helm;
+mod intervals;
 mod live;
 mod log;
 mod machine;
@@ -19,20 +22,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use seawall_load::collector::Heard;
 use seawall_load::control::Early;
-use seawall_load::engine::{self, Plan, Running};
+use seawall_load::engine::{Plan, Session, StartError, Trial};
+use seawall_load::interval::Interval;
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::selfcheck::{self, Verdict};
 use seawall_load::summary::Summary;
 
+use self::about::About;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
+use self::helm::Helm;
+use self::intervals::Intervals;
 use self::live::{Live, Stage};
-use self::log::Log;
+use self::log::{Blank, Log};
 use self::machine::Machine;
 use self::prometheus::Exporter;
-use self::signals::Signals;
+use self::signals::Held;
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
@@ -44,22 +52,44 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
+    let mut helm = args.control.as_deref().map(Helm::bind).transpose()?;
     // Last, because they empty files.
     let results = plan::results(args)?;
-    let log = args.hdr.as_deref().map(Log::create).transpose()?;
-    let mut running = engine::start(plan, results)?;
-    let signals = Signals::listen(running.control())?;
+    let log = args.hdr.as_deref().map(Blank::create).transpose()?;
+    let mut intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
+    let mut about = About::of(&plan);
+    let (setup, load) = plan.split();
+    let mut session = Session::open(setup)?;
+    let signals = Held::hold()?;
+    let mut trial = session.trial(&load, results).map_err(late)?;
+    let signals = signals.listen(trial.steer())?;
+    if let Some(helm) = &mut helm {
+        helm.steer(trial.steer(), plan::most_clients()?)?;
+    }
     let mut machine = Machine::watch();
-    let live = stage.start(running.control())?;
-    watch(&mut running, &mut machine, log, metrics.as_ref(), live)?;
-    let outcome = running.finish();
+    let live = stage.start(trial.steer())?;
+    let log = log.map(|log| log.start(trial.began_unix_ns())).transpose()?;
+    about.begins(trial.began_unix_ns());
+    if let Some(intervals) = &mut intervals {
+        intervals.begin(&about)?;
+    }
+    watch(&mut trial, &mut machine, Written { log, intervals }, metrics.as_ref(), live)?;
+    let outcome = trial.finish();
     let own = selfcheck::of_run(&outcome);
     let machine = machine.finish(&outcome);
     let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
-    report(args, &summary, &machine)?;
+    report(args, &about, &summary, &machine)?;
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
+}
+
+/// Names the flag.
+fn late(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Late(_) => anyhow::Error::from(error).context("--start-at"),
+        StartError::System(_) | StartError::Spent | StartError::Gone => error.into(),
+    }
 }
 
 /// The metrics endpoint, if one is asked for. It listens before anything is sent.
@@ -68,27 +98,44 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.source)).transpose()
 }
 
-/// Sees the run to its end, second by second.
+/// Files that intervals go to.
+struct Written {
+    log: Option<Log>,
+    intervals: Option<Intervals>,
+}
+
+impl Written {
+    fn add(&mut self, interval: &Interval) -> anyhow::Result<()> {
+        if let Some(log) = &mut self.log {
+            log.add(interval)?;
+        }
+        self.intervals.as_mut().map_or(Ok(()), |intervals| intervals.add(interval))
+    }
+}
+
+/// Sees the trial to its end, interval by interval.
 fn watch(
-    running: &mut Running,
+    trial: &mut Trial<'_>,
     machine: &mut Machine,
-    mut log: Option<Log>,
+    mut written: Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
-    while let Some(tick) = running.tick(Duration::from_secs(2)) {
-        machine.sample(&tick);
-        if let Some(log) = &mut log {
-            log.add(&tick)?;
-        }
+    loop {
+        let interval = match trial.next(Duration::from_secs(2)) {
+            Heard::Interval(interval) => interval,
+            Heard::Nothing => continue,
+            Heard::Over => return Ok(()),
+        };
+        machine.sample(interval);
+        written.add(interval)?;
         if let Some(metrics) = metrics {
-            metrics.add(&tick);
+            metrics.add(interval);
         }
         if let Some(live) = &mut live {
-            live.add(&tick);
+            live.add(interval);
         }
     }
-    Ok(())
 }
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.
@@ -101,12 +148,17 @@ fn is_endless(plan: &Plan) -> bool {
 }
 
 /// The summary, where it does not mix with results.
-fn report(args: &Args, summary: &Summary, machine: &[seawall_probe::Finding]) -> anyhow::Result<()> {
+fn report(
+    args: &Args,
+    about: &About,
+    summary: &Summary,
+    machine: &[seawall_probe::Finding],
+) -> anyhow::Result<()> {
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
         SummaryFormat::Text => summary::text(summary) + &machine::notes(machine),
-        SummaryFormat::Json => serde_json::to_string(&machine::Report { summary, machine })? + "\n",
+        SummaryFormat::Json => serde_json::to_string(&machine::Report { about, summary, machine })? + "\n",
         SummaryFormat::None => summary::warnings(summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {

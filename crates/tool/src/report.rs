@@ -3,6 +3,7 @@
 //! This file reads the flags and chooses; [`input`] reads results, [`totals`] and [`runs`] add them up, and each kind of
 //! report has its own module that turns sums into text.
 
+pub(crate) mod chart;
 pub(crate) mod hdrplot;
 pub(crate) mod hist;
 pub(crate) mod html;

@@ -3,9 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use seawall_load::clock::RunClock;
+use seawall_load::fault::Class;
+use seawall_load::interval::{Interval, merge};
+use seawall_load::record::{Timestamp, Zone};
+use seawall_load::results::rfc3339::Rfc3339;
 use seawall_testkit::server::Server;
 use serde_json::Value;
 
@@ -146,6 +153,74 @@ fn flags_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn a_slice_that_is_none_and_one_that_nobody_joins_are_refused() {
+    for (flags, code, said) in [
+        ("--slice=4/3", 2, "\"4/3\" is not a slice"),
+        ("--slice=1/3", 1, "--slice of a rate needs --start-at"),
+        ("--slice=1/3 --concurrency=4", 1, "a closed loop without --requests or -lazy"),
+        ("--cadence=49ms", 2, "intervals of 49ms are too short: expected 50ms or more"),
+        ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
+        ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the run could be ready"),
+    ] {
+        let output =
+            seawall(&format!("attack {flags} -duration=1s -output=none"), b"GET http://127.0.0.1:9/");
+        assert_eq!(output.status.code(), Some(code), "{flags}");
+        assert!(text(&output.stderr).contains(said), "{flags}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_run_as_json_says_what_it_was_where_and_when() {
+    let (server, _) = witness();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let words = format!(
+        "attack -rate=100 -duration=300ms -name=n -output=none -summary=json -live=none --cadence=50ms --intervals={path}"
+    );
+    let output = seawall(&words, &get(&server));
+    let summary = summary(&output);
+    let lines = std::fs::read_to_string(path).unwrap();
+    let (about, intervals) = lines.split_once('\n').unwrap();
+    let about: Value = serde_json::from_str(about).unwrap();
+    for field in ["schema", "start", "configuration", "host"] {
+        assert!(!about[field].is_null() && about[field] == summary[field], "{field} of {about}");
+    }
+    assert_eq!(about.as_object().unwrap().len(), 4);
+    assert_eq!(about["configuration"]["stages"][0]["shape"], "hold 100/s");
+    assert!(seawall_load::results::rfc3339::parse(about["start"].as_str().unwrap()).is_some());
+    let intervals = intervals.lines().map(|line| serde_json::from_str::<Interval>(line).unwrap());
+    let merged = merge(vec![intervals.collect()]).unwrap();
+    let mut whole = Interval::default();
+    merged.iter().for_each(|interval| whole.extend(interval).unwrap());
+    assert_eq!((whole.stats.sent, whole.stats.good()), (30, 30));
+    assert_eq!(whole.stats.class(Class::Good).response.max(), summary["response"]["max"].as_u64().unwrap());
+}
+
+#[test]
+fn two_generators_send_one_run_between_them() {
+    let (server, _) = witness();
+    let start = RunClock::start().unix_ns(1_500_000_000);
+    let start = Rfc3339::new(Timestamp::from_unix_ns(start, Zone::Utc)).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let parts = ["1/2", "2/2"].map(|slice| {
+        let file = files.path().join(slice.replace('/', "-")).to_str().unwrap().to_owned();
+        let words = format!(
+            "attack -rate=100 -duration=500ms --slice={slice} --start-at={start} -output={file} -live=none -summary=none"
+        );
+        let targets = get(&server);
+        (file, std::thread::spawn(move || seawall(&words, &targets)))
+    });
+    let files = parts.map(|(file, generator)| {
+        let output = generator.join().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        file
+    });
+    let report = seawall(&format!("report -type=json {} {}", files[0], files[1]), b"");
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&report["requests"], &report["duration"]), (&50.into(), &490_000_000.into()), "{report}");
+}
+
+#[test]
 fn the_flags_before_the_command_are_vegetas() {
     let (server, heads) = witness();
     let output = seawall("-cpus=1 attack -rate=50 -duration=100ms -output=none -live=none", &get(&server));
@@ -185,6 +260,53 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
     let words =
         "attack -rate=0 -max-workers=3 -requests=50 --threads=1 -output=none -summary=json -live=none";
     assert_eq!(self::summary(&seawall(words, &get(&server)))["in_flight_peak"], 3);
+}
+
+#[test]
+fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
+    let server = Server::answering(OK).unwrap();
+    let words = "attack --requests 3 --concurrency 1 --requests-per-connection 2 -live=none --summary=none";
+    for (flags, columns) in [("-to=csv", 12), ("-to=csv --with-connections", 18)] {
+        let output = seawall(&format!("{words} {flags}"), &get(&server));
+        let lines = text(&output.stdout);
+        assert!(lines.lines().all(|line| line.split(',').count() == columns), "{flags}: {lines}");
+        let report = seawall("report -type=json", &output.stdout);
+        assert_eq!(summary(&report)["requests"], 3, "{flags}");
+        let json = seawall("encode -to=json", &output.stdout);
+        let told: Vec<_> = text(&json.stdout)
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["connection"]["number"].as_u64())
+            .collect();
+        let expected = if columns == 18 { [Some(1), Some(1), Some(2)] } else { [None; 3] };
+        assert_eq!(told, expected, "{flags}");
+    }
+    let refused = seawall(&format!("{words} --with-connections -to=gob"), b"");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("-to=json or -to=csv"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
+    let server =
+        Server::answering("HTTP/1.1 404 Not Found\r\nX-Why: gone\r\nContent-Length: 2\r\n\r\nno").unwrap();
+    let target = |variant: &str| {
+        format!(
+            "{{\"method\":\"GET\",\"url\":\"{}\",\"variant\":{{\"name\":\"{variant}\"}}}}\n",
+            server.url("/")
+        )
+    };
+    let words = "attack --requests 4 --concurrency 1 -format=json -output=none --summary=json -live=none";
+    let input = target("a") + &target("b");
+    let told = summary(&seawall(&format!("{words} --evidence 1"), input.as_bytes()));
+    assert_eq!((&told["variants"]["a"]["done"], &told["variants"]["b"]["good"]), (&2.into(), &0.into()));
+    let evidence = told["evidence"].as_array().unwrap();
+    assert_eq!(
+        (evidence.len(), &evidence[0]["status"], &evidence[0]["body"]),
+        (1, &404.into(), &"no".into())
+    );
+    assert!(evidence[0]["head"].as_str().unwrap().contains("X-Why: gone\r\n"));
+    let untold = summary(&seawall(words, input.as_bytes()));
+    assert!(untold.get("evidence").is_none());
 }
 
 #[test]
@@ -369,7 +491,8 @@ fn interrupted_twice(end: &str) {
         *errors.entry(line.split(',').nth(5).unwrap().to_owned()).or_default() += 1;
         line.clear();
     }
-    assert!(attack.wait().unwrap().code().is_some_and(|code| code == 143 || code == 130));
+    let code = attack.wait().unwrap().code();
+    assert!(matches!(code, Some(143 | 130)), "{code:?}: {errors:?}");
     assert_eq!(errors.keys().collect::<Vec<_>>(), ["aborted: the run was ended before the answer"]);
 }
 
@@ -406,4 +529,108 @@ fn a_reader_that_has_seen_enough_ends_the_attack() {
     results.read_line(&mut String::new()).unwrap();
     drop(results);
     assert!(attack.wait().unwrap().code().is_some());
+}
+
+/// Says one line to a running attack and returns its answer.
+fn say(control: &UnixStream, line: &str) -> String {
+    let mut control = control;
+    control.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(control).read_line(&mut answer).unwrap();
+    answer
+}
+
+/// An attack with these flags, and the way to steer it.
+fn steered(flags: &str, server: &Server, directory: &Path) -> (Child, UnixStream) {
+    let path = directory.join("control");
+    let mut attack =
+        start(&format!("attack -output=none --summary=json --control {} {flags}", path.display()));
+    attack.stdin.take().unwrap().write_all(&get(server)).unwrap();
+    loop {
+        // It serves only once there is an attack to steer.
+        if let Ok(control) = UnixStream::connect(&path) {
+            return (attack, control);
+        }
+        assert!(attack.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_running_attack_is_steered_over_its_socket_which_goes_with_it() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=1/1h --requests=50", &server, directory.path());
+    assert!(say(&control, "status").starts_with("ok running elapsed="));
+    let closed = say(&control, "concurrency 5");
+    assert!(closed.starts_with("error: ") && closed.ends_with("expected rate N/UNIT\n"), "{closed}");
+    assert!(say(&control, "pause").starts_with("ok paused "));
+    assert!(say(&control, "rate 200/s").starts_with("ok paused "));
+    assert!(say(&control, "faster").starts_with("error: \"faster\" is not a command: expected rate"));
+    assert!(say(&control, "resume").starts_with("ok running "));
+    let output = attack.wait_with_output().unwrap();
+    assert!(output.status.success(), "{:?} {}", output.status, summary(&output));
+    // What it was to send in some two days.
+    assert_eq!(summary(&output)["good"], 50);
+    assert!(!directory.path().join("control").exists());
+}
+
+#[test]
+fn a_closed_loop_is_steered_to_its_end_which_is_no_interruption() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("--concurrency=2", &server, directory.path());
+    assert!(say(&control, "rate 5/s").contains("error: a closed loop has no rate: expected concurrency N"));
+    let answer = say(&control, "concurrency 20");
+    assert!(answer.starts_with("ok running ") && answer.contains(" concurrency=20 "), "{answer}");
+    assert!(say(&control, "concurrency 999999999").contains("expected "));
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    let output = attack.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_second_stop_does_not_wait_for_answers() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=100 -timeout=0", &silent, directory.path());
+    while !say(&control, "status").contains(" connections=1") {
+        std::thread::yield_now();
+    }
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    assert!(say(&control, "resume").starts_with("error: the attack is ending: expected stop or status"));
+    assert!(say(&control, "stop").starts_with("ok ending "));
+    // Nothing but this ends it: no answer comes, and none is too late.
+    attack.wait_with_output().unwrap();
+}
+
+#[test]
+fn whoever_steers_has_so_many_connections_and_so_long_a_line() {
+    let server = Server::answering(OK).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (attack, control) = steered("-rate=1", &server, directory.path());
+    let path = directory.path().join("control");
+    let mut others: Vec<_> = (0..7).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    assert!(others.iter().all(|other| say(other, "status").starts_with("ok ")));
+    let mut refused = String::new();
+    UnixStream::connect(&path).unwrap().read_to_string(&mut refused).unwrap();
+    assert_eq!(refused, "error: there are 8 clients already: expected one to leave\n");
+    let long = others.pop().unwrap();
+    assert_eq!(say(&long, &"x".repeat(255)).find("is not a command"), Some(7 + 257 + 1));
+    assert_eq!(say(&long, &"x".repeat(256)), "error: a line too long: expected 256 bytes at most\n");
+    assert_eq!((&long).read(&mut [0]).unwrap(), 0, "and it is over");
+    say(&control, "stop");
+    assert!(attack.wait_with_output().unwrap().status.success());
+}
+
+#[test]
+fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
+    let (server, heads) = witness();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let output = seawall(&format!("attack -rate=1 --control {}", path.display()), &get(&server));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("another program listens there"), "{}", text(&output.stderr));
+    assert_eq!(heads.lock().unwrap().len(), 0);
 }

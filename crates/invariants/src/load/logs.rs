@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use seawall_load::results::hdr;
-use seawall_load::timeline::Spread;
+use seawall_load::spread::Spread;
 
 /// The first byte says what the rest is: a log, or the uncompressed histogram of a log of three lines. Nobody finds the
 /// inside of a deflated histogram by chance.

@@ -1,4 +1,5 @@
-//! CSV as Go's `encoding/csv` writes it: twelve columns, quotes only where needed, `\n` after each row.
+//! CSV as Go's `encoding/csv` writes it: twelve columns, quotes only where needed, `\n` after each row. What carried a request,
+//! if that was to be told, is in six columns behind them, empty where there is nothing to tell.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Write};
@@ -6,7 +7,7 @@ use std::str::FromStr;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
-use crate::record::{Record, Timestamp, Zone};
+use crate::record::{Carriage, Carrier, Record, Timestamp, Zone};
 
 use super::decode::{Fault, Place, read_line};
 use super::{json::append_base64, mime};
@@ -36,7 +37,24 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     scratch.clear();
     mime::append(scratch, &record.headers);
     append_base64(out, scratch);
+    carriage(out, record.carriage);
     out.push(b'\n');
+}
+
+/// The connection's number, requests on it before, idle, connect, TLS and first byte, in nanoseconds.
+fn carriage(out: &mut Vec<u8>, carriage: Carriage) {
+    let columns = match carriage {
+        Carriage::Untold => return,
+        Carriage::None => [None; CARRIER],
+        Carriage::By(Carrier { number, before, idle, connect, tls, first_byte }) => {
+            [Some(number), Some(before), Some(idle), Some(connect), tls, first_byte]
+        }
+    };
+    for column in columns {
+        out.push(b',');
+        // Formatting into memory cannot fail.
+        let _ = column.map_or(Ok(()), |value| write!(out, "{value}"));
+    }
 }
 
 /// Go's `Time.UnixNano`, which wraps outside the years 1678 to 2262.
@@ -67,11 +85,14 @@ fn needs_quotes(text: &str) -> bool {
 
 const COLUMNS: usize = 12;
 
+/// Columns behind those that say what carried it.
+const CARRIER: usize = 6;
+
 /// What is wrong with a row.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// More or fewer columns.
-    #[error("{0} columns instead of {COLUMNS}")]
+    #[error("{0} columns instead of {COLUMNS}, or {ALL} with what carried the requests", ALL = COLUMNS + CARRIER)]
     Columns(usize),
     /// A quote inside a field that does not start with one, or text behind a closing quote.
     #[error("a stray quote in column {0}")]
@@ -105,8 +126,11 @@ impl Reader {
         if !self.row(input)? {
             return Ok(false);
         }
-        let columns = split(&self.row)?;
+        let (columns, count) = split(&self.row)?;
         fill(&columns, &mut self.block, record)?;
+        if count > COLUMNS {
+            record.carriage = carrier(&columns)?;
+        }
         Ok(true)
     }
 
@@ -145,10 +169,10 @@ fn quotes(text: &[u8]) -> usize {
 }
 
 type Column<'a> = Cow<'a, [u8]>;
-type Columns<'a> = [Column<'a>; COLUMNS];
+type Columns<'a> = [Column<'a>; COLUMNS + CARRIER];
 
-/// Go's reader with `TrimLeadingSpace` and twelve fields per record.
-fn split(row: &[u8]) -> Result<Columns<'_>, Damage> {
+/// Go's reader with `TrimLeadingSpace` and twelve fields per record, or those and what carried it; says which.
+fn split(row: &[u8]) -> Result<(Columns<'_>, usize), Damage> {
     let mut columns = Columns::default();
     let (mut count, mut rest) = (0, Some(row));
     while let Some(text) = rest {
@@ -158,7 +182,30 @@ fn split(row: &[u8]) -> Result<Columns<'_>, Damage> {
         }
         (count, rest) = (count + 1, after);
     }
-    if count == COLUMNS { Ok(columns) } else { Err(Damage::Columns(count)) }
+    let fits = count == COLUMNS || count == COLUMNS + CARRIER;
+    if fits { Ok((columns, count)) } else { Err(Damage::Columns(count)) }
+}
+
+/// What the columns behind vegeta's say.
+fn carrier(columns: &Columns<'_>) -> Result<Carriage, Damage> {
+    let value = |column: usize| {
+        let at = COLUMNS + column;
+        if columns[at].is_empty() { Ok(None) } else { number(columns, at).map(Some) }
+    };
+    let [number, before, idle, connect, tls, first_byte] =
+        [value(0)?, value(1)?, value(2)?, value(3)?, value(4)?, value(5)?];
+    let some = |column: usize, value: Option<u64>| value.ok_or(Damage::Number(COLUMNS + column + 1));
+    if number.is_none() {
+        return Ok(Carriage::None);
+    }
+    Ok(Carriage::By(Carrier {
+        number: some(0, number)?,
+        before: some(1, before)?,
+        idle: some(2, idle)?,
+        connect: some(3, connect)?,
+        tls,
+        first_byte,
+    }))
 }
 
 /// The first column and what stands behind its comma; `None` for a stray quote.

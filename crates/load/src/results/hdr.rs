@@ -15,7 +15,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
 
-use crate::timeline::Spread;
+use crate::spread::Spread;
 
 /// The histogram itself, not compressed, with 64-bit counts of variable width.
 const PLAIN: u32 = 0x1c84_9313;
@@ -62,7 +62,7 @@ impl<W: Write> Log<W> {
     pub fn add(&mut self, tag: &str, since: f64, length: f64, values: &Spread) -> io::Result<()> {
         let Some(histogram) = values.histogram() else { return Ok(()) };
         let max_ms = values.max() as f64 / 1e6;
-        let blob = BASE64_STANDARD.encode(deflated(histogram)?);
+        let blob = encode(histogram)?;
         writeln!(self.out, "Tag={tag},{since:.3},{length:.3},{max_ms:.3},{blob}")
     }
 }
@@ -168,10 +168,19 @@ fn logged(line: &[u8], number: u64, base: f64) -> Result<Logged, Damage> {
     };
     let [start, _, _, blob] = *rest.split(',').collect::<Vec<_>>() else { return Err(Damage::Line(number)) };
     let start: f64 = start.parse().map_err(|_| Damage::Line(number))?;
+    let values = decode(blob).ok_or(Damage::Histogram(number))?;
+    Ok(Logged { tag: tag.to_owned(), start: base + start, values: Spread::from(&values) })
+}
+
+/// A histogram as it stands in a line of a log.
+pub(crate) fn encode(values: &Histogram<u64>) -> io::Result<String> {
+    Ok(BASE64_STANDARD.encode(deflated(values)?))
+}
+
+/// What [`encode`] made, if it counts no more than anybody measures.
+pub(crate) fn decode(blob: &str) -> Option<Histogram<u64>> {
     let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
-    let values = values.filter(|values| values.len() <= MAX_VALUES).ok_or(Damage::Histogram(number))?;
-    let values = Spread::from(&values);
-    Ok(Logged { tag: tag.to_owned(), start: base + start, values })
+    values.filter(|values| values.len() <= MAX_VALUES)
 }
 
 fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {

@@ -1,5 +1,6 @@
 //! JSON lines as vegeta's generated encoder writes them: twelve keys, always all of them, always in this order.
 //!
+//! What carried a request, if that was to be told, is a thirteenth key behind them, which vegeta passes over.
 //! An absent body is `null`: that is what vegeta prints for every result that came through a gob pipe and has none.
 
 use std::borrow::Cow;
@@ -7,9 +8,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
-use crate::record::{Headers, Record};
+use crate::record::{Carriage, Headers, Record};
 
 use super::decode::{Fault, Place, read_line};
 use super::{EncodeError, rfc3339};
@@ -31,6 +32,7 @@ pub(super) fn append(out: &mut Vec<u8>, record: &Record) -> Result<(), EncodeErr
     string(out, record.url.as_bytes());
     out.extend_from_slice(b",\"headers\":");
     headers(out, &record.headers);
+    carriage(out, record.carriage)?;
     out.extend_from_slice(b"}\n");
     Ok(())
 }
@@ -51,6 +53,18 @@ pub(super) fn append_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     let written = BASE64_STANDARD.encode_slice(bytes, &mut out[start..]);
     out.truncate(start + written.unwrap_or(0));
+}
+
+fn carriage(out: &mut Vec<u8>, carriage: Carriage) -> Result<(), EncodeError> {
+    match carriage {
+        Carriage::Untold => {}
+        Carriage::None => out.extend_from_slice(b",\"connection\":null"),
+        Carriage::By(carrier) => {
+            out.extend_from_slice(b",\"connection\":");
+            serde_json::to_writer(out, &carrier).map_err(std::io::Error::from)?;
+        }
+    }
+    Ok(())
 }
 
 fn headers(out: &mut Vec<u8>, headers: &Headers) {
@@ -177,6 +191,13 @@ struct Line<'a> {
     url: Option<Cow<'a, str>>,
     #[serde(borrow)]
     headers: Option<BTreeMap<Cow<'a, str>, Values<'a>>>,
+    #[serde(default, deserialize_with = "told")]
+    connection: Carriage,
+}
+
+/// A key that is there tells, even if it tells of none.
+fn told<'de, D: Deserializer<'de>>(connection: D) -> Result<Carriage, D::Error> {
+    Ok(Option::deserialize(connection)?.map_or(Carriage::None, Carriage::By))
 }
 
 type Values<'a> = Option<Vec<Cow<'a, str>>>;
@@ -211,5 +232,6 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), Damage> {
     if line.headers.is_some() {
         record.headers.mark_present();
     }
+    record.carriage = line.connection;
     Ok(())
 }

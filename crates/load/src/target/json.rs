@@ -1,14 +1,16 @@
 //! vegeta's JSON format: one object per line, `method` and `url` required, `body` in base64, `header` name to values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::{Defaults, Lines, Reason, Target, Weight};
+use crate::variant::Variant;
 
-/// The schema, plus `weight`.
+/// The schema, plus `weight` and `variant`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -20,6 +22,8 @@ struct Written {
     header: Option<BTreeMap<String, Vec<String>>>,
     #[serde(default)]
     weight: Option<u32>,
+    #[serde(default)]
+    variant: Option<Variant>,
 }
 
 /// The next target and its line.
@@ -50,6 +54,7 @@ fn target(line: &str, defaults: &Defaults) -> Result<Target, Reason> {
         target.weight =
             (weight > 0).then_some(Weight(weight)).ok_or_else(|| Reason::Weight(weight.to_string()))?;
     }
+    target.variant = written.variant.map(Arc::new);
     Ok(target)
 }
 

@@ -12,6 +12,8 @@ use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::variant::Variant;
+
 /// One request as the user wrote it, the flags' headers and body included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
@@ -25,6 +27,8 @@ pub struct Target {
     pub body: Arc<[u8]>,
     /// Share of this target among all; 1 unless the user says so.
     pub weight: Weight,
+    /// The way that its requests travel, if it is not the run's own.
+    pub variant: Option<Arc<Variant>>,
 }
 
 /// How often a target is chosen, relative to the others; not zero.

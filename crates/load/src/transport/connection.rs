@@ -4,12 +4,13 @@
 
 use super::http1::{End, Http1};
 use super::http2::Http2;
-use super::opening::Opening;
+use super::opening::{Opening, Took};
 use super::{Change, Desk, Event, Failure, Progress, Stream, Time, Turn};
 use crate::clock::Nanos;
 use crate::fault::Fault;
 use crate::flights::FlightKey;
 use crate::poller::EventFlags;
+use crate::record::Carrier;
 
 /// A connection in the pool's table.
 #[derive(Debug)]
@@ -24,13 +25,23 @@ pub(crate) struct Connection<S: 'static> {
     pub(crate) listed: bool,
     /// Something is to be done without an event.
     pub(crate) dirty: bool,
+    /// It is for one request.
+    pub(crate) once: bool,
     /// Requests that it was given.
     pub(crate) begun: u64,
     /// Answers that it has brought.
     served: u64,
+    /// Its number in the run.
+    number: u64,
+    /// What its opening took.
+    took: Took,
+    /// Since when it carries nothing, if that is to be told.
+    idle_since: Nanos,
     stage: Stage,
     speaks: Protocol<S>,
     peer_closed: bool,
+    /// Something may have come while it was opened, of which the poller will not speak again.
+    unheard: bool,
 }
 
 /// Where a connection is in its life.
@@ -54,7 +65,13 @@ pub(crate) enum Protocol<S: 'static> {
 
 impl<S: Stream> Connection<S> {
     /// A connection whose stream has been told to connect.
-    pub(crate) fn new(stream: S, route: usize, alternatives: usize, opened: Nanos, generation: u32) -> Self {
+    pub(crate) fn new(
+        stream: S,
+        route: usize,
+        alternatives: usize,
+        opened: Nanos,
+        (generation, number): (u32, u64),
+    ) -> Self {
         Self {
             route,
             opened,
@@ -62,11 +79,16 @@ impl<S: Stream> Connection<S> {
             generation,
             listed: false,
             dirty: false,
+            once: false,
             begun: 0,
             served: 0,
+            number,
+            took: Took::default(),
+            idle_since: opened,
             stage: Stage::Opening,
             speaks: Protocol::Opening(Box::new(Opening::new(stream, opened))),
             peer_closed: false,
+            unheard: false,
         }
     }
 
@@ -81,6 +103,12 @@ impl<S: Stream> Connection<S> {
             Protocol::Opening(opening) => Some(opening.since),
             _ => None,
         }
+    }
+
+    /// Whether it is to be driven once it is open, although nothing is reported: HTTP/2 begins by itself, and what TLS read
+    /// with the end of the handshake, or the poller told before anybody could look, is told once.
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        self.unheard || self.is_http2()
     }
 
     pub(crate) fn is_http2(&self) -> bool {
@@ -106,6 +134,13 @@ impl<S: Stream> Connection<S> {
             Protocol::Http2(http2) => http2.capacity(),
             Protocol::Opening(_) | Protocol::None => 0,
         }
+    }
+
+    /// What it is to a flight that it is about to take on.
+    pub(crate) fn carrier(&self, now: Nanos) -> Carrier {
+        let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
+        let Took { connect, tls } = self.took;
+        Carrier { number: self.number, before: self.begun, idle, connect, tls, first_byte: None }
     }
 
     /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`Connection::drive`], in
@@ -183,10 +218,13 @@ impl<S: Stream> Connection<S> {
         match opening.advance(connected, turn.path, turn.time, desk.stats) {
             Ok(false) => {}
             Ok(true) => {
+                (self.took, self.idle_since) = (opening.took, opening.since);
                 if let Protocol::Opening(opening) = std::mem::replace(&mut self.speaks, Protocol::None) {
                     self.speaks = opening.open(turn.path);
                 }
                 self.stage = Stage::Open;
+                let told = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP;
+                self.unheard = readiness.intersects(told) || turn.path.tls.is_some();
                 turn.change(Change::Opened);
             }
             Err(fault) => turn.change(Change::Refused(fault)),
@@ -201,6 +239,7 @@ impl<S: Stream> Connection<S> {
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
+                self.idle_since = at;
                 turn.tell(Event::Done(key, at));
                 if reusable && self.stage == Stage::Open {
                     turn.change(Change::Free);
@@ -225,7 +264,12 @@ impl<S: Stream> Connection<S> {
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
-        if closed || self.stage == Stage::Retiring && empty {
+        if served > 0 && empty && turn.keep.carriage {
+            self.idle_since = turn.time.now();
+        }
+        // What it has still to say to a server that is gone is of no use, and may never leave.
+        let last = self.stage == Stage::Retiring || self.peer_closed;
+        if closed || last && empty {
             self.close(turn);
         } else if !self.listed && self.capacity() > 0 {
             turn.change(Change::Free);

@@ -6,7 +6,7 @@ use super::route::{Lack, Speaks};
 use super::socket::ConnectError;
 use super::{Desk, Event, Network};
 use crate::clock::Nanos;
-use crate::fault::Fault;
+use crate::fault::{Fault, NameFault};
 use crate::poller::EventFlags;
 
 impl<N: Network> Pool<N> {
@@ -16,11 +16,28 @@ impl<N: Network> Pool<N> {
         let route = &mut self.routes[connection.route];
         route.opening -= 1;
         route.speaks = if connection.is_http2() { Speaks::Http2 } else { Speaks::Http1 };
+        route.warmed(&self.limits);
         self.stirred.push(connection.route);
-        if connection.is_http2() {
+        if connection.has_more_to_do() {
             self.soil(index);
         }
         self.vacant(index, true, desk);
+    }
+
+    /// Opens connections of every route before anybody asks for them: as many as are lacking to so many. Each is the route's
+    /// for whoever comes; one that is not to be had is not tried again.
+    pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut Desk<'_>) {
+        self.now = now;
+        for route in self.routes.all() {
+            self.routes[route].warm(connections, &self.limits);
+            self.stirred.push(route);
+        }
+        self.attend(desk);
+    }
+
+    /// Whether some of these are still being opened.
+    pub(crate) fn is_warming(&self) -> bool {
+        self.routes.all().any(|route| self.routes[route].warming > 0)
     }
 
     /// The next address gets its chance; after the last the flight that waited longest has none.
@@ -29,14 +46,15 @@ impl<N: Network> Pool<N> {
         let Connection { route, alternatives, .. } = self.connections[index];
         self.close(index);
         match alternatives.checked_sub(1).filter(|_| matches!(fault, Fault::Connect(_))) {
-            Some(others) if self.routes[route].waiting() > 0 => self.open(route, Some(others), desk),
+            Some(others) if self.routes[route].wanting() > 0 => self.open(route, Some(others), desk),
             _ => self.disappoint(route, fault),
         }
     }
 
     fn disappoint(&mut self, route: usize, fault: Fault) {
-        if let Some(key) = self.routes[route].next(true) {
-            self.events.tell(Event::Unreached(key, fault));
+        match self.routes[route].next(true) {
+            Some(key) => self.events.tell(Event::Unreached(key, fault)),
+            None => self.routes[route].cool(),
         }
     }
 
@@ -55,10 +73,8 @@ impl<N: Network> Pool<N> {
                     Lack::Nothing => break,
                     Lack::Connection => self.open(route, None, desk),
                     Lack::Hope(fault) => self.disappoint(route, fault),
-                    Lack::Addresses => {
-                        self.routes.ask(route, self.now);
-                        break;
-                    }
+                    Lack::Addresses if self.routes.ask(route, self.now) => {}
+                    Lack::Addresses => self.disappoint(route, Fault::Resolve(NameFault::Busy)),
                 }
             }
         }
@@ -72,7 +88,9 @@ impl<N: Network> Pool<N> {
             Err(fault) => return self.disappoint(route, fault),
         };
         self.generation = self.generation.wrapping_add(1);
-        let connection = Connection::new(stream, route, others, opened, self.generation);
+        let names = (self.generation, self.routes.next_number());
+        let mut connection = Connection::new(stream, route, others, opened, names);
+        connection.once = self.routes[route].path.once;
         let index = self.connections.insert(connection);
         let token = self.token(index);
         self.routes[route].open += 1;
@@ -119,6 +137,7 @@ impl<N: Network> Pool<N> {
             let since = self.connections[index].opening_since();
             let late = since.is_some_and(|since| now.saturating_sub(since) >= self.limits.step);
             if late {
+                self.routes[self.connections[index].route].cool();
                 self.close(index);
             }
             since.is_some() && !late

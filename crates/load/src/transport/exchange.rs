@@ -71,6 +71,8 @@ pub(crate) struct Keep {
     pub(crate) location: bool,
     /// Headers, and so many bytes of the body; `None` keeps nothing.
     pub(crate) record: Option<usize>,
+    /// What carried them.
+    pub(crate) carriage: bool,
 }
 
 impl Kept {
@@ -308,7 +310,7 @@ mod reference;
 mod tests {
     use super::*;
 
-    const ALL: Keep = Keep { location: true, record: Some(usize::MAX) };
+    const ALL: Keep = Keep { location: true, record: Some(usize::MAX), carriage: false };
 
     /// The answer that `bytes` make in pieces of `step`, and whether they end clean.
     fn answer(bytes: &[u8], step: usize) -> Result<(Step, Answer), Fault> {
@@ -364,11 +366,11 @@ mod tests {
     fn only_what_is_asked_for_is_kept() {
         let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
         let bytes = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nabcd";
-        exchange.feed(bytes, "GET", Keep { location: true, record: None }, &mut answer).unwrap();
+        exchange.feed(bytes, "GET", Keep { location: true, ..Keep::default() }, &mut answer).unwrap();
         assert_eq!((answer.location.as_deref(), answer.kept.body.len()), (Some("/x"), 0));
         assert!(answer.kept.headers.is_absent());
         let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
-        exchange.feed(bytes, "GET", Keep { location: false, record: Some(3) }, &mut answer).unwrap();
+        exchange.feed(bytes, "GET", Keep { record: Some(3), ..Keep::default() }, &mut answer).unwrap();
         assert_eq!((answer.location, answer.kept.body.as_slice(), answer.bytes_in), (None, &b"abc"[..], 4));
     }
 }

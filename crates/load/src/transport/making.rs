@@ -1,6 +1,7 @@
 //! What connections are made of, and how many of them there may be.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -12,6 +13,8 @@ use super::sources::Sources;
 use crate::clock::Nanos;
 use crate::request::Origin;
 use crate::resolve::Dial;
+use crate::tls;
+use crate::variant::Protocol;
 
 /// What one thread may open and keep.
 #[derive(Debug, Clone)]
@@ -36,7 +39,8 @@ impl Limits {
     /// Whether a connection may carry another request.
     #[inline]
     pub(crate) fn allow<S: Stream>(&self, connection: &Connection<S>, now: Nanos) -> bool {
-        connection.begun < self.requests && now.saturating_sub(connection.opened) < self.age
+        let most = if connection.once { 1 } else { self.requests };
+        connection.begun < most && now.saturating_sub(connection.opened) < self.age
     }
 }
 
@@ -51,6 +55,8 @@ pub(crate) struct Making {
     /// Most streams on one HTTP/2 connection.
     pub(crate) streams: usize,
     pub(crate) dial: Arc<Dial>,
+    /// Connections begun so far, by all threads of the run.
+    pub(crate) begun: Arc<AtomicU64>,
 }
 
 /// What stands between a socket and the first request on it; the same for all connections of a route.
@@ -63,25 +69,103 @@ pub(crate) struct Path {
     pub(crate) prior_knowledge: bool,
     /// Most streams on one HTTP/2 connection.
     pub(crate) streams: usize,
+    /// Each request has a connection of its own.
+    pub(crate) once: bool,
 }
 
 impl Making {
+    /// The number of a connection that is about to be begun, from 1.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub(crate) fn path(&self, origin: &Origin) -> Path {
-        let name = ServerName::try_from(origin.host.clone()).ok();
-        let tls = self.tls.clone().zip(name).filter(|_| origin.tls);
+        let name = ServerName::try_from(origin.server_name().to_owned()).ok();
+        let tls = self.tls_for(origin).zip(name).filter(|_| origin.tls);
         Path {
             tunnel: self.dial.tunnel(origin),
             tls,
-            prior_knowledge: self.h2c && !origin.tls,
+            prior_knowledge: self.speaks(origin) == Speaks::Http2,
             streams: self.streams,
+            once: origin.variant.as_ref().is_some_and(|variant| variant.once),
         }
     }
 
+    fn tls_for(&self, origin: &Origin) -> Option<Arc<ClientConfig>> {
+        let config = self.tls.as_ref()?;
+        let Some(variant) = &origin.variant else { return Some(Arc::clone(config)) };
+        let protocols: Option<&[&[u8]]> = match variant.protocol {
+            None => None,
+            Some(Protocol::Http1) => Some(&[b"http/1.1"]),
+            Some(Protocol::Http2) => Some(&[b"h2"]),
+        };
+        Some(tls::varied(config, protocols, variant.insecure))
+    }
+
     pub(crate) fn speaks(&self, origin: &Origin) -> Speaks {
-        match (origin.tls, self.http2, self.h2c) {
+        let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
+        let http2 = |run: bool| wanted.map_or(run, |protocol| protocol == Protocol::Http2);
+        match (origin.tls, http2(self.http2), http2(self.h2c)) {
             (true, true, _) => Speaks::Unknown,
             (false, _, true) => Speaks::Http2,
             _ => Speaks::Http1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::target::Target;
+    use crate::tls::Tls;
+    use crate::variant::Variant;
+
+    fn origin(url: &str, variant: &str) -> Origin {
+        let variant: Option<Variant> = serde_json::from_str(variant).unwrap();
+        let target = Target {
+            method: "GET".into(),
+            url: url.into(),
+            variant: variant.map(Arc::new),
+            ..Target::default()
+        };
+        Request::new(&target, &crate::request::Style::default()).unwrap().origin
+    }
+
+    /// Of a run that may speak HTTP/2 over TLS.
+    fn made(url: &str, variant: &str) -> (Speaks, Path) {
+        let tls = Some(Tls { http2: true, insecure: true, ..Tls::default() }.config().unwrap());
+        let making =
+            Making { tls, http2: true, h2c: false, streams: 1, dial: Arc::default(), begun: Arc::default() };
+        let origin = origin(url, variant);
+        (making.speaks(&origin), making.path(&origin))
+    }
+
+    #[test]
+    fn a_variant_offers_only_the_protocol_that_it_names() {
+        let offered = |variant| {
+            let (speaks, path) = made("https://a.example/", variant);
+            (speaks, path.tls.unwrap().0.alpn_protocols.clone())
+        };
+        let (http1, http2) = (b"http/1.1".to_vec(), b"h2".to_vec());
+        assert_eq!(offered("null"), (Speaks::Unknown, vec![http2.clone(), http1.clone()]));
+        assert_eq!(offered(r#"{"name":"a","protocol":"http1"}"#), (Speaks::Http1, vec![http1]));
+        assert_eq!(offered(r#"{"name":"a","protocol":"http2"}"#), (Speaks::Unknown, vec![http2]));
+    }
+
+    #[test]
+    fn without_tls_http2_is_spoken_without_asking() {
+        let spoken = |variant| {
+            let (speaks, path) = made("http://a.example/", variant);
+            (speaks, path.prior_knowledge)
+        };
+        assert_eq!(spoken("null"), (Speaks::Http1, false));
+        assert_eq!(spoken(r#"{"name":"a","protocol":"http2"}"#), (Speaks::Http2, true));
+    }
+
+    #[test]
+    fn a_certificate_must_have_the_name_that_the_variant_names() {
+        let (_, path) = made("https://10.0.0.1/", r#"{"name":"a","server_name":"a.example"}"#);
+        assert_eq!(path.tls.unwrap().1, ServerName::try_from("a.example").unwrap());
     }
 }

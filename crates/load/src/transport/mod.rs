@@ -22,8 +22,12 @@ pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod link;
 pub(crate) mod making;
+#[cfg(any(test, feature = "rehearsal"))]
+mod memory;
 mod opening;
 pub(crate) mod pool;
+#[cfg(any(test, feature = "rehearsal"))]
+pub mod rehearsal;
 pub(crate) mod retry;
 mod room;
 pub(crate) mod route;
@@ -67,6 +71,18 @@ pub(crate) enum Event {
     Failed(Failure),
     /// There is no connection to be had for this flight.
     Unreached(FlightKey, Fault),
+}
+
+impl Event {
+    /// The flight that it is about.
+    #[inline]
+    pub(crate) fn flight(&self) -> FlightKey {
+        match self {
+            Self::Sent(key, _) | Self::Wrote(key, _) | Self::Head(key, _) | Self::Done(key, _) => *key,
+            Self::Failed(failure) => failure.key,
+            Self::Unreached(key, _) => *key,
+        }
+    }
 }
 
 /// A request that gets no answer on its connection.

@@ -19,10 +19,18 @@ pub(crate) struct Opening<S> {
     step: Step,
     /// When the present step began.
     pub(crate) since: Nanos,
+    pub(crate) took: Took,
     /// Of the request for a tunnel, and of its answer.
     written: usize,
     exchange: Exchange,
     answer: Answer,
+}
+
+/// What its steps took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Took {
+    pub(crate) connect: Nanos,
+    pub(crate) tls: Option<Nanos>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +46,7 @@ impl<S: Stream> Opening<S> {
             link: Link::new(stream),
             step: Step::Connecting,
             since: now,
+            took: Took::default(),
             written: 0,
             exchange: Exchange::new(),
             answer: Answer::default(),
@@ -59,7 +68,8 @@ impl<S: Stream> Opening<S> {
                     let made = self.link.stream().finish_connect();
                     made.map_err(|error| Fault::Connect(error.kind()))?;
                     stats.connections += 1;
-                    stats.connect.record(self.lap(time));
+                    self.took.connect = self.lap(time);
+                    stats.connect.record(self.took.connect);
                     self.step = Step::Tunnelling;
                 }
                 Step::Tunnelling => {
@@ -77,7 +87,9 @@ impl<S: Stream> Opening<S> {
                         return Ok(false);
                     }
                     if path.tls.is_some() {
-                        stats.tls.record(self.lap(time));
+                        let tls = self.lap(time);
+                        self.took.tls = Some(tls);
+                        stats.tls.record(tls);
                     }
                     return Ok(true);
                 }

@@ -26,7 +26,8 @@ pub(crate) struct Pool<N: Network> {
     pub(super) connections: Slab<Connection<N::Stream>>,
     pub(super) routes: Routes,
     pub(super) limits: Limits,
-    keep: Keep,
+    /// What is kept of answers, which a trial says.
+    pub(crate) keep: Keep,
     scratch: Box<[u8]>,
     pub(super) generation: u32,
     /// The time as the loop told it last.
@@ -42,13 +43,13 @@ pub(crate) struct Pool<N: Network> {
 }
 
 impl<N: Network> Pool<N> {
-    pub(crate) fn new(network: N, routes: Routes, limits: Limits, keep: Keep) -> Self {
+    pub(crate) fn new(network: N, routes: Routes, limits: Limits) -> Self {
         Self {
             network,
             connections: Slab::new(),
             routes,
             limits,
-            keep,
+            keep: Keep::default(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             generation: 0,
             now: 0,
@@ -108,7 +109,11 @@ impl<N: Network> Pool<N> {
 
     #[inline]
     fn begin(&mut self, index: usize, key: FlightKey, now: Nanos, desk: &mut Desk<'_>) -> Option<Change> {
-        desk.flights.of(key).place = Place::On(self.token(index));
+        let flight = desk.flights.of(key);
+        flight.place = Place::On(self.token(index));
+        if self.keep.carriage {
+            flight.carrier = Some(self.connections[index].carrier(now));
+        }
         let change = self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
         let connection = &mut self.connections[index];
         if !self.limits.allow(connection, self.now) {
@@ -153,7 +158,7 @@ impl<N: Network> Pool<N> {
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {
                 self.connections[index].dirty = false;
-                self.drive_one(index, EventFlags::empty(), desk);
+                self.drive_one(index, EventFlags::IN, desk);
             }
         }
         self.attend(desk);

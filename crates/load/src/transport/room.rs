@@ -68,7 +68,7 @@ impl<N: Network> Pool<N> {
         if connection.listed {
             route.unlist(index);
         }
-        if route.waiting() > 0 {
+        if route.wanting() > 0 {
             self.stirred.push(connection.route);
         }
     }

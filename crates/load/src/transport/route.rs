@@ -32,6 +32,10 @@ pub(crate) struct Route {
     pub(crate) opening: usize,
     /// All connections, those included.
     pub(crate) open: usize,
+    /// Connections still to be opened that no flight waits for.
+    pub(crate) warming: usize,
+    /// When a request last asked for it; never of those that stay.
+    pub(crate) used: Nanos,
     queue: VecDeque<FlightKey>,
     /// Those for whom only a new connection will do.
     fresh: VecDeque<FlightKey>,
@@ -55,8 +59,8 @@ pub(crate) struct Addresses {
     turn: usize,
     /// Nobody needs to be asked, ever.
     pub(crate) literal: bool,
-    /// Since when an answer is awaited.
-    pub(crate) asked: Option<Nanos>,
+    /// Answers that are awaited.
+    pub(crate) asked: usize,
     /// When the last answer came.
     found: Nanos,
     /// Connections that may be opened with it.
@@ -84,33 +88,41 @@ impl Route {
             ready: Vec::new(),
             opening: 0,
             open: 0,
+            warming: 0,
+            used: 0,
             queue: VecDeque::new(),
             fresh: VecDeque::new(),
         }
     }
 
-    /// What those lack who wait.
+    /// What those lack who wait, or what is to be warmed.
     #[inline]
     pub(crate) fn lacks(&self, limits: &Limits) -> Lack {
         let wanted = match self.speaks {
-            Speaks::Http1 => self.waiting(),
+            Speaks::Http1 => self.wanting(),
             Speaks::Http2 => {
-                let each = usize::try_from(limits.requests).unwrap_or(usize::MAX).min(self.path.streams);
-                self.waiting().div_ceil(each.max(1))
+                let requests = if self.path.once { 1 } else { limits.requests };
+                let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.path.streams);
+                self.waiting().div_ceil(each.max(1)) + self.warming
             }
             // The first tells what the others are good for.
-            Speaks::Unknown => self.waiting().min(1),
+            Speaks::Unknown => self.wanting().min(1),
         };
-        if self.opening >= wanted || self.open >= limits.connections {
-            return Lack::Nothing;
-        }
+        let lacking = wanted.saturating_sub(self.opening).min(limits.connections.saturating_sub(self.open));
         let Addresses { list, asked, permits, missing, .. } = &self.addresses;
         match asked {
-            Some(_) if list.is_empty() || *permits == 0 => Lack::Nothing,
-            None if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
-            None if *permits == 0 => Lack::Addresses,
-            _ => Lack::Connection,
+            _ if lacking == 0 => Lack::Nothing,
+            0 if list.is_empty() => Lack::Hope(Fault::Resolve(*missing)),
+            _ if !list.is_empty() && *permits > 0 => Lack::Connection,
+            asked if *permits == 0 && *asked < lacking => Lack::Addresses,
+            _ => Lack::Nothing,
         }
+    }
+
+    /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
+    pub(crate) fn bare_since(&self) -> Option<Nanos> {
+        let bare = self.open == 0 && self.waiting() == 0 && self.addresses.asked == 0;
+        (bare && self.used < Nanos::MAX).then_some(self.used)
     }
 
     /// Whether streams are to be spread over another HTTP/2 connection, although there is one.
@@ -139,6 +151,31 @@ impl Route {
         } else {
             self.ready.retain(|&ready| ready != index);
         }
+    }
+
+    /// Wants as many connections as are lacking to so many, without a flight for them.
+    pub(crate) fn warm(&mut self, connections: usize, limits: &Limits) {
+        let kept = if self.speaks == Speaks::Http2 { limits.http2_connections } else { limits.idle };
+        self.warming = connections.min(kept).min(limits.connections).saturating_sub(self.open);
+    }
+
+    /// A connection that was wanted without a flight stands. Over HTTP/2 that may be enough of them.
+    pub(crate) fn warmed(&mut self, limits: &Limits) {
+        self.warming = self.warming.saturating_sub(1);
+        if self.speaks == Speaks::Http2 {
+            self.warming = self.warming.min(limits.http2_connections.saturating_sub(self.open));
+        }
+    }
+
+    /// One that was wanted without a flight is not to be had.
+    pub(crate) fn cool(&mut self) {
+        self.warming = self.warming.saturating_sub(1);
+    }
+
+    /// Connections that are waited for, by flights or to be warm.
+    #[inline]
+    pub(crate) fn wanting(&self) -> usize {
+        self.waiting() + self.warming
     }
 
     /// Flights that wait.
@@ -172,20 +209,21 @@ impl Addresses {
     /// Of an origin that nobody needs to be asked about.
     pub(crate) fn literal(list: Vec<Address>) -> Self {
         let missing = NameFault::System;
-        Self { list, missing, turn: 0, literal: true, asked: None, found: 0, permits: usize::MAX }
+        Self { list, missing, turn: 0, literal: true, asked: 0, found: 0, permits: usize::MAX }
     }
 
     /// As they were found before the run.
     pub(crate) fn found(found: Found, lifetime: Lifetime) -> Self {
         let mut addresses = Self { literal: false, ..Self::literal(Vec::new()) };
         addresses.take(found);
-        addresses.permits = permits(lifetime, 1);
+        addresses.permits = if lifetime == Lifetime::Connection { 1 } else { usize::MAX };
         addresses
     }
 
     /// Of an origin that has just come up.
-    pub(crate) fn unknown() -> Self {
-        Self { literal: false, ..Self::literal(Vec::new()) }
+    pub(crate) fn unknown(lifetime: Lifetime) -> Self {
+        let permits = if lifetime == Lifetime::Connection { 0 } else { usize::MAX };
+        Self { literal: false, permits, ..Self::literal(Vec::new()) }
     }
 
     /// The address whose turn it is, for a connection that is about to be opened, and how many there are.
@@ -204,28 +242,27 @@ impl Addresses {
         }
     }
 
-    /// Takes an answer and says when it had been asked for.
-    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) -> Nanos {
+    /// Takes an answer that was asked for. If each connection is to have one of its own it is good for one, and for none if
+    /// nobody waits any more.
+    pub(crate) fn adopt(&mut self, found: Found, now: Nanos, waiting: usize, lifetime: Lifetime) {
         self.take(found);
         self.found = now;
-        self.permits = permits(lifetime, waiting.max(1));
-        self.asked.take().unwrap_or(now)
+        self.asked = self.asked.saturating_sub(1);
+        self.permits = match lifetime {
+            Lifetime::Connection => self.permits.saturating_add(1).min(waiting),
+            Lifetime::Run | Lifetime::For(_) => usize::MAX,
+        };
     }
 
     /// Whether they are to be asked for again.
     #[inline]
     pub(crate) fn are_old(&self, now: Nanos, lifetime: Lifetime) -> bool {
         let after = match lifetime {
-            _ if self.literal || self.asked.is_some() => return false,
+            _ if self.literal || self.asked > 0 => return false,
             _ if self.list.is_empty() => ASK_AGAIN,
             Lifetime::For(span) => nanos(span),
             Lifetime::Run | Lifetime::Connection => return false,
         };
         now.saturating_sub(self.found) >= after
     }
-}
-
-/// Connections that may be opened with one answer: so many if each connection is to have an answer of its own.
-fn permits(lifetime: Lifetime, waiting: usize) -> usize {
-    if lifetime == Lifetime::Connection { waiting } else { usize::MAX }
 }

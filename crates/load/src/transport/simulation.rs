@@ -1,11 +1,7 @@
-//! The transport without a system: streams in memory, a clock moved by hand, a server that does what a seed says, and readiness
-//! reported only where something is new, as an edge-triggered poller does. Whatever the order of events, what must hold holds.
+//! The transport's rehearsal with a server that does what a seed says. Whatever the order of events, what must hold holds.
 
-use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read as _, Write as _};
-use std::net::IpAddr;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
 
 use rustls::{ServerConfig, ServerConnection};
 use seawall_testkit::frames::{self, Frame, Frames};
@@ -14,140 +10,14 @@ use seawall_testkit::tls::Authority;
 use super::connection::Stage;
 use super::exchange::Keep;
 use super::making::{Limits, Making};
-use super::pool::Pool;
-use super::retry::{Again, Policy, retry};
-use super::routes::{Resolver, Routes};
-use super::socket::{Address, ConnectError, Moved};
+use super::memory::Pipe;
+use super::rehearsal::{News, Rehearsal, What};
 use super::sources::Sources;
-use super::{Desk, Event, Network, Place, Stream, Time};
-use crate::clock::{Nanos, RunClock, SECOND};
-use crate::fault::Fault;
-use crate::flights::{FlightKey, Flights, Which};
-use crate::poller::{EventFlags, Poller};
+use crate::clock::{Nanos, SECOND};
 use crate::request::{Request, Style};
 use crate::resolve::Dial;
-use crate::schedule::Hit;
-use crate::stats::Stats;
-use crate::supply::{List, Supply};
-use crate::target::{Target, Weight};
+use crate::target::Target;
 use crate::tls::Tls;
-
-/// All streams there ever were, and the time.
-#[derive(Debug, Default)]
-struct World {
-    now: Nanos,
-    pipes: Vec<Pipe>,
-}
-
-/// Both directions of one stream.
-#[derive(Debug, Default)]
-struct Pipe {
-    /// How the attempt to connect ended, if it has.
-    connected: Option<bool>,
-    to_server: Vec<u8>,
-    to_client: VecDeque<u8>,
-    /// Bytes that are made up where `to_client` is empty.
-    endless: Option<&'static [u8]>,
-    /// Bytes that the client may write now.
-    room: usize,
-    /// The server's end: politely or by a reset.
-    ended: Option<bool>,
-    /// The client has let go of it.
-    dropped: bool,
-    token: u64,
-    /// Something is to be reported.
-    news: bool,
-}
-
-#[derive(Debug, Clone, Default)]
-struct SimNetwork(Arc<Mutex<World>>);
-
-#[derive(Debug)]
-struct SimStream {
-    world: Arc<Mutex<World>>,
-    index: usize,
-}
-
-impl SimNetwork {
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
-    }
-}
-
-impl Time for SimNetwork {
-    fn now(&self) -> Nanos {
-        self.world().now
-    }
-}
-
-impl Network for SimNetwork {
-    type Stream = SimStream;
-
-    fn connect(&self, _: &Address, _: Option<IpAddr>) -> Result<(SimStream, bool), ConnectError> {
-        let mut world = self.world();
-        world.pipes.push(Pipe { room: 1 << 20, ..Pipe::default() });
-        Ok((SimStream { world: Arc::clone(&self.0), index: world.pipes.len() - 1 }, false))
-    }
-
-    fn watch(&self, stream: &SimStream, token: u64) -> Result<(), Fault> {
-        self.world().pipes[stream.index].token = token;
-        Ok(())
-    }
-
-    fn watch_again(&self, stream: &SimStream, _: u64) -> Result<(), Fault> {
-        self.world().pipes[stream.index].news = true;
-        Ok(())
-    }
-}
-
-impl SimStream {
-    fn with<R>(&self, act: impl FnOnce(&mut Pipe) -> R) -> R {
-        act(&mut self.world.lock().unwrap().pipes[self.index])
-    }
-}
-
-impl Stream for SimStream {
-    fn finish_connect(&self) -> io::Result<()> {
-        self.with(|pipe| match pipe.connected {
-            Some(true) => Ok(()),
-            _ => Err(io::ErrorKind::ConnectionRefused.into()),
-        })
-    }
-
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
-        self.with(|pipe| {
-            if pipe.ended == Some(false) {
-                return Err(io::ErrorKind::ConnectionReset.into());
-            }
-            while let Some(endless) = pipe.endless.filter(|_| pipe.to_client.len() < buffer.len()) {
-                pipe.to_client.extend(endless);
-            }
-            pipe.to_client.make_contiguous();
-            match pipe.to_client.read(buffer)? {
-                0 if pipe.ended.is_none() => Ok(Moved::Later),
-                count => Ok(Moved::Bytes(count)),
-            }
-        })
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
-        self.with(|pipe| {
-            if pipe.ended == Some(false) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            let count = bytes.len().min(pipe.room);
-            pipe.room -= count;
-            pipe.to_server.extend_from_slice(&bytes[..count]);
-            Ok(if count == 0 { Moved::Later } else { Moved::Bytes(count) })
-        })
-    }
-}
-
-impl Drop for SimStream {
-    fn drop(&mut self) {
-        self.with(|pipe| pipe.dropped = true);
-    }
-}
 
 /// The server's end of one stream.
 struct Server {
@@ -264,27 +134,23 @@ impl Protocol {
         Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap()
     }
 
-    fn pool(&self, network: SimNetwork, limits: Limits, supply: &Supply) -> Pool<SimNetwork> {
-        let (questions, (reply, replies)) = (channel().0, channel());
-        let waker = Poller::new(RunClock::start()).unwrap().waker();
-        let resolver = Resolver { questions, reply, replies, waker, asked: 0 };
+    fn client(&self, limits: Limits) -> Rehearsal {
         let making = Making {
             tls: Some(Tls { insecure: true, http2: self.http2, ..Tls::default() }.config().unwrap()),
             http2: self.http2,
             h2c: self.http2,
             streams: 3,
             dial: Arc::new(Dial::default()),
+            begun: Arc::default(),
         };
-        let mut routes = Routes::new(&HashMap::new(), making, Sources::default(), resolver);
-        routes.list(supply.listed());
-        Pool::new(network, routes, limits, Keep::default())
+        Rehearsal::of(vec![self.request()], making, limits, Keep::default()).unwrap()
     }
 }
 
-/// What has been told of a flight.
+/// What has been told of a hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Track {
-    key: FlightKey,
+    hit: u64,
     sent: bool,
     wrote: bool,
     head: bool,
@@ -293,12 +159,8 @@ struct Track {
 
 /// Client, network and server.
 struct Sim {
-    network: SimNetwork,
+    client: Rehearsal,
     protocol: Protocol,
-    pool: Pool<SimNetwork>,
-    flights: Flights,
-    supply: Supply,
-    stats: Box<Stats>,
     servers: Vec<Server>,
     tracks: Vec<Track>,
     /// Answers, and ends without one.
@@ -321,16 +183,9 @@ fn limits() -> Limits {
 
 impl Sim {
     fn new(protocol: &Protocol, limits: Limits, seed: u64) -> Self {
-        let network = SimNetwork::default();
-        let list = List::new(vec![(protocol.request(), Weight::default())]).unwrap();
-        let supply = Supply::list(list, &Style { http2: true, ..Style::default() });
         Self {
-            pool: protocol.pool(network.clone(), limits.clone(), &supply),
-            network,
+            client: protocol.client(limits.clone()),
             protocol: protocol.clone(),
-            flights: Flights::new(),
-            supply,
-            stats: Box::default(),
             servers: Vec::new(),
             tracks: Vec::new(),
             ended: [0; 2],
@@ -339,110 +194,78 @@ impl Sim {
         }
     }
 
-    fn act(&mut self, act: impl FnOnce(&mut Pool<SimNetwork>, Nanos, &mut Desk<'_>)) {
-        let now = self.network.now();
-        let (flights, supply, stats) = (&mut self.flights, &self.supply, &mut *self.stats);
-        act(&mut self.pool, now, &mut Desk { flights, supply, stats });
-    }
-
-    /// The same, and looks after what it came to, as the loop does.
-    fn travel(&mut self, act: impl FnOnce(&mut Pool<SimNetwork>, Nanos, &mut Desk<'_>)) {
-        self.act(act);
-        while let Some(event) = self.pool.next_event() {
-            self.note(event);
+    /// Looks after what it came to.
+    fn heed(&mut self) {
+        while let Some(news) = self.client.news() {
+            self.note(&news);
         }
-        while self.servers.len() < self.network.world().pipes.len() {
+        while self.servers.len() < self.client.streams() {
             self.servers.push(Server::new(&self.protocol));
         }
         self.check();
     }
 
-    fn track(&mut self, key: FlightKey, at: Nanos) -> &mut Track {
-        let track = self.tracks.iter_mut().find(|track| track.key == key).expect("nothing after the end");
+    fn track(&mut self, hit: u64, at: Nanos) -> &mut Track {
+        let track = self.tracks.iter_mut().find(|track| track.hit == hit).expect("nothing after the end");
         assert!(at >= track.at, "told in the order in which it happened");
         track.at = at;
         track
     }
 
-    fn note(&mut self, event: Event) {
-        match event {
-            Event::Sent(key, at) => self.track(key, at).sent = true,
-            Event::Wrote(key, at) => {
-                let track = self.track(key, at);
-                assert!(track.sent && !std::mem::replace(&mut track.wrote, true));
+    fn note(&mut self, news: &News) {
+        let hit = news.hit.expect("nothing after the end");
+        let track = self.track(hit, news.at);
+        match news.what {
+            What::Sent => track.sent = true,
+            What::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
+            What::Head => assert!(track.sent && !std::mem::replace(&mut track.head, true)),
+            What::Again => (track.sent, track.wrote, track.head) = (false, false, false),
+            What::Answered(_) => {
+                assert!(track.head);
+                self.end(hit, true);
             }
-            Event::Head(key, at) => {
-                let track = self.track(key, at);
-                assert!(track.sent && !std::mem::replace(&mut track.head, true));
-            }
-            Event::Done(key, at) => {
-                assert!(self.track(key, at).head);
-                self.end(key, true);
-            }
-            Event::Failed(failure) => {
-                let track = self.track(failure.key, failure.at);
-                (track.sent, track.wrote, track.head) = (false, false, false);
-                let flight = self.flights.of(failure.key);
-                flight.place = Place::Nowhere;
-                flight.retries += 1;
-                let attempts = flight.retries - 1;
-                match retry(failure.progress, failure.reused, true, attempts, Policy::GO) {
-                    Again::No => self.end(failure.key, false),
-                    Again::Anywhere => self.act(|pool, now, desk| pool.place(failure.key, now, desk)),
-                    Again::Fresh => self.act(|pool, now, desk| pool.place_fresh(failure.key, now, desk)),
-                }
-            }
-            Event::Unreached(key, _) => self.end(key, false),
+            What::Failed => self.end(hit, false),
         }
     }
 
-    fn end(&mut self, key: FlightKey, well: bool) {
-        self.tracks.retain(|track| track.key != key);
+    fn end(&mut self, hit: u64, well: bool) {
+        self.tracks.retain(|track| track.hit != hit);
         self.ended[usize::from(!well)] += 1;
-        self.flights.remove(key);
     }
 
-    fn launch(&mut self) -> FlightKey {
-        let at = self.network.now();
-        let key = self.flights.insert(Hit { seq: 0, due: at }, Which::Listed(0), 0, at + SECOND);
-        self.tracks.push(Track { key, sent: false, wrote: false, head: false, at });
-        self.travel(|pool, now, desk| pool.place(key, now, desk));
-        key
+    fn launch(&mut self) -> u64 {
+        let at = self.client.now();
+        let hit = self.client.launch(0);
+        self.tracks.push(Track { hit, sent: false, wrote: false, head: false, at });
+        self.heed();
+        hit
     }
 
-    fn cancel(&mut self, key: FlightKey) {
-        self.act(|pool, _, desk| pool.cancel(key, desk));
-        self.end(key, false);
-        self.travel(|_, _, _| ());
+    fn cancel(&mut self, hit: u64) {
+        assert!(self.client.cancel(hit));
+        self.end(hit, false);
+        self.heed();
     }
 
-    /// Reports a stream, if there is anything new about it.
+    fn flush(&mut self) {
+        self.client.flush();
+        self.heed();
+    }
+
+    fn look_after(&mut self) {
+        self.client.look_after();
+        self.heed();
+    }
+
     fn report(&mut self, index: usize) -> bool {
-        let (token, flags) = {
-            let pipe = &mut self.network.world().pipes[index];
-            if pipe.dropped || !std::mem::take(&mut pipe.news) {
-                return false;
-            }
-            let mut flags = EventFlags::OUT;
-            flags.set(EventFlags::IN, !pipe.to_client.is_empty() || pipe.endless.is_some());
-            flags.set(EventFlags::IN | EventFlags::RDHUP, pipe.ended.is_some());
-            flags.set(EventFlags::ERR, pipe.ended == Some(false) || pipe.connected == Some(false));
-            (pipe.token, flags)
-        };
-        self.travel(|pool, now, desk| pool.drive(token, flags, now, desk));
-        true
+        let reported = self.client.report(index);
+        self.heed();
+        reported
     }
 
     fn pipe<R>(&mut self, index: usize, act: impl FnOnce(&mut Server, &mut Pipe) -> R) -> R {
-        act(&mut self.servers[index], &mut self.network.world().pipes[index])
-    }
-
-    fn connect(&mut self, index: usize, well: bool) {
-        self.pipe(index, |_, pipe| {
-            if pipe.connected.is_none() {
-                (pipe.connected, pipe.news) = (Some(well), true);
-            }
-        });
+        let server = &mut self.servers[index];
+        self.client.pipe(index, |pipe| act(server, pipe))
     }
 
     fn hear(&mut self, index: usize) {
@@ -458,21 +281,6 @@ impl Sim {
             if pipe.ended.is_none() && !server.requests.is_empty() {
                 server.answer(pipe, which, whole);
             }
-        });
-    }
-
-    fn end_stream(&mut self, index: usize, well: bool) {
-        self.pipe(index, |_, pipe| {
-            if pipe.connected == Some(true) && pipe.ended.is_none() {
-                (pipe.ended, pipe.news) = (Some(well), true);
-            }
-        });
-    }
-
-    fn make_room(&mut self, index: usize, room: usize) {
-        self.pipe(index, |_, pipe| {
-            pipe.news |= pipe.room == 0 && room > 0;
-            pipe.room = room;
         });
     }
 
@@ -495,17 +303,17 @@ impl Sim {
         let index = count - 1 - self.rng.usize(..count.min(4));
         let which = self.rng.usize(..8);
         match self.rng.u8(..40) {
-            0..8 => self.connect(index, true),
-            8 => self.connect(index, false),
+            0..8 => self.client.connect(index, true),
+            8 => self.client.connect(index, false),
             9..16 => self.hear(index),
             16..22 => self.answer(index, which, true),
             22 => self.answer(index, which, false),
             23..30 => _ = self.report(index),
-            30..33 => self.travel(Pool::flush),
-            33 => self.end_stream(index, which.is_multiple_of(2)),
-            34 => self.make_room(index, [0, 10, 1 << 20][which % 3]),
-            35 => self.network.world().now += [1, 1_000, SECOND / 3][which % 3],
-            36 => self.travel(Pool::look_after),
+            30..33 => self.flush(),
+            33 => self.client.end(index, which.is_multiple_of(2)),
+            34 => self.client.make_room(index, [0, 10, 1 << 20][which % 3]),
+            35 => self.client.pass([1, 1_000, SECOND / 3][which % 3]),
+            36 => self.look_after(),
             37 => self.say(index, &frames::goaway(1)),
             38 => {
                 let stream = self.servers[index].requests.pop().unwrap_or(1);
@@ -513,7 +321,7 @@ impl Sim {
             }
             _ => {
                 if let Some(track) = self.tracks.get(which) {
-                    self.cancel(track.key);
+                    self.cancel(track.hit);
                 }
             }
         }
@@ -522,15 +330,15 @@ impl Sim {
     /// The server does from now on what it should, until nothing is left to do.
     fn calm_down(&mut self) {
         for _ in 0..200 {
-            self.travel(Pool::flush);
+            self.flush();
             let mut busy = false;
             for index in 0..self.servers.len() {
-                self.connect(index, true);
-                self.make_room(index, 1 << 20);
+                self.client.connect(index, true);
+                self.client.make_room(index, 1 << 20);
                 busy |= self.report(index);
                 self.hear(index);
                 while !self.servers[index].requests.is_empty()
-                    && self.network.world().pipes[index].ended.is_none()
+                    && self.client.pipe(index, |pipe| pipe.ended.is_none())
                 {
                     self.answer(index, 0, true);
                 }
@@ -545,7 +353,7 @@ impl Sim {
 
     /// Every connection is listed, opening, full or draining, and those who wait have one to wait for.
     fn check(&self) {
-        let pool = &self.pool;
+        let pool = &self.client.pool;
         let route = &pool.routes[0];
         let mut opening = 0;
         for (index, connection) in &pool.connections {
@@ -565,14 +373,14 @@ impl Sim {
         assert!(route.open <= self.limits.connections);
         let hope = route.opening > 0 || route.open == self.limits.connections;
         assert!(route.waiting() == 0 || hope, "somebody waits for nothing");
-        let held = self.network.world().pipes.iter().filter(|pipe| !pipe.dropped).count();
-        assert_eq!(held, pool.connections.len(), "no stream is open that no connection has");
+        let held = self.client.held();
+        assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
     }
 
     /// What is left when nobody asks for anything.
     fn check_rest(&self) {
-        let idle = self.pool.connections.iter().all(|(_, connection)| connection.load() == 0);
-        assert!(idle && self.pool.routes[0].waiting() == 0);
+        let held = self.client.held();
+        assert_eq!((held.carried, held.waiting), (0, 0));
     }
 }
 
@@ -591,7 +399,7 @@ fn run(protocol: &Protocol, seed: u64) {
     // Half an answer that the server owes is given up by the client.
     sim.calm_down();
     while let Some(track) = sim.tracks.first() {
-        sim.cancel(track.key);
+        sim.cancel(track.hit);
         sim.calm_down();
     }
     sim.check_rest();
@@ -614,13 +422,13 @@ fn whatever_the_order_of_events_every_flight_ends_and_every_connection_is_accoun
 
 impl Sim {
     /// One flight on one open connection, whose server has its request.
-    fn with_one(protocol: &Protocol) -> (Self, FlightKey) {
+    fn with_one(protocol: &Protocol) -> (Self, u64) {
         let mut sim = Self::new(protocol, limits(), 0);
         let key = sim.launch();
-        sim.connect(0, true);
+        sim.client.connect(0, true);
         while sim.servers[0].requests.is_empty() {
             sim.report(0);
-            sim.travel(Pool::flush);
+            sim.flush();
             sim.hear(0);
         }
         (sim, key)
@@ -643,9 +451,9 @@ fn a_body_that_never_ends_is_read_for_one_turn() {
             pipe.endless = Some(piece.leak());
         });
         for turn in 1..=100 {
-            let before = sim.flights.any().map(|key| sim.flights.of(key).answer.bytes_in).unwrap();
+            let before = sim.bytes_in();
             assert!(sim.report(0), "the rest is reported again");
-            let read = sim.flights.any().map(|key| sim.flights.of(key).answer.bytes_in).unwrap() - before;
+            let read = sim.bytes_in() - before;
             assert!((1..=1 << 20).contains(&read), "{protocol:?} turn {turn}: {read}");
             // What was asked for by way of windows.
             sim.pipe(0, |_, pipe| pipe.to_server.clear());
@@ -660,19 +468,19 @@ fn a_request_is_sent_when_its_frames_leave() {
         let (mut sim, _) = Sim::with_one(&protocol);
         sim.answer(0, 0, true);
         sim.report(0);
-        sim.make_room(0, 0);
-        sim.network.world().now = 100;
+        sim.client.make_room(0, 0);
+        sim.client.network.world().now = 100;
         let key = sim.launch();
-        sim.travel(Pool::flush);
+        sim.flush();
         let sent = |sim: &Sim| {
-            let track = sim.tracks.iter().find(|track| track.key == key).unwrap();
+            let track = sim.tracks.iter().find(|track| track.hit == key).unwrap();
             (track.sent, track.wrote, track.at)
         };
         // A write that was tried is one, where nothing stands between.
         let tried = !protocol.http2;
         assert_eq!(sent(&sim), (tried, false, 100), "{protocol:?}");
-        sim.network.world().now = 300;
-        sim.make_room(0, 1 << 20);
+        sim.client.network.world().now = 300;
+        sim.client.make_room(0, 1 << 20);
         sim.report(0);
         assert_eq!(sent(&sim), (true, true, 300), "{protocol:?}");
     }
@@ -681,17 +489,23 @@ fn a_request_is_sent_when_its_frames_leave() {
 impl Sim {
     /// The server answers on one connection all that comes.
     fn serve(&mut self, index: usize) {
-        self.connect(index, true);
+        self.client.connect(index, true);
         for _ in 0..50 {
             self.report(index);
-            self.travel(Pool::flush);
+            self.flush();
             self.hear(index);
             self.answer(index, 0, true);
         }
     }
 
     fn streams(&self) -> usize {
-        self.network.world().pipes.len()
+        self.client.streams()
+    }
+
+    /// Of the body of the first answer that is not whole.
+    fn bytes_in(&mut self) -> u64 {
+        let key = self.client.flights.any().unwrap();
+        self.client.flights.of(key).answer.bytes_in
     }
 }
 
@@ -724,8 +538,8 @@ fn a_step_of_opening_that_takes_too_long_is_tried_again_and_no_hit_fails_for_it(
     for protocol in Protocol::four() {
         let mut sim = Sim::new(&protocol, limits(), 0);
         sim.launch();
-        sim.network.world().now = SECOND;
-        sim.travel(Pool::look_after);
+        sim.client.network.world().now = SECOND;
+        sim.look_after();
         assert_eq!(sim.streams(), 2);
         sim.serve(1);
         assert_eq!(sim.ended, [1, 0]);
@@ -739,17 +553,48 @@ fn what_waits_for_room_is_sent_when_there_is_room() {
         let mut sim = Sim::new(&protocol, Limits { connections: 1, requests: 1, ..limits() }, 0);
         sim.launch();
         let second = sim.launch();
-        sim.network.world().now = 500;
+        sim.client.network.world().now = 500;
         sim.serve(0);
-        let sent = |sim: &Sim| sim.tracks.iter().find(|track| track.key == second).unwrap().sent;
+        let sent = |sim: &Sim| sim.tracks.iter().find(|track| track.hit == second).unwrap().sent;
         assert!(!sent(&sim));
-        sim.network.world().now = 900;
-        sim.connect(1, true);
+        sim.client.network.world().now = 900;
+        sim.client.connect(1, true);
         while sim.servers[1].requests.is_empty() {
             sim.report(1);
-            sim.travel(Pool::flush);
+            sim.flush();
             sim.hear(1);
         }
         assert!(sent(&sim) && sim.tracks[0].at == 900);
+    }
+}
+
+/// The poller had told it together with the connection, and nobody listened: the hit waited for its timeout.
+#[test]
+fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
+    for protocol in Protocol::four().iter().filter(|protocol| protocol.tls.is_none()) {
+        let mut sim = Sim::new(protocol, limits(), 0);
+        sim.launch();
+        sim.client.connect(0, true);
+        sim.client.end(0, true);
+        sim.report(0);
+        sim.flush();
+        assert_eq!(sim.ended, [0, 1], "{protocol:?}");
+    }
+}
+
+/// What it had still to say to a server that was gone kept it.
+#[test]
+fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
+    let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"12345678"].concat();
+    for protocol in Protocol::four().iter().filter(|protocol| protocol.http2) {
+        let (mut sim, _) = Sim::with_one(protocol);
+        sim.answer(0, 0, true);
+        sim.report(0);
+        assert_eq!((sim.ended, sim.client.held().connections), ([1, 0], 1));
+        sim.client.make_room(0, 0);
+        sim.say(0, &ping);
+        sim.client.end(0, true);
+        sim.report(0);
+        assert_eq!(sim.client.held().connections, 0, "{protocol:?}");
     }
 }

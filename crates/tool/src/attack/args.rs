@@ -1,13 +1,17 @@
 //! The flags of `seawall attack`, as typed. [`super::plan`] makes a checked plan of them.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
 use seawall_load::control::ErrorBudget;
+use seawall_load::engine::FINEST;
 use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
+use seawall_load::results::rfc3339;
+use seawall_load::schedule::Slice;
 use seawall_load::{recorder, results, target};
 
 use super::travel::TravelArgs;
@@ -31,6 +35,11 @@ pub(crate) struct Args {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::Format,
+    /// Say in each result (json, csv) what carried it: the connection's number, requests on it before, and nanoseconds that
+    /// it was idle, connecting and TLS took, and the first byte took; csv has six columns more
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) with_connections: bool,
     /// File with the body of requests whose target has none
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     pub(crate) body: String,
@@ -73,6 +82,12 @@ pub(crate) struct Args {
     /// How hits are spread over the rate: even, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "even")]
     pub(crate) arrivals: Arrivals,
+    /// Send only the first of so many equal parts of the schedule, the second (2/3), and so on: see below
+    #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
+    pub(crate) slice: Slice,
+    /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
+    #[arg(long, value_name = "INSTANT")]
+    pub(crate) start_at: Option<StartAt>,
     /// Requests in all
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
@@ -101,6 +116,9 @@ pub(crate) struct Args {
     /// Bytes of each body to keep in the results; -1 is all
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
+    /// Keep so many answers of each outcome and show them in --summary=json: status, head, the first KiB of the body
+    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
+    pub(crate) evidence: usize,
     /// Sending threads [default: as many as the rate needs, at most one per core, or -cpus before the command]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
@@ -111,9 +129,15 @@ pub(crate) struct Args {
     /// Leave the first part of the run out of the statistics and the results
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
     pub(crate) warm_up: Duration,
-    /// HDR log of response time, service time and lag by the second; `seawall plot` takes it beside results
+    /// HDR log of response time, service time and lag by the interval; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
+    /// Everything that was measured, a line of JSON per interval
+    #[arg(long, value_name = "FILE")]
+    pub(crate) intervals: Option<String>,
+    /// How long an interval is, for --intervals, --hdr and -prometheus-addr: 50ms or more
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub(crate) cadence: Cadence,
     /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; whoever reaches the port reads the
     /// targets' URLs, so prefer loopback, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
@@ -122,6 +146,9 @@ pub(crate) struct Args {
     /// error), none, or auto (the view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
+    /// Steer the attack over a Unix socket at this path, which only this user may connect to; see below
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Print a summary on standard error (on standard output if no results go there): text, json or none
     /// [default: text if no results go to standard output, else none]
     #[arg(long, value_name = "FORMAT", verbatim_doc_comment)]
@@ -204,6 +231,35 @@ impl FromStr for Arrivals {
                 burst().ok_or_else(|| format!("{text:?} is not a spacing: expected even, poisson or burst:N"))
             }
         }
+    }
+}
+
+/// `--start-at`, in nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StartAt(pub(crate) i64);
+
+impl FromStr for StartAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let instant = rfc3339::parse(text).and_then(|instant| i64::try_from(instant.unix_ns()).ok());
+        let malformed =
+            || format!("{text:?} is not an instant: expected RFC 3339, such as 2027-01-31T12:00:00Z");
+        instant.map(Self).ok_or_else(malformed)
+    }
+}
+
+/// `--cadence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cadence(pub(crate) Duration);
+
+impl FromStr for Cadence {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cadence = rate::duration(text).map_err(|error| error.to_string())?;
+        let refused = || format!("intervals of {text} are too short: expected {FINEST:?} or more");
+        Some(cadence).filter(|cadence| *cadence >= FINEST).map(Self).ok_or_else(refused)
     }
 }
 
@@ -297,12 +353,44 @@ Load over time (--profile), stages separated by commas:
   replay FILE          an offset per line: milliseconds, or a duration such as 1.5s
   hold 0 for TIME      a pause
 
+Several generators: give each the same targets, seed, rate and --start-at, and --slice 1/3, 2/3, 3/3:
+together they send every hit of the schedule once, at its instant, and their results, HDR logs and
+intervals add up to those of one run. -rate, --profile and --requests are those of the whole;
+-max-workers, --concurrency and --max-errors are each generator's own. Their clocks must agree (NTP):
+an instant that has passed is refused.
+
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
+
+Variants: \"variant\":{\"name\":\"direct\", ...} in a json target gives its requests connections of their
+own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" instead of what the URL
+says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":false, \"insecure\":true,
+\"proxy\":\"http://host:port\" or \"none\".
+
+JSON of a run: --summary=json is one object, --intervals a line of its first four fields and then
+a line per interval.
+  schema         1; a field that goes or changes its meaning makes it 2
+  start          RFC 3339: the first instant of the schedule, the 0 of all times below
+  configuration  the plan: stages and spacing of the rate (null in a closed loop), slice, limits,
+                 travel; no URL, header or body
+  host           of the generator: version, os, architecture, kernel, cores
+  an interval    from, to (ns), stats: counts, and histograms as {hdr, sum, min, max}, where hdr
+                 is HdrHistogram V2, deflated, in base64, as in an HDR log; whole numbers may
+                 exceed 2^53
+  the summary    figures of the whole run in ns and per second, findings, and the machine's checks
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};
 {{row FILE [COLUMN]}} line after line; {{pick FILE [COLUMN]}} a random line, the same everywhere in
 a request. A request is a function of the hit's number and the seed.
+
+Steering (--control PATH), a line per command, each answered by a line that begins with ok or error:
+  rate 500/s           from now on; of a profile, for the rest of its time
+  concurrency 20       clients of a closed loop from now on
+  pause, resume        nothing is due in between, and not made up for; the end stays where it is
+  stop                 sends nothing more and waits for answers; said again, ends at once
+  status               how it stands: elapsed, rate or concurrency, in flight, done, errors
+  e.g. echo \"rate 500/s\" | nc -U PATH
+A stop is no interruption: the exit code says what was measured until then.
 
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.

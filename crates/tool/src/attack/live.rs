@@ -1,14 +1,17 @@
 //! What a person sees while an attack runs: a view that fills the terminal, or one plain line per second.
 //!
 //! The collector hands over a [`Row`] per second and never waits for this: the channel is bounded, a row that finds no
-//! room is left out, and a thread of its own draws. [`rows`] turns figures into rows, [`lines`] and [`view`] turn rows
-//! into text and cells, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
+//! room is left out, and a thread of its own draws. The library makes rows of intervals, [`lines`] and [`view`] make text
+//! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
 
+mod facts;
 mod keys;
 mod lines;
-mod rows;
+#[cfg(test)]
+mod sample;
 mod screen;
 mod view;
+mod words;
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,13 +20,14 @@ use std::thread::JoinHandle;
 use anyhow::Context as _;
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Signal, getpid, kill_process};
-use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::clock::Nanos;
 use seawall_load::control::Control;
-use seawall_load::engine::{Plan, Tick};
+use seawall_load::engine::Plan;
+use seawall_load::interval::Interval;
 use seawall_load::rate::Rate;
+use seawall_load::rows::{Facts, History, Meter, Now, Row};
 
 use self::keys::Key;
-use self::rows::{Facts, History, Meter, Now, Row};
 use self::screen::Screen;
 use self::view::Scene;
 use super::args::{Args, LiveMode, SummaryFormat};
@@ -55,7 +59,7 @@ impl Stage {
             LiveMode::View => Some(Show::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => unasked(args),
         };
-        Ok(Self { facts: Facts::of(args, plan), show })
+        Ok(Self { facts: facts::of(args, plan), show })
     }
 
     /// Starts the thread that shows the run, if it is shown.
@@ -108,11 +112,10 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Shows what was measured since the last time, if there is time to.
-    pub(crate) fn add(&mut self, tick: &Tick<'_>) {
-        let row = self.meter.row(tick, Now::of(&self.control, self.end));
-        // What the last moments of a run leave is no second to show.
-        if let Some(rows) = self.rows.as_ref().filter(|_| row.length > SECOND / 2) {
+    /// Shows what was measured, once that is a second of it, if there is time to.
+    pub(crate) fn add(&mut self, interval: &Interval) {
+        let row = self.meter.row(interval, Now::of(&self.control, self.end));
+        if let Some((rows, row)) = self.rows.as_ref().zip(row) {
             // No room: standard error or the terminal is not being read. The next row tells all that this one does of
             // the whole run.
             let _ = rows.try_send(row);
@@ -139,7 +142,7 @@ fn print(facts: &Facts, rows: &Receiver<Row>) {
 /// The view until the run ends, or until the terminal is gone.
 fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<Row>) {
     let mut history = History::default();
-    let mut helm = Helm { control, asked: None };
+    let mut helm = Helm { control, steerable: facts.steerable, asked: None };
     // The senders come first; a view a moment late is none the worse.
     let _ = rustix::process::nice(10);
     if screen.enter().is_err() {
@@ -166,6 +169,7 @@ fn watch(mut screen: Screen, facts: &Facts, control: &Control, rows: &Receiver<R
 /// The keys' hand on the run.
 struct Helm<'a> {
     control: &'a Control,
+    steerable: bool,
     /// The rate last asked for. A change takes a moment, and the next key must not start from the rate before it.
     asked: Option<f64>,
 }
@@ -180,7 +184,10 @@ impl Helm<'_> {
     }
 
     fn scale(&mut self, factor: f64) {
-        // A closed loop has no rate, and a run that ends needs none.
+        if !self.steerable {
+            return;
+        }
+        // A run that ends needs no rate.
         let Some(rate) = self.asked.or_else(|| self.control.offered()) else { return };
         let rate = Rate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
         if let Some(rate) = rate.filter(|&rate| self.control.set_rate(rate)) {

@@ -4,19 +4,27 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use seawall_load::clock::RunClock;
-use seawall_load::engine::{Outcome, Tick};
+use seawall_load::engine::Outcome;
 use seawall_load::fault::Fault;
+use seawall_load::interval::Interval;
 use seawall_load::selfcheck;
 use seawall_load::summary::Summary;
 use seawall_probe::{Finding, Run, System, Verdict, Watch};
 use serde::Serialize;
 
+use super::about::About;
+
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
+
+/// Time between two looks at the machine, a little less than an interval's usual length.
+const SPACING: Duration = Duration::from_millis(900);
 
 /// Watches the machine from the first request to the last answer.
 pub(crate) struct Machine {
     clock: RunClock,
+    /// When to look again.
+    next: Duration,
     watch: Watch<System>,
 }
 
@@ -24,13 +32,16 @@ impl Machine {
     /// Begins. The sending threads must be there.
     pub(crate) fn watch() -> Self {
         let clock = RunClock::start();
-        Self { clock, watch: Watch::start(System, SENDERS, Duration::ZERO) }
+        Self { clock, next: Duration::ZERO, watch: Watch::start(System, SENDERS, Duration::ZERO) }
     }
 
     /// Looks at the sending threads, unless they only wait for the last answers.
-    pub(crate) fn sample(&mut self, tick: &Tick<'_>) {
-        if tick.stats.sent > 0 {
-            self.watch.sample(now(self.clock));
+    pub(crate) fn sample(&mut self, interval: &Interval) {
+        let now = now(self.clock);
+        if interval.stats.sent > 0 && now >= self.next {
+            self.watch.sample(now);
+            // However short intervals are: a look costs as much as some hundred requests.
+            self.next = now + SPACING;
         }
     }
 
@@ -78,9 +89,11 @@ pub(crate) fn notes(findings: &[Finding]) -> String {
     out
 }
 
-/// The summary with every check of the machine, the passed ones included: who automates wants to know what was looked at.
+/// The summary, with what the run was and every check of the machine, the passed ones included: who automates wants to know what was looked at.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
+    #[serde(flatten)]
+    pub(crate) about: &'a About,
     #[serde(flatten)]
     pub(crate) summary: &'a Summary,
     pub(crate) machine: &'a [Finding],

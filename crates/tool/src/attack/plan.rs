@@ -15,7 +15,8 @@ use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::Style;
-use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::results::Format;
+use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::shard;
 use seawall_load::supply::{BadInput, Intake, Source};
 use seawall_load::target::{Defaults, Reader, header};
@@ -43,12 +44,14 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     let mut travel = travel(args, &style)?;
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &mut travel)?;
-    let threads = args.threads.unwrap_or_else(|| threads(&arrivals, cpus));
+    let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
     Ok(Plan {
         name: args.name.clone(),
         source,
         threads,
         arrivals,
+        slice: args.slice,
+        start_at: args.start_at.map(|start| start.0),
         until: until(args),
         errors: args.max_errors.map(|most| most.0),
         in_flight,
@@ -58,6 +61,8 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         warm_up: args.warm_up,
         grace: GRACE,
         by_outcome: !args.prometheus_addr.is_empty(),
+        evidence: args.evidence,
+        cadence: args.cadence.0,
     })
 }
 
@@ -83,6 +88,18 @@ fn check(args: &Args) -> anyhow::Result<()> {
     refuse(
         closed && matches!(args.when_busy, WhenBusy::Drop),
         "--when-busy=drop drops what is due while there is no room, and in a closed loop nothing is",
+    );
+    refuse(
+        args.with_connections && args.to == Format::Gob,
+        "--with-connections needs -to=json or -to=csv: vegeta's gob has no place for it",
+    );
+    refuse(
+        closed && !args.slice.is_whole() && args.requests.is_none() && !args.lazy,
+        "--slice divides hits among generators, and a closed loop without --requests or -lazy has no number of them",
+    );
+    refuse(
+        !closed && !args.slice.is_whole() && args.start_at.is_none(),
+        "--slice of a rate needs --start-at, the same for every generator, or they send no schedule together",
     );
     refuse(args.max_workers == 0, "-max-workers must be above 0");
     refuse(args.concurrency == Some(0), "--concurrency must be above 0");
@@ -147,6 +164,12 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Resul
     Ok(InFlight { most, when_busy })
 }
 
+/// Clients that a closed loop may be told to have: each needs a connection.
+pub(crate) fn most_clients() -> anyhow::Result<usize> {
+    let room = raise_open_files()?.saturating_sub(OTHER_FILES);
+    Ok(usize::try_from(room.min(MOST_IN_FLIGHT))?)
+}
+
 /// How requests spread over connections.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
@@ -192,10 +215,13 @@ fn raise_open_files() -> anyhow::Result<u64> {
 }
 
 /// Threads beyond what the work needs only take cores from the target and add wake-ups.
-fn threads(arrivals: &Arrivals, cpus: usize) -> usize {
+fn threads(arrivals: &Arrivals, slice: Slice, cpus: usize) -> usize {
     match arrivals {
         Arrivals::Closed => cpus,
-        Arrivals::Open(schedule) => ((schedule.peak() / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus),
+        Arrivals::Open(schedule) => {
+            let peak = schedule.peak() / slice.of() as f64;
+            ((peak / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus)
+        }
     }
 }
 
@@ -255,7 +281,13 @@ pub(crate) fn results(args: &Args) -> anyhow::Result<Option<Results>> {
         "stdout" | "-" => Box::new(stdout()),
         file => Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?),
     };
-    Ok(Some(Results { format: args.to, output, max_body: args.max_body.0, when_full: args.when_full.into() }))
+    Ok(Some(Results {
+        format: args.to,
+        output,
+        max_body: args.max_body.0,
+        carriage: args.with_connections,
+        when_full: args.when_full.into(),
+    }))
 }
 
 /// True when results and not the summary go to standard output.
@@ -291,7 +323,9 @@ mod tests {
             (paced("9000000/s"), 2, 2),
         ];
         for (arrivals, cpus, expected) in cases {
-            assert_eq!(threads(&arrivals, cpus), expected, "{arrivals:?}");
+            assert_eq!(threads(&arrivals, Slice::default(), cpus), expected, "{arrivals:?}");
         }
+        let third = Slice::new(0, 3).unwrap();
+        assert_eq!(threads(&paced("120000/s"), third, 4), 1, "a third of the rate is sent here");
     }
 }

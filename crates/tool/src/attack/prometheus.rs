@@ -2,7 +2,7 @@
 //!
 //! Names, labels and buckets are those of vegeta's `lib/prom/prom.go`. Where that one labels with whatever it met, this
 //! one has closed sets: URLs only of targets that were known before the run and have figures of their own, messages from
-//! the engine's kinds of failure; the rest is `other`. Its failure counter counts. Figures are as old as the last second.
+//! the engine's kinds of failure; the rest is `other`. Its failure counter counts. Figures are as old as the last interval.
 //! [`text`] writes them down, [`serve`] hands them out.
 
 mod serve;
@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
-use seawall_load::engine::Tick;
+use seawall_load::interval::Interval;
 use seawall_load::outcomes::{Outcomes, TARGETS};
 use seawall_load::supply::Source;
 
@@ -43,8 +43,8 @@ impl Exporter {
     }
 
     /// Adds what was measured since the last time.
-    pub(crate) fn add(&self, tick: &Tick<'_>) {
-        self.figures.lock().add(&tick.stats.outcomes);
+    pub(crate) fn add(&self, interval: &Interval) {
+        self.figures.lock().add(&interval.stats.outcomes);
     }
 }
 

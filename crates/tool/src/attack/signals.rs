@@ -7,25 +7,22 @@ use anyhow::Context as _;
 use seawall_load::control::Control;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Listens until the program ends.
-pub(crate) struct Signals(Arc<Received>);
+/// Signals that no longer end the program by themselves: what comes before somebody [listens](Held::listen) is kept for him.
+pub(crate) struct Held(signal_hook::iterator::Signals);
 
-#[derive(Default)]
-struct Received {
-    /// The first signal, or 0.
-    first: AtomicI32,
-    again: AtomicBool,
-}
+impl Held {
+    /// From here on the signals wait. Before a trial begins, because one that it outran would cut it off.
+    pub(crate) fn hold() -> anyhow::Result<Self> {
+        let signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]);
+        Ok(Self(signals.context("cannot listen to signals")?))
+    }
 
-impl Signals {
-    /// Starts the thread that listens.
-    pub(crate) fn listen(control: Control) -> anyhow::Result<Self> {
+    /// Starts the thread that listens, until the program ends.
+    pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<Signals> {
         let received = Arc::new(Received::default());
         let noted = Arc::clone(&received);
-        let mut signals =
-            signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
         let listen = move || {
-            for signal in signals.forever() {
+            for signal in self.0.forever() {
                 if noted.first.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     control.drain();
                 } else {
@@ -38,9 +35,21 @@ impl Signals {
             .name("signals".into())
             .spawn(listen)
             .context("cannot listen to signals")?;
-        Ok(Self(received))
+        Ok(Signals(received))
     }
+}
 
+/// What has come.
+pub(crate) struct Signals(Arc<Received>);
+
+#[derive(Default)]
+struct Received {
+    /// The first signal, or 0.
+    first: AtomicI32,
+    again: AtomicBool,
+}
+
+impl Signals {
     /// The first signal, if one came.
     pub(crate) fn received(&self) -> Option<i32> {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&signal| signal != 0)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use seawall_load::timeline::Spread;
+use seawall_load::spread::Spread;
 
 use crate::go::aligned;
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use seawall_load::results::hdr;
-use seawall_load::timeline::Spread;
+use seawall_load::spread::Spread;
 
 use super::input::Input;
 use super::output::Output;

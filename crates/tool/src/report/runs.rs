@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 use seawall_load::record::Record;
 use seawall_load::results::hdr::Logged;
-use seawall_load::timeline::{Spread, Timeline};
+use seawall_load::spread::Spread;
+use seawall_load::timeline::Timeline;
 
 use super::input::{Input, Sink};
 use super::rates::Ends;

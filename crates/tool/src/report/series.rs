@@ -1,6 +1,7 @@
 //! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
 
-use seawall_load::timeline::{Row, Spread, Timeline};
+use seawall_load::spread::Spread;
+use seawall_load::timeline::{Row, Timeline};
 use serde::Serialize;
 
 use super::rates::{Rates, SHORTEST, schedule_seconds};

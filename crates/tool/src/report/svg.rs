@@ -1,11 +1,11 @@
 //! The page's charts as one SVG picture, for documents that cannot run a script.
 //!
-//! Four panels: percentile curve, response time, rate and requests in flight over time. Light or dark follows the
-//! reader's system through the picture's own style. Scales and colours are those of `page/page.js`.
+//! Draws what [`super::chart`] chose. Light or dark follows the reader's system through the picture's own style. Scales and
+//! colours are those of `page/page.js`.
 
 use std::fmt::{self, Write};
 
-use super::scale::Scale;
+use super::chart::{Line, Panel, panels};
 use super::series::Series;
 
 const WIDTH: f64 = 640.0;
@@ -54,113 +54,6 @@ text{font:12px system-ui,sans-serif;fill:#5c6670}.title{font-size:20px;font-weig
 @media(prefers-color-scheme:dark){text{fill:#9ca7b2}.title,.name,.key{fill:#e7eaed}.paper{fill:#14171a}\
 .grid{stroke:#282e34}.axis{stroke:#343b42}.c1{stroke:#6aa9f7}.c2{stroke:#f0954f}.c3{stroke:#4fc596}.c4{stroke:#c08bf0}\
 .c5{stroke:#f07ba4}.c6{stroke:#4cc3d6}.c7{stroke:#d9b93c}.c8{stroke:#9aa3ff}.bad{stroke:#ff7a8a}.plain{stroke:#9aa5b1}}";
-
-struct Panel {
-    name: &'static str,
-    unit: &'static str,
-    below: &'static str,
-    x: Scale,
-    y: Scale,
-    lines: Vec<Line>,
-}
-
-/// Where, and how much; nothing where it is not known.
-type Points = Vec<(f64, Option<f64>)>;
-
-struct Line {
-    name: String,
-    class: String,
-    points: Points,
-}
-
-fn panels(runs: &[Series]) -> [Panel; 4] {
-    let (since, times_name, rates_name) = if runs.len() == 1 {
-        ("time since the start", "Response time over time", "Rate over time")
-    } else {
-        ("time since the start of each run", "99 % response time over time", "Good answers over time")
-    };
-    let clock = Scale::clock(runs.iter().filter_map(|run| run.t.last()).fold(0.0, |a: f64, b| a.max(*b)));
-    let nines = runs.iter().filter_map(|run| run.curve.last()).fold(0.0, |a: f64, b| a.max(b.0));
-    let [curves, times, rates, flying] = lines(runs);
-    [
-        Panel {
-            name: "Response time by percentile",
-            unit: "response time",
-            below: "share of requests that were faster",
-            x: Scale::nines(nines),
-            y: Scale::times(values(&curves)),
-            lines: curves,
-        },
-        Panel {
-            name: times_name,
-            unit: "response time",
-            below: since,
-            x: clock.clone(),
-            y: Scale::times(values(&times)),
-            lines: times,
-        },
-        Panel {
-            name: rates_name,
-            unit: "requests per second",
-            below: since,
-            x: clock.clone(),
-            y: Scale::counts(values(&rates)),
-            lines: rates,
-        },
-        Panel {
-            name: "In flight over time",
-            unit: "requests in flight",
-            below: since,
-            x: clock,
-            y: Scale::counts(values(&flying)),
-            lines: flying,
-        },
-    ]
-}
-
-fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
-    lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
-}
-
-/// Lines of the four panels. One run shows its quantiles and outcomes, several show one line each.
-fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
-    let of = |pick: fn(&Series) -> Points| {
-        let line = |(at, run): (usize, &Series)| Line::new(&run.name, &format!("c{}", at % 8 + 1), pick(run));
-        runs.iter().enumerate().map(line).collect::<Vec<_>>()
-    };
-    let curve = |run: &Series| run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect();
-    let flying = |run: &Series| run.t.iter().copied().zip(run.inflight.iter().copied()).collect();
-    let [run] = runs else {
-        return [of(curve), of(|run| times(run, &run.p99)), of(|run| rates(run, &run.good)), of(flying)];
-    };
-    let quantiles = [("99 %", "c2", &run.p99), ("90 %", "c6", &run.p90), ("median", "c1", &run.p50)];
-    let outcomes = [
-        ("achieved", "c1", &run.achieved),
-        ("good", "c3", &run.good),
-        ("errors", "bad", &run.bad),
-        ("offered", "plain", &run.offered),
-    ];
-    [
-        vec![Line::new("all requests", "c1", curve(run))],
-        quantiles.map(|(name, class, values)| Line::new(name, class, times(run, values))).into(),
-        outcomes.map(|(name, class, values)| Line::new(name, class, rates(run, values))).into(),
-        vec![Line::new("in flight", "c4", flying(run))],
-    ]
-}
-
-fn times(run: &Series, values: &[Option<i64>]) -> Points {
-    run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
-}
-
-fn rates(run: &Series, values: &[Option<f64>]) -> Points {
-    run.t.iter().copied().zip(values.iter().copied()).collect()
-}
-
-impl Line {
-    fn new(name: &str, class: &str, points: Points) -> Self {
-        Self { name: name.to_owned(), class: class.to_owned(), points }
-    }
-}
 
 impl Panel {
     fn draw(&self, out: &mut String, at: usize) -> fmt::Result {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use seawall_load::fault::Fault;
 use seawall_load::record::{Record, Timestamp};
-use seawall_load::timeline::{Precision, Spread};
+use seawall_load::spread::{Precision, Spread};
 
 use crate::go::Duration;
 

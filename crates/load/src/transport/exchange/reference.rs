@@ -15,7 +15,7 @@ type Verdict = Option<(u16, Vec<u8>)>;
 /// A connection that brings these bytes and is closed.
 fn ours(method: &str, bytes: &[u8], piece: usize) -> Verdict {
     let (mut exchange, mut answer) = (Exchange::new(), Answer::default());
-    let keep = Keep { location: false, record: Some(usize::MAX) };
+    let keep = Keep { record: Some(usize::MAX), ..Keep::default() };
     for piece in bytes.chunks(piece) {
         if let Step::Done { .. } = exchange.feed(piece, method, keep, &mut answer).ok()? {
             return Some((answer.status, answer.kept.body));

@@ -1,8 +1,9 @@
 //! A row as one line of plain text: for logs, pipes and terminals that are shared.
 
 use seawall_load::clock::SECOND;
+use seawall_load::rows::{Facts, Row};
 
-use super::rows::{Facts, Row, clock, rate};
+use super::words::{clock, rate};
 use crate::times::brief;
 
 /// Kinds of failure that a line names.
@@ -13,8 +14,7 @@ pub(super) fn line(facts: &Facts, row: &Row) -> String {
     let now = row.now;
     let end = facts.end.map(|end| format!("/{}", clock(end))).unwrap_or_default();
     let offered = now.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
-    let lag =
-        if facts.steerable { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
+    let lag = if facts.open { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
     let response = row.second.response;
     format!(
         "{}{end} {offered}achieved {}/s good {}/s, response p50 {} p99 {} max {}, service p99 {}{lag}, in flight {}, {}{}",
@@ -51,7 +51,7 @@ fn state(facts: &Facts, row: &Row) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::{facts, history};
+    use super::super::sample::{facts, history};
     use super::*;
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
         row.now.offered = None;
         row.now.ending = true;
         row.errors.clear();
-        let closed = Facts { end: None, steerable: false, ..facts() };
+        let closed = Facts { end: None, open: false, steerable: false, ..facts() };
         let line = line(&closed, &row);
         assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
         assert!(line.ends_with("service p99 2.07ms, in flight 12, no errors, waiting for answers"), "{line}");

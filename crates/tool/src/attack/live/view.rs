@@ -10,9 +10,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
 
 use seawall_load::clock::Nanos;
+use seawall_load::rows::{Facts, History, Now, Quantiles, Row};
 
 use super::lines;
-use super::rows::{Facts, History, Now, Quantiles, Row, clock, rate};
+use super::words::{clock, rate};
 use crate::times::brief;
 
 /// Everything that a picture is made of.
@@ -191,7 +192,7 @@ fn latencies(facts: &Facts, row: &Row) -> Vec<Line<'static>> {
     };
     rows("response", &row.second.response, &row.whole.response);
     rows("service", &row.second.service, &row.whole.service);
-    if facts.steerable {
+    if facts.open {
         rows("lag", &row.second.lag, &row.whole.lag);
     }
     table
@@ -234,7 +235,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use seawall_load::clock::SECOND;
 
-    use super::super::rows::tests::{facts, history, now};
+    use super::super::sample::{facts, history, now};
     use super::*;
 
     fn picture(width: u16, height: u16, scene: &Scene<'_>) -> String {
@@ -259,7 +260,13 @@ mod tests {
 
     #[test]
     fn a_closed_loop_that_is_being_stopped() {
-        let facts = Facts { load: "closed loop of 64".to_owned(), end: None, steerable: false, ..facts() };
+        let facts = Facts {
+            load: "closed loop of 64".to_owned(),
+            end: None,
+            open: false,
+            steerable: false,
+            ..facts()
+        };
         let now = Now { offered: None, ending: true, ..now(5 * SECOND) };
         insta::assert_snapshot!(picture(
             80,

@@ -1,0 +1,96 @@
+//! What became of the requests of each variant, for as many variants as a person compares.
+//!
+//! Filled only for targets that have a variant ([`crate::variant`]), by the books of each thread.
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Class;
+use crate::stats::{Finished, Times};
+
+/// Figures of variants. Of each beyond the first [`MOST`] there are none of its own: they stand under `others`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ByVariant(Vec<(String, Figures)>);
+
+/// What became of the requests of one variant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Requests of which the outcome is known.
+    pub done: u64,
+    /// Answers from 200 to 399.
+    pub good: u64,
+    /// Times of the good ones.
+    pub times: Times,
+}
+
+/// Variants told apart.
+const MOST: usize = 32;
+
+/// What stands for those that are not.
+const OTHERS: &str = "others";
+
+impl ByVariant {
+    /// Names and figures, in the order in which they came up.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Figures)> {
+        self.0.iter().map(|(name, figures)| (name.as_str(), figures))
+    }
+
+    pub(crate) fn count(&mut self, name: &str, finished: &Finished) {
+        let good = finished.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+        let figures = self.of(name);
+        figures.done += 1;
+        if good {
+            figures.good += 1;
+            figures.times.response.record(finished.end.saturating_sub(finished.due));
+            let sent = finished.sent.unwrap_or(finished.end);
+            figures.times.service.record(finished.end.saturating_sub(sent));
+        }
+    }
+
+    /// Adds what another thread, or another second, counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (name, theirs) in &other.0 {
+            let ours = self.of(name);
+            ours.done += theirs.done;
+            ours.good += theirs.good;
+            ours.times.add(&theirs.times);
+        }
+    }
+
+    fn of(&mut self, name: &str) -> &mut Figures {
+        let named = self.0.iter().any(|(known, _)| known == name);
+        let name = if named || self.0.len() < MOST { name } else { OTHERS };
+        let at = self.0.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.0.push((name.to_owned(), Figures::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_without_number_have_their_figures_together() {
+        let finished = Finished {
+            target: 0,
+            outcome: Ok(200),
+            due: 0,
+            sent: Some(1),
+            first_byte: None,
+            end: 3,
+            bytes_in: 0,
+            bytes_out: 0,
+        };
+        let mut all = ByVariant::default();
+        (0..1000).for_each(|number| all.count(&format!("v{number}"), &finished));
+        let mut sum = all.clone();
+        sum.add(&all);
+        assert_eq!(sum.iter().count(), MOST + 1);
+        assert_eq!(sum.iter().map(|(_, figures)| figures.good).sum::<u64>(), 2000);
+        let (name, others) = sum.iter().last().unwrap();
+        assert_eq!((name, others.times.service.max()), (OTHERS, 2));
+    }
+}

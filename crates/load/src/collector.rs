@@ -1,0 +1,223 @@
+//! Adds up what the threads of a run hand over, interval by interval.
+//!
+//! Threads hand over at the same instants, each when it gets there; an interval is told when all have. A thread that found
+//! no empty box at one of those instants hands over more at the next: the interval is as much longer then, and says so.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use crate::books::Harvest;
+use crate::clock::Nanos;
+use crate::interval::Interval;
+use crate::stats::Stats;
+
+/// What waiting for an interval came to.
+#[derive(Debug)]
+pub enum Heard<'r> {
+    /// The next one.
+    Interval(&'r Interval),
+    /// None within the time that was given.
+    Nothing,
+    /// The run has ended, and all of it was told.
+    Over,
+}
+
+/// The collector of a run.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    harvest: Receiver<Harvest>,
+    threads: Vec<Thread>,
+    total: Stats,
+    current: Interval,
+    /// `current` was told, and is to be begun anew.
+    told: bool,
+    /// Nothing was added to `current` yet.
+    untouched: bool,
+}
+
+/// What is known of a thread.
+#[derive(Debug)]
+struct Thread {
+    spare: Sender<Box<Stats>>,
+    /// Up to when it has handed over.
+    to: Nanos,
+    ended: bool,
+    /// Most requests in flight, in the present interval and ever.
+    peak: u64,
+    highest: u64,
+}
+
+impl Collector {
+    /// Of threads that take empty boxes at these ends.
+    pub(crate) fn new(harvest: Receiver<Harvest>, spares: Vec<Sender<Box<Stats>>>, total: Stats) -> Self {
+        let thread = |spare| Thread { spare, to: 0, ended: false, peak: 0, highest: 0 };
+        let current = Interval { from: 0, to: 0, stats: *Stats::reserved() };
+        let threads = spares.into_iter().map(thread).collect();
+        Self { harvest, threads, total, current, told: false, untouched: true }
+    }
+
+    /// Waits for the next interval, but no longer than this for any thread.
+    pub(crate) fn next(&mut self, patience: Duration) -> Heard<'_> {
+        self.begin();
+        let to = loop {
+            if self.threads.is_empty() {
+                return Heard::Over;
+            }
+            match self.harvest.recv_timeout(patience) {
+                Ok(harvest) => self.take(harvest),
+                Err(RecvTimeoutError::Timeout) => return Heard::Nothing,
+                // Threads that panicked; what the others handed over is told.
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.threads.iter_mut().for_each(|one| one.ended = true);
+                }
+            }
+            if let Some(to) = self.complete() {
+                break to;
+            }
+        };
+        self.tell(to)
+    }
+
+    /// What all intervals came to; when the last thread ended, if all have.
+    pub(crate) fn total(&mut self) -> Stats {
+        std::mem::take(&mut self.total)
+    }
+
+    /// What was told so far.
+    pub(crate) fn so_far(&self) -> &Stats {
+        &self.total
+    }
+
+    /// Whether all was told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// When the last thread ended.
+    pub(crate) fn ended(&self) -> Nanos {
+        self.current.to
+    }
+
+    fn begin(&mut self) {
+        if std::mem::take(&mut self.told) {
+            self.current.from = self.current.to;
+            self.current.stats.clear();
+            self.threads.iter_mut().for_each(|thread| thread.peak = 0);
+            self.untouched = true;
+        }
+    }
+
+    /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
+    /// need: the first to come is taken as it is, for the cleared figures of the last interval.
+    fn take(&mut self, Harvest { shard, mut stats, to, ended }: Harvest) {
+        let Some(thread) = self.threads.get_mut(shard) else { return };
+        thread.peak = thread.peak.max(stats.in_flight_peak);
+        thread.highest = thread.highest.max(thread.peak);
+        (thread.to, thread.ended) = (to, ended);
+        if std::mem::take(&mut self.untouched) {
+            std::mem::swap(&mut self.current.stats, &mut *stats);
+        } else {
+            self.current.stats.add(&stats);
+            stats.clear();
+        }
+        // A thread that has ended needs no empty box.
+        let _ = thread.spare.send(stats);
+    }
+
+    /// Until when all have handed over, if that is one instant.
+    fn complete(&self) -> Option<Nanos> {
+        let last = |threads: &mut dyn Iterator<Item = &Thread>| threads.map(|thread| thread.to).max();
+        let ended = last(&mut self.threads.iter().filter(|thread| thread.ended)).unwrap_or(0);
+        let Some(to) = last(&mut self.threads.iter().filter(|thread| !thread.ended)) else {
+            return Some(ended);
+        };
+        let all = self.threads.iter().all(|thread| thread.ended || thread.to == to);
+        // What a thread counted just before it ended must not be told of an interval before.
+        (all && ended <= to).then_some(to)
+    }
+
+    fn tell(&mut self, to: Nanos) -> Heard<'_> {
+        self.current.to = to.max(self.current.from);
+        self.current.stats.in_flight_peak = self.threads.iter().map(|thread| thread.peak).sum();
+        self.total.add(&self.current.stats);
+        self.total.in_flight_peak = self.threads.iter().map(|thread| thread.highest).sum();
+        self.told = true;
+        if self.threads.iter().all(|thread| thread.ended) {
+            self.threads.clear();
+        }
+        Heard::Interval(&self.current)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::clock::SECOND;
+
+    /// A collector, and the threads' end of it.
+    fn of(threads: usize) -> (Collector, Sender<Harvest>) {
+        let (sender, harvest) = channel();
+        let spares = (0..threads).map(|_| channel().0).collect();
+        (Collector::new(harvest, spares, Stats::default()), sender)
+    }
+
+    /// What a thread that sent and had in flight so many hands over at the end of this second.
+    fn harvest(shard: usize, second: Nanos, sent: u64) -> Harvest {
+        let stats = Stats { sent, in_flight_peak: sent, ..Stats::default() };
+        Harvest { shard, stats: Box::new(stats), to: second * SECOND, ended: false }
+    }
+
+    /// Seconds and counts of everything that can be told by now.
+    fn told(collector: &mut Collector) -> Vec<(Nanos, Nanos, u64, u64)> {
+        let mut told = Vec::new();
+        while let Heard::Interval(Interval { from, to, stats }) = collector.next(Duration::ZERO) {
+            told.push((from / SECOND, to / SECOND, stats.sent, stats.in_flight_peak));
+        }
+        told
+    }
+
+    #[test]
+    fn an_interval_is_told_when_every_thread_has_handed_it_over() {
+        let (mut collector, threads) = of(2);
+        threads.send(harvest(0, 1, 5)).unwrap();
+        assert_eq!(told(&mut collector), []);
+        threads.send(harvest(1, 1, 7)).unwrap();
+        assert_eq!(told(&mut collector), [(0, 1, 12, 12)]);
+        [harvest(1, 2, 1), harvest(0, 2, 1)].into_iter().for_each(|harvest| threads.send(harvest).unwrap());
+        assert_eq!(told(&mut collector), [(1, 2, 2, 2)]);
+        assert_eq!((collector.so_far().sent, collector.so_far().in_flight_peak), (14, 12));
+    }
+
+    #[test]
+    fn a_thread_that_could_not_hand_over_makes_a_longer_interval_and_not_a_wrong_one() {
+        let (mut collector, threads) = of(2);
+        [harvest(0, 1, 5), harvest(0, 2, 5)].into_iter().for_each(|harvest| threads.send(harvest).unwrap());
+        assert_eq!(told(&mut collector), []);
+        threads.send(harvest(1, 2, 9)).unwrap();
+        assert_eq!(told(&mut collector), [(0, 2, 19, 14)]);
+    }
+
+    #[test]
+    fn what_a_thread_counted_before_it_ended_is_in_the_interval_in_which_it_did() {
+        let (mut collector, threads) = of(2);
+        threads.send(harvest(0, 1, 1)).unwrap();
+        threads.send(Harvest { to: 2 * SECOND, ended: true, ..harvest(0, 2, 10) }).unwrap();
+        threads.send(harvest(1, 1, 1)).unwrap();
+        assert_eq!(told(&mut collector), [], "of the first second one thread's is mixed with its last");
+        threads.send(Harvest { ended: true, ..harvest(1, 3, 1) }).unwrap();
+        assert_eq!(told(&mut collector), [(0, 3, 13, 11)]);
+        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
+        assert_eq!((collector.ended(), collector.total().sent), (3 * SECOND, 13));
+    }
+
+    #[test]
+    fn threads_that_are_gone_without_a_word_end_the_run() {
+        let (mut collector, threads) = of(2);
+        threads.send(harvest(0, 1, 5)).unwrap();
+        drop(threads);
+        assert_eq!(told(&mut collector), [(0, 1, 5, 5)]);
+        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
+    }
+}

@@ -1,0 +1,133 @@
+//! A few answers of each outcome as they came, so that a figure that surprises can be looked at.
+//!
+//! Kept only if [`crate::engine::Plan::evidence`] asks for it, the first of each second and thread, and bounded in every direction,
+//! because a server chooses what it says. Knows no names: outcomes are those of [`crate::outcomes`].
+
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::outcomes::Kind;
+use crate::transport::exchange::Answer;
+
+/// Bytes kept of a body.
+pub const BODY: usize = 1024;
+
+/// Bytes kept of a head.
+const HEAD: usize = 4096;
+
+/// Outcomes told apart.
+const MOST_OUTCOMES: usize = 32;
+
+/// One answer, or what there was of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// What became of the request.
+    pub outcome: Kind,
+    /// When it ended, in the time of the trial.
+    pub at: Nanos,
+    /// The status of the answer, also of one that was cut; 0 if there was none.
+    pub status: u16,
+    /// Its header lines by name, each with CRLF, the first 4 KiB of them.
+    pub head: Vec<u8>,
+    /// The first bytes of its body, [`BODY`] at most.
+    pub body: Vec<u8>,
+    /// The failure in words, if it is one.
+    pub fault: Option<Fault>,
+}
+
+/// The samples of a stretch of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Of each outcome.
+    most: usize,
+    samples: Vec<Sample>,
+}
+
+impl Evidence {
+    /// In the order in which they were kept.
+    pub fn iter(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
+    }
+
+    /// Keeps an answer, unless there are so many of its outcome.
+    pub(crate) fn keep(&mut self, most: usize, outcome: Result<u16, Fault>, at: Nanos, answer: &Answer) {
+        self.most = most;
+        let kind = outcome.map_or_else(|fault| Kind::Fault(fault.kind()), Kind::Status);
+        if self.wants(kind) {
+            let body = &answer.kept.body[..answer.kept.body.len().min(BODY)];
+            self.samples.push(Sample {
+                outcome: kind,
+                at,
+                status: answer.status,
+                head: head(answer),
+                body: body.to_owned(),
+                fault: outcome.err(),
+            });
+        }
+    }
+
+    fn wants(&self, kind: Kind) -> bool {
+        let of_its_kind = self.samples.iter().filter(|sample| sample.outcome == kind).count();
+        // As many samples as all outcomes may have bounds the outcomes, too.
+        of_its_kind < self.most && self.samples.len() < MOST_OUTCOMES * self.most
+    }
+
+    /// Adds what another thread, or another second, kept.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.most = self.most.max(other.most);
+        for sample in &other.samples {
+            if self.wants(sample.outcome) {
+                self.samples.push(sample.clone());
+            }
+        }
+    }
+}
+
+fn head(answer: &Answer) -> Vec<u8> {
+    let mut head = Vec::new();
+    for (name, value) in answer.kept.headers.iter() {
+        if head.len() >= HEAD {
+            break;
+        }
+        [name, b": ", value, b"\r\n"].iter().for_each(|part| head.extend_from_slice(part));
+    }
+    head.truncate(HEAD);
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, size: usize) -> Answer {
+        let mut answer = Answer { status, ..Answer::default() };
+        answer.kept.headers.push_canonical(b"X-Long", &vec![b'x'; size]);
+        answer.kept.body = vec![b'y'; size];
+        answer
+    }
+
+    #[test]
+    fn so_many_of_each_outcome_are_kept_and_no_more_of_any() {
+        let mut evidence = Evidence::default();
+        for at in 0..10 {
+            evidence.keep(2, Ok(200), at, &answer(200, 10));
+            evidence.keep(2, Err(Fault::Cut), at, &answer(500, 100_000));
+        }
+        let told: Vec<_> = evidence
+            .iter()
+            .map(|sample| (sample.at, sample.status, sample.head.len(), sample.body.len()))
+            .collect();
+        assert_eq!(told, [(0, 200, 20, 10), (0, 500, HEAD, BODY), (1, 200, 20, 10), (1, 500, HEAD, BODY)]);
+        let mut sum = evidence.clone();
+        sum.add(&evidence);
+        assert_eq!(sum.iter().count(), 4);
+    }
+
+    #[test]
+    fn a_server_that_invents_statuses_fills_no_memory() {
+        let mut evidence = Evidence::default();
+        for status in 100..1000 {
+            evidence.keep(3, Ok(status), 0, &answer(status, 1));
+        }
+        assert_eq!(evidence.iter().count(), 3 * MOST_OUTCOMES);
+    }
+}

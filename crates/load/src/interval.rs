@@ -1,0 +1,239 @@
+//! Exact figures from one instant of a run to another, as data: to be written down, read again, and added up.
+//!
+//! What everybody is fed with who shows a run while it goes on: the live view, Prometheus, the HDR log. Intervals add up in two
+//! directions: *along* the run, one after the other, and *across* generators that each sent a slice of one schedule from one
+//! start on. Both lose nothing: histograms are sums.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Nanos;
+use crate::stats::Stats;
+
+/// The figures of a stretch of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interval {
+    /// When it begins, since the run did.
+    pub from: Nanos,
+    /// When it ends: what was counted then is in the next one.
+    pub to: Nanos,
+    /// What was counted in it, by when it happened.
+    pub stats: Stats,
+}
+
+/// Intervals that do not follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an interval that begins at {found} ns follows one that ends at {expected} ns")]
+pub struct Gap {
+    /// Where the next one had to begin.
+    pub expected: Nanos,
+    /// Where it does.
+    pub found: Nanos,
+}
+
+impl Interval {
+    /// Adds what the same generator measured next.
+    ///
+    /// # Errors
+    /// [`Gap`] where that is not what follows; nothing was added then.
+    pub fn extend(&mut self, next: &Self) -> Result<(), Gap> {
+        if next.from != self.to || next.to < next.from {
+            return Err(Gap { expected: self.to, found: next.from });
+        }
+        self.to = next.to;
+        self.stats.add(&next.stats);
+        Ok(())
+    }
+
+    /// Adds what another generator measured at the same time. Most in flight is the sum of what each had at most.
+    fn beside(&mut self, other: &Self) {
+        self.to = self.to.max(other.to);
+        self.stats.beside(&other.stats);
+    }
+}
+
+/// One run of what several generators measured, each from the same start on and without a gap.
+///
+/// An interval of the result ends where one of every generator does, or with the last of them; where one has longer
+/// intervals than another, the result has those.
+///
+/// # Errors
+/// [`Gap`] where the intervals of one do not follow each other from the start on.
+pub fn merge(generators: Vec<Vec<Interval>>) -> Result<Vec<Interval>, Gap> {
+    let mut lines: Vec<_> = generators.into_iter().map(|line| line.into_iter().peekable()).collect();
+    let (mut merged, mut from) = (Vec::new(), 0);
+    while let Some(first) = lines.iter_mut().filter_map(|line| line.peek().map(|next| next.to)).min() {
+        let mut to = first;
+        let mut parts: Vec<Interval> =
+            lines.iter().map(|_| Interval { from, to: from, ..Interval::default() }).collect();
+        // Whoever has an interval that goes on beyond the present end moves it.
+        while let Some((line, part)) = lines.iter_mut().zip(&mut parts).find_map(|(line, part)| {
+            line.peek().is_some_and(|next| next.from < to || next.to <= to).then_some((line, part))
+        }) {
+            if let Some(next) = line.next() {
+                part.extend(&next)?;
+                to = to.max(next.to);
+            }
+        }
+        let mut sum = Interval { from, to, ..Interval::default() };
+        parts.iter().for_each(|part| sum.beside(part));
+        merged.push(sum);
+        from = to;
+    }
+    Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::SECOND;
+    use crate::fault::Fault;
+    use crate::schedule::Slice;
+    use crate::stats::Finished;
+
+    /// What becomes of a hit, whoever sends it: good, bad, failed, not connected or dropped, some of it slow.
+    fn finished(seq: u64, seed: u64) -> Finished {
+        let mut random = fastrand::Rng::with_seed(seed ^ (seq << 20));
+        let outcome = match random.u32(..20) {
+            0 => Err(Fault::Timeout),
+            1 => Err(Fault::Dropped),
+            2 => Err(Fault::Unconnected),
+            3 => Ok(503),
+            4 => Ok(404),
+            _ => Ok(200),
+        };
+        let due = seq * SECOND / 100;
+        let was_sent = !matches!(outcome, Err(Fault::Dropped | Fault::Unconnected));
+        let sent = was_sent.then(|| due + random.u64(..50_000));
+        let took = 1 << random.u32(10..31);
+        let first_byte = sent.filter(|_| outcome.is_ok()).map(|sent| sent + took / 2);
+        let (target, end) = (random.usize(..70), sent.unwrap_or(due) + took + random.u64(..1000));
+        Finished { target, outcome, due, sent, first_byte, end, bytes_in: random.u64(..99), bytes_out: 7 }
+    }
+
+    fn count(stats: &mut Stats, finished: &Finished, schedule_end: Nanos) {
+        stats.finish(finished);
+        stats.outcomes.count(finished);
+        if finished.end > schedule_end {
+            stats.finish_after(finished);
+        }
+        if let Some(sent) = finished.sent {
+            stats.sent += 1;
+            stats.lag.record(sent - finished.due);
+            stats.own_lag.record(sent - finished.due);
+        }
+        stats.connections += u64::from(finished.target == 3);
+        stats.busy += finished.end % 7;
+    }
+
+    /// What a generator tells that sends this slice.
+    fn measured(slice: Slice, hits: u64, seed: u64, cadence: Nanos) -> Vec<Interval> {
+        let mine = (0..hits).filter(|&seq| slice.thread_of(seq, 1).is_some()).map(|seq| finished(seq, seed));
+        let mine: Vec<_> = mine.collect();
+        let last = mine.iter().map(|finished| finished.end / cadence + 1).max().unwrap_or(0);
+        let mut told: Vec<_> = (0..last)
+            .map(|at| Interval { from: at * cadence, to: (at + 1) * cadence, stats: Stats::default() })
+            .collect();
+        for finished in &mine {
+            let at = usize::try_from(finished.end / cadence).unwrap();
+            count(&mut told[at].stats, finished, hits * SECOND / 100);
+        }
+        told
+    }
+
+    fn total(intervals: &[Interval]) -> Stats {
+        let mut total = Stats::default();
+        intervals.iter().for_each(|interval| total.add(&interval.stats));
+        total
+    }
+
+    fn json(interval: &Interval) -> String {
+        serde_json::to_string(interval).unwrap()
+    }
+
+    #[test]
+    fn generators_with_other_intervals_merge_into_those_that_all_have() {
+        let interval = |from, to, sent| Interval {
+            from,
+            to,
+            stats: Stats { sent, in_flight_peak: sent, ..Stats::default() },
+        };
+        let fine = vec![interval(0, 1, 1), interval(1, 2, 2), interval(2, 3, 4), interval(3, 5, 8)];
+        let coarse = vec![interval(0, 2, 10), interval(2, 3, 20), interval(3, 3, 40)];
+        let merged = merge(vec![fine, coarse]).unwrap();
+        let told: Vec<_> = merged.iter().map(|one| (one.from, one.to, one.stats.sent)).collect();
+        assert_eq!(told, [(0, 2, 13), (2, 3, 64), (3, 5, 8)]);
+        assert_eq!(merged[0].stats.in_flight_peak, 12, "two at most in one, beside ten");
+    }
+
+    #[test]
+    fn a_hole_in_a_generators_intervals_is_not_bridged() {
+        let interval = |from, to| Interval { from, to, ..Interval::default() };
+        let gap = merge(vec![vec![interval(0, 1)], vec![interval(0, 1), interval(2, 3)]]).unwrap_err();
+        assert_eq!(gap, Gap { expected: 1, found: 2 });
+        assert!(merge(vec![vec![interval(1, 2)]]).is_err(), "the start is missing");
+    }
+
+    #[test]
+    fn figures_that_contradict_themselves_are_refused() {
+        let mut stats = Stats::default();
+        stats.lag.record(1_000_000);
+        stats.finish(&finished(1, 1));
+        stats.outcomes.count(&finished(1, 1));
+        let good = json(&Interval { from: 0, to: 1, stats });
+        assert!(serde_json::from_str::<Interval>(&good).is_ok(), "{good}");
+        for (told, other) in [
+            ("\"sum\":1000000", "\"sum\":1000001"),
+            ("\"min\":1000000", "\"min\":7"),
+            ("\"max\":1000000", "\"max\":-1"),
+            ("\"hdr\":\"", "\"hdr\":\"A"),
+            ("\"sent\":", "\"shent\":"),
+            ("\"target\":", "\"target\":9"),
+            ("\"response\":", "\"respond\":"),
+        ] {
+            let bad = good.replacen(told, other, 1);
+            assert_ne!(bad, good, "{told}");
+            assert!(serde_json::from_str::<Interval>(&bad).is_err(), "{other}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn what_slices_measured_is_merged_what_the_whole_measures(
+            seed: u64,
+            hits in 1..400_u64,
+            of in 1..6_u64,
+            cadence in (1..40_u64).prop_map(|steps| steps * SECOND / 20),
+        ) {
+            let whole = measured(Slice::default(), hits, seed, cadence);
+            let slices: Vec<_> = (0..of).map(|index| measured(Slice::new(index, of).unwrap(), hits, seed, cadence)).collect();
+            let merged = merge(slices).unwrap();
+            prop_assert_eq!(&merged, &whole);
+
+            // Whatever the cadence of each, all of it is there.
+            let mixed = (0..of).map(|index| {
+                let cadence = cadence * (1 + index % 3);
+                measured(Slice::new(index, of).unwrap(), hits, seed, cadence)
+            });
+            prop_assert_eq!(total(&merge(mixed.collect()).unwrap()), total(&whole));
+        }
+
+        #[test]
+        fn intervals_return_from_json_as_they_were(seed: u64, hits in 0..300_u64, from: u64, length in 0..u64::from(u32::MAX)) {
+            let mut stats = Stats::default();
+            for seq in 0..hits {
+                count(&mut stats, &finished(seq, seed), SECOND);
+            }
+            (stats.in_flight_peak, stats.retried, stats.stalled) = (seed, seed / 3, seed / 5);
+            stats.tls.record(seed >> 1);
+            let interval = Interval { from, to: from.saturating_add(length), stats };
+            let read: Interval = serde_json::from_str(&json(&interval)).unwrap();
+            prop_assert_eq!(json(&read), json(&interval));
+            prop_assert_eq!(read, interval);
+        }
+    }
+}

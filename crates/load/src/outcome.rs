@@ -1,0 +1,73 @@
+//! What a run gave: its figures second by second, and what they come to.
+//!
+//! Only figures and their meaning; how they were gathered is [`crate::session`]'s business. Read by the tool, by
+//! [`crate::summary`] and by [`crate::selfcheck`].
+
+use crate::clock::Nanos;
+use crate::control::Early;
+use crate::fault::Fault;
+use crate::results::EncodeError;
+use crate::stats::{After, Stats};
+use crate::target::Mistake;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// All that was measured.
+    pub total: Stats,
+    /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
+    /// loop.
+    pub scheduled: Option<u64>,
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub began_unix_ns: i64,
+    /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
+    pub scheduled_for: Nanos,
+    /// From the end of the warm-up to the end of the last thread.
+    pub elapsed: Nanos,
+    /// Records written, or why not all were.
+    pub written: Result<u64, EncodeError>,
+    /// A bad line in an input that was read during the run; the run ended there.
+    pub mistake: Option<Mistake>,
+    /// Why the run ended before its schedule, if it did.
+    pub early: Option<Early>,
+    /// Threads that sent.
+    pub threads: usize,
+}
+
+/// What the end of a trial found unfinished. All of it is in the trial's own figures; nothing of it is in the next one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boundary {
+    /// Hits that were due and never sent.
+    pub backlog: u64,
+    /// Requests that were sent in time and came to an end, well or badly, after the schedule: in no rate.
+    pub late: After,
+    /// Requests that were given up because the trial was to end, some of them among the late.
+    pub aborted: u64,
+}
+
+impl Outcome {
+    /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
+    #[must_use]
+    pub fn unsent(&self) -> u64 {
+        self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(handed_out(&self.total)))
+    }
+
+    /// What became of the backlog, and of the answers that came late.
+    #[must_use]
+    pub fn boundary(&self) -> Boundary {
+        let aborted = self.total.fault(Fault::Aborted);
+        Boundary { backlog: self.unsent(), late: self.total.after, aborted }
+    }
+
+    /// Hits that the schedule made due; in a closed loop those that there was room for.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.scheduled.unwrap_or_else(|| handed_out(&self.total))
+    }
+}
+
+/// Hits that were sent, waited in vain, dropped, shed or no request.
+pub(crate) fn handed_out(total: &Stats) -> u64 {
+    let never_sent = Fault::NEVER_SENT.map(|fault| total.fault(fault));
+    total.sent + total.unconnected + never_sent.iter().sum::<u64>()
+}

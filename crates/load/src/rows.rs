@@ -1,0 +1,312 @@
+//! A second's figures as numbers to show: rates, quantiles and counts, of the second and of the run so far.
+//!
+//! The model of everything that shows a run while it goes on, fed with [`Interval`]s; knows no terminal, no line of text and
+//! no page. Rates are counts over the time in which the senders counted them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::clock::{Nanos, SECOND};
+use crate::control::Control;
+use crate::fault::{Class, Fault};
+use crate::interval::Interval;
+use crate::stats::{Histogram, Stats, Times};
+
+/// What does not change during a run.
+#[derive(Debug)]
+pub struct Facts {
+    /// What is sent where.
+    pub target: String,
+    /// How hits arrive.
+    pub load: String,
+    /// When the schedule ends, if it does.
+    pub end: Option<Nanos>,
+    /// Hits in all, if that is a rule.
+    pub hits: Option<u64>,
+    /// Most in flight.
+    pub in_flight: usize,
+    /// Hits have an instant at which they are due, so they may lag behind it.
+    pub open: bool,
+    /// The rate can be changed here.
+    pub steerable: bool,
+    /// Hits before this are not counted.
+    pub warm_up: Nanos,
+}
+
+/// What is true at this moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Now {
+    /// Time since the run began.
+    pub elapsed: Nanos,
+    /// Hits per second; none in a closed loop.
+    pub offered: Option<f64>,
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// Open connections.
+    pub connections: usize,
+    /// Nothing more is sent.
+    pub ending: bool,
+}
+
+impl Now {
+    /// Of a run whose schedule ends then.
+    #[must_use]
+    pub fn of(control: &Control, end: Option<Nanos>) -> Self {
+        let elapsed = control.elapsed();
+        let ending = control.is_ending() || end.is_some_and(|end| elapsed >= end);
+        Self {
+            elapsed,
+            offered: control.offered().map(|rate| if ending { 0.0 } else { rate }),
+            in_flight: control.in_flight(),
+            connections: control.connections(),
+            ending,
+        }
+    }
+}
+
+/// A second, and the run so far.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// As of the end of the second.
+    pub now: Now,
+    /// What is called a second here.
+    pub length: Nanos,
+    /// Sent before and ended now, well or badly, per second.
+    pub achieved: f64,
+    /// Answered well, per second.
+    pub good: f64,
+    /// Times of the second.
+    pub second: Three,
+    /// Times of the run so far.
+    pub whole: Three,
+    /// Requests sent so far.
+    pub sent: u64,
+    /// Requests of which the outcome is known so far.
+    pub done: u64,
+    /// What went wrong so far, the most frequent first.
+    pub errors: Vec<Failure>,
+}
+
+/// One kind of failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// A status or the engine's name.
+    pub kind: String,
+    /// In the run so far.
+    pub count: u64,
+    /// Of which in the last second.
+    pub fresh: u64,
+}
+
+impl Row {
+    /// Outcomes that are not good.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.errors.iter().map(|error| error.count).sum()
+    }
+}
+
+/// The three distributions that stand side by side.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Three {
+    /// From the intended instant.
+    pub response: Quantiles,
+    /// From the send.
+    pub service: Quantiles,
+    /// Between the two.
+    pub lag: Quantiles,
+}
+
+/// A distribution in five numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quantiles {
+    /// Nothing was recorded if this is 0.
+    pub count: u64,
+    /// Half are no larger.
+    pub p50: Nanos,
+    /// 90 % are no larger.
+    pub p90: Nanos,
+    /// 99 % are no larger.
+    pub p99: Nanos,
+    /// 99.9 % are no larger.
+    pub p999: Nanos,
+    /// The largest.
+    pub max: Nanos,
+}
+
+impl From<&Histogram> for Quantiles {
+    fn from(values: &Histogram) -> Self {
+        Self {
+            count: values.count(),
+            p50: values.quantile(0.5),
+            p90: values.quantile(0.9),
+            p99: values.quantile(0.99),
+            p999: values.quantile(0.999),
+            max: values.max(),
+        }
+    }
+}
+
+/// Adds intervals up: to seconds, and to the run so far.
+#[derive(Debug, Default)]
+pub struct Meter {
+    second: Interval,
+    times: Times,
+    lag: Histogram,
+    sent: u64,
+    done: u64,
+    errors: BTreeMap<String, u64>,
+}
+
+impl Meter {
+    /// The row that ends with this interval, which follows the one before it; none while that is less than a second.
+    pub fn row(&mut self, interval: &Interval, now: Now) -> Option<Row> {
+        self.second.to = interval.to;
+        self.second.stats.add(&interval.stats);
+        let length = self.second.to.saturating_sub(self.second.from);
+        if length < SECOND {
+            return None;
+        }
+        let Interval { to, mut stats, .. } = std::mem::take(&mut self.second);
+        let row = self.sum_up(&stats, length, now);
+        stats.clear();
+        self.second = Interval { from: to, to, stats };
+        Some(row)
+    }
+
+    fn sum_up(&mut self, stats: &Stats, length: Nanos, now: Now) -> Row {
+        let per_second = |count: u64| count as f64 * SECOND as f64 / length as f64;
+        let times = stats.all();
+        self.times.response.add(&times.response);
+        self.times.service.add(&times.service);
+        self.lag.add(&stats.lag);
+        self.sent += stats.sent;
+        self.done += stats.done;
+        Row {
+            now,
+            length,
+            achieved: per_second(stats.ended()),
+            good: per_second(stats.good()),
+            second: three(&times, &stats.lag),
+            whole: three(&self.times, &self.lag),
+            sent: self.sent,
+            done: self.done,
+            errors: self.failures(stats),
+        }
+    }
+
+    fn failures(&mut self, stats: &Stats) -> Vec<Failure> {
+        let statuses = stats.statuses.iter().filter(|(status, _)| Class::of_status(*status) != Class::Good);
+        let statuses = statuses.map(|(status, count)| (status.to_string(), count));
+        let faults = stats.faults.iter().enumerate().filter(|(_, count)| **count > 0);
+        let faults = faults.map(|(kind, count)| (Fault::name(kind).to_owned(), *count));
+        let fresh: BTreeMap<String, u64> = statuses.chain(faults).collect();
+        for (kind, count) in &fresh {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+        let mut failures: Vec<_> = self
+            .errors
+            .iter()
+            .map(|(kind, &count)| Failure {
+                kind: kind.clone(),
+                count,
+                fresh: fresh.get(kind).copied().unwrap_or(0),
+            })
+            .collect();
+        failures.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+        failures
+    }
+}
+
+fn three(times: &Times, lag: &Histogram) -> Three {
+    Three { response: (&times.response).into(), service: (&times.service).into(), lag: lag.into() }
+}
+
+/// The last rows; more than any terminal is wide.
+#[derive(Debug, Default)]
+pub struct History(VecDeque<Row>);
+
+const KEPT: usize = 512;
+
+impl History {
+    /// One more; the oldest goes when there is no room.
+    pub fn push(&mut self, row: Row) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(row);
+    }
+
+    /// The newest, if any.
+    #[must_use]
+    pub fn last(&self) -> Option<&Row> {
+        self.0.back()
+    }
+
+    /// A figure of the newest `count` rows, oldest first.
+    pub fn series(&self, count: usize, figure: impl Fn(&Row) -> u64) -> Vec<u64> {
+        self.0.iter().skip(self.0.len().saturating_sub(count)).map(figure).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Finished;
+
+    /// So many answered within a stretch, one of them with 503.
+    fn interval(from: Nanos, to: Nanos, answers: u64) -> Interval {
+        let mut stats = Stats { sent: answers, ..Stats::default() };
+        for answer in 0..answers {
+            let outcome = if answer == 0 { Ok(503) } else { Ok(200) };
+            let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
+            stats.finish(&Finished {
+                target,
+                outcome,
+                due,
+                sent,
+                first_byte,
+                end: 9_000,
+                bytes_in: 1,
+                bytes_out: 0,
+            });
+        }
+        Interval { from, to, stats }
+    }
+
+    #[test]
+    fn rates_are_over_the_time_in_which_was_counted_and_rows_no_shorter_than_a_second() {
+        let mut meter = Meter::default();
+        let mut row = |from, to, answers| {
+            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), Now::default())
+        };
+        assert!((0..19).all(|at| row(at, at + 1, 10).is_none()));
+        let first = row(19, 20, 10).unwrap();
+        assert_eq!((first.length, first.achieved, first.good), (SECOND, 200.0, 180.0));
+        let late = row(20, 50, 300).unwrap();
+        assert_eq!((late.length, late.achieved, late.good), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
+        assert_eq!((late.sent, late.done, late.failed()), (500, 500, 21));
+        assert_eq!((late.second.response.count, late.whole.response.count), (300, 500));
+    }
+
+    #[test]
+    fn failures_come_by_their_number() {
+        let mut meter = Meter::default();
+        let mut second = interval(0, SECOND, 3);
+        second.stats.faults[Fault::Timeout.kind()] = 6;
+        let _ = meter.row(&second, Now::default());
+        second.to = 2 * SECOND;
+        let row = meter.row(&second, Now::default()).unwrap();
+        let failure = |kind: &str, count, fresh| Failure { kind: kind.to_owned(), count, fresh };
+        assert_eq!(row.errors, [failure("timeout", 12, 6), failure("503", 2, 1)]);
+    }
+
+    #[test]
+    fn history_keeps_the_newest() {
+        let mut history = History::default();
+        let now = |elapsed| Now { elapsed, ..Now::default() };
+        (1..=KEPT as u64 + 3).for_each(|at| history.push(Row { now: now(at * SECOND), ..Row::default() }));
+        let seconds = history.series(2, |row| row.now.elapsed / SECOND);
+        assert_eq!(seconds, [KEPT as u64 + 2, KEPT as u64 + 3]);
+        assert_eq!(history.series(usize::MAX, |_| 0).len(), KEPT);
+    }
+}

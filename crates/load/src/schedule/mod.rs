@@ -1,0 +1,319 @@
+//! When which hit is due: a closed form in integer nanoseconds, so that a run of any length never drifts.
+//!
+//! A [`Schedule`] is a [`Spacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`Stage`]s
+//! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
+//! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the shard asks
+//! [`Cursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
+//! does the rest.
+
+use std::sync::Arc;
+
+mod cursor;
+mod poisson;
+mod shape;
+mod slice;
+
+pub use self::cursor::{Cursor, Turn};
+use self::poisson::Process;
+pub use self::shape::Shape;
+pub use self::slice::{NoSlice, Slice};
+use crate::clock::Nanos;
+use crate::rate::Rate;
+
+/// A position counts hits in units of 2^-64, so that stages may meet within a hit and every hit with a number has one.
+/// The number is the upper half, the fraction the lower.
+type Position = u128;
+const HIT: u32 = u64::BITS;
+const ONE: f64 = (1u128 << HIT) as f64;
+
+/// One stretch of a profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stage {
+    /// The rate over the stage.
+    pub shape: Shape,
+    /// How long it lasts; `None` is without end, and whatever follows is never reached.
+    pub length: Option<Nanos>,
+}
+
+/// How hits are spread over the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spacing {
+    /// One after the other, equally far apart.
+    #[default]
+    Even,
+    /// Exponential gaps, as many independent users make them. The seed makes the run repeatable.
+    Poisson(u64),
+    /// So many at the same instant.
+    Burst(u64),
+}
+
+/// What is due next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// This one, now.
+    Due(Hit),
+    /// Nothing before this instant.
+    Later(Nanos),
+    /// Nothing ever again.
+    Over,
+}
+
+/// One entry of the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hit {
+    /// Number in the run, from 0.
+    pub seq: u64,
+    /// The intended instant.
+    pub due: Nanos,
+}
+
+/// The whole plan of a run's arrivals.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arrivals {
+    /// An open loop: hits are due by the clock, whatever became of the earlier ones.
+    Open(Schedule),
+    /// A closed loop: the next hit is due as soon as there is room for it.
+    Closed,
+}
+
+/// Stages one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    stages: Vec<Placed>,
+    spacing: Spacing,
+    end: Option<Nanos>,
+    /// During a pause: what there would be without it.
+    held: Option<Arc<Schedule>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Placed {
+    shape: Shape,
+    start: Nanos,
+    length: Option<Nanos>,
+    /// From when it is its turn: later than its start by what a pause took of it.
+    begins: Nanos,
+    /// What was due of it before that.
+    skipped: Position,
+    /// Position when its turn begins.
+    first: Position,
+    /// Position at the end, which is the next stage's first.
+    last: Position,
+}
+
+impl Schedule {
+    /// Stages in order.
+    #[must_use]
+    pub fn new(stages: Vec<Stage>, spacing: Spacing) -> Self {
+        let mut schedule =
+            Self { stages: Vec::with_capacity(stages.len()), spacing, end: Some(0), held: None };
+        for stage in stages {
+            schedule.push(stage);
+        }
+        schedule
+    }
+
+    /// One rate for ever.
+    #[must_use]
+    pub fn constant(rate: Rate, spacing: Spacing) -> Self {
+        Self::new(vec![Stage { shape: Shape::Hold(rate), length: None }], spacing)
+    }
+
+    fn push(&mut self, stage: Stage) {
+        let Some(start) = self.end else { return };
+        let Stage { shape, length } = stage;
+        self.end = length.map(|length| start.saturating_add(length));
+        self.place(Placed { shape, start, length, begins: start, skipped: 0, first: 0, last: 0 });
+    }
+
+    fn place(&mut self, mut stage: Placed) {
+        stage.first = self.stages.last().map_or(0, |stage| stage.last);
+        stage.measure();
+        self.stages.push(stage);
+    }
+
+    /// The stages, in order.
+    pub fn stages(&self) -> impl Iterator<Item = Stage> {
+        self.stages.iter().map(|placed| Stage { shape: placed.shape.clone(), length: placed.length })
+    }
+
+    /// How hits are spread.
+    #[must_use]
+    pub fn spacing(&self) -> Spacing {
+        self.spacing
+    }
+
+    /// When the last stage ends, if it does.
+    #[must_use]
+    pub fn end(&self) -> Option<Nanos> {
+        self.end
+    }
+
+    /// The same up to `at`, then `rate` for as long as the old schedule would have lasted. In a pause that is so when the
+    /// pause is over.
+    #[must_use]
+    pub fn changed(&self, at: Nanos, rate: Rate) -> Self {
+        if let Some(held) = &self.held {
+            return Self { held: Some(Arc::new(held.changed(at, rate))), ..self.clone() };
+        }
+        let mut changed = self.cut(at);
+        changed.end = Some(at);
+        changed.push(Stage { shape: Shape::Hold(rate), length: self.end.map(|end| end.saturating_sub(at)) });
+        changed
+    }
+
+    /// The same up to `at`, then nothing until it is [resumed](Self::resumed) or ends, which is when it would have ended
+    /// anyway.
+    #[must_use]
+    pub fn paused(&self, at: Nanos) -> Self {
+        if self.held.is_some() {
+            return self.clone();
+        }
+        Self { held: Some(Arc::new(self.clone())), ..self.cut(at) }
+    }
+
+    /// From `at` on what would be due then had there been no pause; what was due in the pause is not made up for.
+    #[must_use]
+    pub fn resumed(&self, at: Nanos) -> Self {
+        let Some(held) = &self.held else { return self.clone() };
+        let mut resumed = Self { held: None, ..self.clone() };
+        held.stages.iter().filter_map(|stage| stage.left(at)).for_each(|left| resumed.place(left));
+        resumed
+    }
+
+    /// Without what is due from `at` on.
+    fn cut(&self, at: Nanos) -> Self {
+        let mut cut = self.clone();
+        cut.stages.retain(|stage| stage.begins < at);
+        if let Some(last) = cut.stages.last_mut() {
+            last.cut(at - last.start);
+        }
+        cut
+    }
+
+    /// The offered rate at an instant, in hits per second.
+    #[must_use]
+    pub fn rate_at(&self, at: Nanos) -> f64 {
+        match self.stages.iter().rev().find(|stage| stage.begins <= at) {
+            Some(stage) if stage.length.is_none_or(|length| at - stage.start < length) => {
+                stage.shape.rate(at - stage.start, stage.length)
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// The highest rate of any stage, in hits per second.
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
+    }
+
+    /// How many hits are due before `at`: as many as [`Cursor`]s hand out.
+    #[must_use]
+    pub fn hits_before(&self, at: Nanos) -> u64 {
+        let position = self.reached(at);
+        let even = u64::try_from(position.div_ceil(1 << HIT)).unwrap_or(u64::MAX);
+        match self.spacing {
+            Spacing::Even => even,
+            Spacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
+            Spacing::Poisson(seed) => Process::new(seed).before(position),
+        }
+    }
+
+    /// When the schedule is over that ends after this many hits or at `latest`, whichever comes first: the hits take until
+    /// the next one would be due.
+    #[must_use]
+    pub fn over(&self, hits: u64, latest: Nanos) -> Nanos {
+        if hits == u64::MAX {
+            return latest;
+        }
+        let next = match self.spacing {
+            Spacing::Even | Spacing::Burst(_) => Position::from(hits) << HIT,
+            Spacing::Poisson(seed) => Process::new(seed).position(hits),
+        };
+        self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
+    }
+
+    /// The first position that is not due before `at`. It is searched for, although the area under the rates says nearly the
+    /// same: that is rounded in another way than instants are, and a hit at the very end was sent and not counted.
+    fn reached(&self, at: Nanos) -> Position {
+        let (mut low, mut high) = (0, Position::MAX);
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.instant(middle, &mut 0) {
+                Some(due) if due < at => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+
+    /// The instant of a position, looking for its stage from `hint` on.
+    fn instant(&self, position: Position, hint: &mut usize) -> Option<Nanos> {
+        while self.stages.get(*hint).is_some_and(|stage| stage.last <= position) {
+            *hint += 1;
+        }
+        self.stages.get(*hint)?.instant(position)
+    }
+}
+
+impl Placed {
+    fn measure(&mut self) {
+        let length = self.length;
+        self.last = length.map_or(Position::MAX, |at| {
+            let hits = self.shape.hits_until(at, length).saturating_sub(self.skipped);
+            self.first.saturating_add(hits)
+        });
+    }
+
+    /// The instant of a position that is its own. Whether it is, positions say, which add up; the instant of a curve is
+    /// rounded, and must not be rounded out of the stage.
+    fn instant(&self, position: Position) -> Option<Nanos> {
+        let own = (position - self.first).saturating_add(self.skipped);
+        let inside = self.shape.instant(own, self.length)?;
+        let inside = self.length.map_or(inside, |length| inside.min(length.saturating_sub(1)));
+        Some(self.start.saturating_add(inside).max(self.begins))
+    }
+
+    /// What of it is left at an instant of the schedule.
+    fn left(&self, at: Nanos) -> Option<Self> {
+        let inside = at.saturating_sub(self.start);
+        if self.length.is_some_and(|length| length <= inside) {
+            return None;
+        }
+        let begun = self.begins < at;
+        let skipped = if begun { self.shape.hits_until(inside, self.length) } else { self.skipped };
+        Some(Self { begins: self.begins.max(at), skipped, ..self.clone() })
+    }
+
+    /// Lets it end early. A ramp ends at the rate that it has reached, so that what was due before stays where it was.
+    fn cut(&mut self, at: Nanos) {
+        if self.length.is_some_and(|length| length <= at) {
+            return;
+        }
+        let reached = self.shape.rate(at, self.length);
+        if let Shape::Ramp { to, .. } = &mut self.shape {
+            *to = reached;
+        }
+        self.length = Some(at);
+        self.measure();
+    }
+}
+
+/// When the schedule ends, beyond its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Until {
+    /// No hit is due at or after this instant.
+    pub after: Nanos,
+    /// No more hits than this.
+    pub hits: u64,
+}
+
+impl Default for Until {
+    fn default() -> Self {
+        Self { after: Nanos::MAX, hits: u64::MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests;

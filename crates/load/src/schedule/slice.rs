@@ -1,0 +1,121 @@
+//! A share of one schedule: every n-th hit, so that several generators send all of it and nothing twice.
+//!
+//! Knows numbers of hits and nothing else. Threads divide a slice as slices divide the whole.
+
+use std::fmt;
+use std::num::NonZero;
+use std::str::FromStr;
+
+/// The hits whose number leaves `index` when divided by `of`. By default the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    index: u64,
+    of: NonZero<u64>,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self { index: 0, of: NonZero::<u64>::MIN }
+    }
+}
+
+/// More generators than this nobody has; it keeps numbers of hits far from their end.
+const MOST: u64 = 1 << 20;
+
+/// What is no slice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a slice: expected one such as 2/3, the second of three, of at most {MOST}")]
+pub struct NoSlice(String);
+
+impl Slice {
+    /// The slice with this index, from 0, of so many.
+    ///
+    /// # Errors
+    /// [`NoSlice`] where there is no such one.
+    pub fn new(index: u64, of: u64) -> Result<Self, NoSlice> {
+        let slice = NonZero::new(of).filter(|of| index < of.get() && of.get() <= MOST);
+        slice.map(|of| Self { index, of }).ok_or_else(|| NoSlice(format!("{}/{of}", index.saturating_add(1))))
+    }
+
+    /// True when nobody else has a part.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.of.get() == 1
+    }
+
+    /// How many slices the whole has.
+    #[must_use]
+    pub fn of(self) -> u64 {
+        self.of.get()
+    }
+
+    /// How many of the first hits are in it.
+    #[must_use]
+    pub fn count(self, hits: u64) -> u64 {
+        hits / self.of + u64::from(hits % self.of > self.index)
+    }
+
+    /// The first hit of one of its threads, and how far its hits are apart.
+    #[must_use]
+    pub fn thread(self, thread: u64, threads: u64) -> (u64, u64) {
+        (self.index + thread * self.of.get(), self.of.get() * threads)
+    }
+
+    /// Which of its threads has a hit; none where another slice has.
+    #[must_use]
+    pub fn thread_of(self, hit: u64, threads: u64) -> Option<u64> {
+        (hit % self.of == self.index).then(|| hit / self.of % threads.max(1))
+    }
+}
+
+impl FromStr for Slice {
+    type Err = NoSlice;
+
+    /// `2/3` is the second of three.
+    fn from_str(text: &str) -> Result<Self, NoSlice> {
+        let refused = || NoSlice(text.to_owned());
+        let (number, of) = text.split_once('/').ok_or_else(refused)?;
+        let index =
+            number.parse::<u64>().ok().and_then(|number| number.checked_sub(1)).ok_or_else(refused)?;
+        Self::new(index, of.parse().map_err(|_| refused())?).map_err(|_| refused())
+    }
+}
+
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index + 1, self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_slice_is_written_as_people_count() {
+        for text in ["1/1", "2/3", "1048576/1048576"] {
+            assert_eq!(text.parse::<Slice>().unwrap().to_string(), text);
+        }
+        assert!(Slice::default().is_whole() && "1/1".parse() == Ok(Slice::default()));
+        for text in ["", "2", "0/3", "4/3", "1/0", "-1/3", "1/1048577", "1/2/3", "a/b"] {
+            let refused = text.parse::<Slice>().unwrap_err();
+            assert!(refused.to_string().starts_with(&format!("{text:?} is not a slice")), "{refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_hit_is_one_threads_of_one_slice(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
+            let slices: Vec<_> = (0..of).map(|index| Slice::new(index, of).unwrap()).collect();
+            prop_assert_eq!(slices.iter().map(|slice| slice.count(hits)).sum::<u64>(), hits);
+            for hit in 0..hits {
+                let owners: Vec<_> = slices.iter().filter_map(|slice| Some((slice, slice.thread_of(hit, threads)?))).collect();
+                let [(slice, thread)] = owners[..] else { panic!("{owners:?}") };
+                let (first, stride) = slice.thread(thread, threads);
+                prop_assert!(hit >= first && (hit - first) % stride == 0, "{} of {:?}", hit, slice);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Figures as JSON and back, exactly: histograms as in an HDR log (V2, deflated, base64), counts by name.
+//!
+//! Sums and extremes stand beside the buckets, which do not hold them exactly; whole numbers may exceed 2^53. What nothing
+//! was recorded of is left out or `null`. What does not fit together is refused: whoever adds figures up believes them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Example, Histogram, Statuses, Times};
+use crate::fault::{Class, Fault};
+use crate::results::hdr;
+use crate::spread::{Precision, Spread};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    hdr: String,
+    sum: i128,
+    min: i64,
+    max: i64,
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(buckets) = self.0.histogram() else { return serializer.serialize_none() };
+        let hdr = hdr::encode(buckets).map_err(S::Error::custom)?;
+        Told { hdr, sum: self.0.sum(), min: self.0.min(), max: self.0.max() }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Some(Told { hdr, sum, min, max }) = Option::deserialize(deserializer)? else {
+            return Ok(Self::default());
+        };
+        let buckets = hdr::decode(&hdr).ok_or_else(|| D::Error::custom("no histogram in base64"))?;
+        Spread::told(buckets, Precision::Three, sum, min..=max)
+            .map(Self)
+            .ok_or_else(|| D::Error::custom("a histogram that is not what its sum or its extremes say"))
+    }
+}
+
+impl Serialize for Statuses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Statuses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut statuses = Self::default();
+        for (status, count) in BTreeMap::<u16, u64>::deserialize(deserializer)? {
+            let place = status.checked_sub(100).and_then(|at| statuses.0.get_mut(usize::from(at)));
+            *place.ok_or_else(|| unknown("status", &status))? = count;
+        }
+        Ok(statuses)
+    }
+}
+
+fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
+    E::custom(format!("{name} is no {what}"))
+}
+
+/// Where a kind of failure has its place.
+fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
+    (0..Fault::KINDS).find(|&kind| Fault::name(kind) == name).ok_or_else(|| unknown("kind of failure", &name))
+}
+
+/// Counts of failures, by the names of their kinds.
+pub(super) mod faults {
+    use super::{BTreeMap, Deserialize, Deserializer, Fault, Serializer, kind};
+
+    pub(crate) fn serialize<S: Serializer>(
+        counts: &[u64; Fault::KINDS],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = counts.iter().enumerate().map(|(kind, count)| (Fault::name(kind), count));
+        serializer.collect_map(named.filter(|(_, count)| **count > 0))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[u64; Fault::KINDS], D::Error> {
+        let mut counts = [0; Fault::KINDS];
+        for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
+            counts[kind(&name)?] = count;
+        }
+        Ok(counts)
+    }
+}
+
+/// One failure of each kind, in words.
+pub(super) mod examples {
+    use super::{BTreeMap, Deserialize, Deserializer, Example, Fault, Serializer, kind};
+
+    pub(crate) fn serialize<S: Serializer>(
+        examples: &[Option<Example>; Fault::KINDS],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let told = examples.iter().enumerate();
+        serializer.collect_map(
+            told.filter_map(|(kind, example)| Some((Fault::name(kind), example.as_ref()?.to_string()))),
+        )
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[Option<Example>; Fault::KINDS], D::Error> {
+        let mut examples: [Option<Example>; Fault::KINDS] = Default::default();
+        for (name, text) in BTreeMap::<String, Box<str>>::deserialize(deserializer)? {
+            examples[kind(&name)?] = Some(Example::Told(text));
+        }
+        Ok(examples)
+    }
+}
+
+/// Times by the names of classes, of those that have any.
+pub(super) mod classes {
+    use super::{BTreeMap, Class, Deserialize, Deserializer, Serializer, Times, unknown};
+
+    pub(crate) fn serialize<S: Serializer>(classes: &[Times; 4], serializer: S) -> Result<S::Ok, S::Error> {
+        let named = Class::ALL.map(|class| (class.name(), &classes[class as usize]));
+        let filled = |times: &Times| times.response.count() + times.service.count() > 0;
+        serializer.collect_map(named.into_iter().filter(|(_, times)| filled(times)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[Times; 4], D::Error> {
+        let mut classes: [Times; 4] = Default::default();
+        for (name, times) in BTreeMap::<String, Times>::deserialize(deserializer)? {
+            let class = Class::ALL.into_iter().find(|class| class.name() == name);
+            let class = class.ok_or_else(|| unknown("class of outcome", &name))?;
+            classes[class as usize] = times;
+        }
+        Ok(classes)
+    }
+}

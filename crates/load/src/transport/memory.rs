@@ -1,0 +1,145 @@
+//! A network in memory: streams that are buffers, a clock moved by hand, and readiness reported only where something is new, as
+//! an edge-triggered poller does. Does what it is told by [`super::rehearsal`], and knows nothing of what travels on it.
+
+use std::collections::VecDeque;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::socket::{Address, ConnectError, Moved};
+use super::{Network, Stream, Time};
+use crate::clock::Nanos;
+use crate::fault::Fault;
+use crate::poller::EventFlags;
+
+/// All streams there ever were, and the time.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) now: Nanos,
+    pub(crate) pipes: Vec<Pipe>,
+}
+
+/// Both directions of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    /// How the attempt to connect ended, if it has.
+    pub(crate) connected: Option<bool>,
+    pub(crate) to_server: Vec<u8>,
+    pub(crate) to_client: VecDeque<u8>,
+    /// Bytes that are made up where `to_client` is empty.
+    pub(crate) endless: Option<&'static [u8]>,
+    /// Bytes that the client may write now.
+    pub(crate) room: usize,
+    /// The server's end: politely or by a reset.
+    pub(crate) ended: Option<bool>,
+    /// The client has let go of it.
+    pub(crate) dropped: bool,
+    pub(crate) token: u64,
+    /// Something is to be reported.
+    pub(crate) news: bool,
+}
+
+impl Pipe {
+    /// What a poller would say of it, if there is anything new.
+    pub(crate) fn report(&mut self) -> Option<(u64, EventFlags)> {
+        if self.dropped || !std::mem::take(&mut self.news) {
+            return None;
+        }
+        let mut flags = EventFlags::OUT;
+        flags.set(EventFlags::IN, !self.to_client.is_empty() || self.endless.is_some());
+        flags.set(EventFlags::IN | EventFlags::RDHUP, self.ended.is_some());
+        flags.set(EventFlags::ERR, self.ended == Some(false) || self.connected == Some(false));
+        Some((self.token, flags))
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<World>>);
+
+/// The client's end of a pipe.
+#[derive(Debug)]
+pub(crate) struct End {
+    world: Memory,
+    index: usize,
+}
+
+impl Memory {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Time for Memory {
+    fn now(&self) -> Nanos {
+        self.world().now
+    }
+}
+
+impl Network for Memory {
+    type Stream = End;
+
+    fn connect(&self, _: &Address, _: Option<IpAddr>) -> Result<(End, bool), ConnectError> {
+        let mut world = self.world();
+        world.pipes.push(Pipe { room: 1 << 20, ..Pipe::default() });
+        Ok((End { world: self.clone(), index: world.pipes.len() - 1 }, false))
+    }
+
+    fn watch(&self, stream: &End, token: u64) -> Result<(), Fault> {
+        self.world().pipes[stream.index].token = token;
+        Ok(())
+    }
+
+    fn watch_again(&self, stream: &End, _: u64) -> Result<(), Fault> {
+        self.world().pipes[stream.index].news = true;
+        Ok(())
+    }
+}
+
+impl End {
+    fn with<R>(&self, act: impl FnOnce(&mut Pipe) -> R) -> R {
+        act(&mut self.world.world().pipes[self.index])
+    }
+}
+
+impl Stream for End {
+    fn finish_connect(&self) -> io::Result<()> {
+        self.with(|pipe| match pipe.connected {
+            Some(true) => Ok(()),
+            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+        })
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        self.with(|pipe| {
+            if pipe.ended == Some(false) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            while let Some(endless) = pipe.endless.filter(|_| pipe.to_client.len() < buffer.len()) {
+                pipe.to_client.extend(endless);
+            }
+            pipe.to_client.make_contiguous();
+            match pipe.to_client.read(buffer)? {
+                0 if pipe.ended.is_none() => Ok(Moved::Later),
+                count => Ok(Moved::Bytes(count)),
+            }
+        })
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+        self.with(|pipe| {
+            if pipe.ended == Some(false) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let count = bytes.len().min(pipe.room);
+            pipe.room -= count;
+            pipe.to_server.extend_from_slice(&bytes[..count]);
+            Ok(if count == 0 { Moved::Later } else { Moved::Bytes(count) })
+        })
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.with(|pipe| pipe.dropped = true);
+    }
+}

@@ -1,0 +1,183 @@
+//! A trial: one load on what a session holds, steered while it runs, with figures of its own.
+//!
+//! Gathers what the threads of the session measured of it, and says what that came to. How the trial was set up is
+//! [`crate::session`]'s business, what the figures mean [`crate::outcome`]'s.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use crate::clock::{Nanos, RunClock, nanos};
+use crate::collector::{Collector, Heard};
+use crate::control::{Control, Shared};
+use crate::outcome::{Outcome, handed_out};
+use crate::parts::Parts;
+use crate::plan::Load;
+use crate::recorder::{self, Patience};
+use crate::results::EncodeError;
+use crate::schedule::{Arrivals, Slice, Until};
+use crate::session::Session;
+use crate::stats::Stats;
+use crate::supply::Exhausted;
+
+/// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
+pub struct Trial<'s> {
+    pub(crate) session: Whose<'s>,
+    pub(crate) course: Course,
+}
+
+/// A session that lives on, or one that was opened for a single trial.
+pub(crate) enum Whose<'s> {
+    Another(&'s mut Session),
+    Own(Box<Session>),
+}
+
+/// What a trial has beside its session.
+pub(crate) struct Course {
+    control: Control,
+    /// Shows the time since the trial began.
+    clock: RunClock,
+    warm_up: Nanos,
+    /// When the schedule ends.
+    end: Nanos,
+    until: Until,
+    slice: Slice,
+    /// Threads that have a part in it.
+    threads: usize,
+    collector: Collector,
+    pub(crate) written: Option<Receiver<Result<u64, EncodeError>>>,
+    pub(crate) exhausted: Option<Receiver<Exhausted>>,
+}
+
+impl Trial<'_> {
+    /// The hand on it: another rate, a pause, an end.
+    #[must_use]
+    pub fn steer(&self) -> Control {
+        self.course.control.clone()
+    }
+
+    /// When its first instant is, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub fn began_unix_ns(&self) -> i64 {
+        self.course.clock.unix_ns(0)
+    }
+
+    /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
+    pub fn next(&mut self, patience: Duration) -> Heard<'_> {
+        self.course.collector.next(patience)
+    }
+
+    /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
+    /// thread that writes to an output that does is left behind.
+    #[must_use]
+    pub fn finish(mut self) -> Outcome {
+        let outcome = self.course.finish();
+        self.session().count(&outcome.total);
+        outcome
+    }
+
+    fn session(&mut self) -> &mut Session {
+        match &mut self.session {
+            Whose::Another(session) => session,
+            Whose::Own(session) => session,
+        }
+    }
+}
+
+impl Drop for Trial<'_> {
+    /// Nobody wants to hear what it comes to, so it must not go on sending.
+    fn drop(&mut self) {
+        if self.course.give_up() {
+            let total = self.course.collector.total();
+            self.session().count(&total);
+        }
+    }
+}
+
+impl Course {
+    /// Of parts that the threads have; `beforehand` are figures that are no thread's. Results come on top.
+    pub(crate) fn new(
+        load: &Load,
+        parts: Parts,
+        (shared, clock): (Arc<Shared>, RunClock),
+        beforehand: Stats,
+    ) -> Self {
+        let Parts { harvest, spares, .. } = parts;
+        Self {
+            control: Control(shared),
+            clock,
+            warm_up: nanos(load.warm_up),
+            end: load.end(),
+            until: load.until,
+            slice: load.slice,
+            threads: spares.len(),
+            collector: Collector::new(harvest, spares, beforehand),
+            written: None,
+            exhausted: None,
+        }
+    }
+
+    fn finish(&mut self) -> Outcome {
+        self.hear_all();
+        // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
+        let ended = self.collector.ended();
+        let written = self.await_writer();
+        let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
+        if let Some(exhausted) = &exhausted {
+            // As if their number had been known from the start.
+            self.until.hits = self.until.hits.min(exhausted.requests);
+        }
+        let end = self.end(ended);
+        Outcome {
+            scheduled: self.scheduled(end),
+            began_unix_ns: self.clock.unix_ns(0),
+            scheduled_for: end.saturating_sub(self.warm_up),
+            elapsed: ended.saturating_sub(self.warm_up),
+            written,
+            mistake: exhausted.and_then(|exhausted| exhausted.mistake),
+            early: self.control.0.early(),
+            threads: self.threads,
+            total: self.collector.total(),
+        }
+    }
+
+    /// Ends it at once, if it has not ended; says whether it had figures left.
+    fn give_up(&mut self) -> bool {
+        if self.collector.is_over() {
+            return false;
+        }
+        self.control.abort();
+        self.hear_all();
+        // Results that cannot be written are nobody's any more.
+        let _ = self.await_writer();
+        true
+    }
+
+    fn hear_all(&mut self) {
+        while !matches!(self.collector.next(Duration::from_secs(1)), Heard::Over) {}
+    }
+
+    fn await_writer(&mut self) -> Result<u64, EncodeError> {
+        let patience = Patience::new(Arc::clone(&self.control.0), self.clock);
+        self.written.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
+    }
+
+    /// When the schedule was over: where it was planned to be, although its last hit was due, and may have been answered,
+    /// some time before; or upon a command before that. A closed loop plans nothing and goes on to the end.
+    fn end(&self, ended: Nanos) -> Nanos {
+        let told = self.control.0.ended().map(|(at, _)| at.min(ended));
+        let arrivals = self.control.0.arrivals();
+        let Arrivals::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
+        let latest = told.unwrap_or(Nanos::MAX).min(self.end);
+        let over = schedule.over(self.until.hits, latest);
+        if over == Nanos::MAX { ended } else { over }
+    }
+
+    /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
+    fn scheduled(&self, end: Nanos) -> Option<u64> {
+        let arrivals = self.control.0.arrivals();
+        let Arrivals::Open(schedule) = &*arrivals else { return None };
+        let hits = |at| self.slice.count(schedule.hits_before(at).min(self.until.hits));
+        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.so_far())))
+    }
+}

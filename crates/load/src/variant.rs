@@ -1,0 +1,175 @@
+//! Ways of their own that some targets travel, so that one run can compare them: another address, another protocol, a new
+//! connection for each request, around the proxy.
+//!
+//! A variant is read with its target, is part of the [`crate::request::Origin`] that connections are kept under, and changes only
+//! what it names. It knows nothing of connections; [`crate::transport`] and [`crate::resolve`] ask it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+
+use crate::proxy::{BadProxy, Proxies};
+use crate::resolve::HostPort;
+
+/// One way. What it does not name is as the run has it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Variant {
+    /// What figures call it.
+    pub name: String,
+    /// Connections go here, whatever the URL says. Not those of a redirect to somewhere else.
+    pub address: Option<HostPort>,
+    /// The name that the server's certificate must have, and that the server is told.
+    pub server_name: Option<String>,
+    /// What is spoken.
+    pub protocol: Option<Protocol>,
+    /// Each request has a connection of its own.
+    pub once: bool,
+    /// Any certificate will do.
+    pub insecure: bool,
+    /// Instead of the run's; without any it goes around them.
+    pub proxies: Option<Arc<Proxies>>,
+}
+
+/// What a variant speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1, and with TLS nothing else is offered.
+    Http1,
+    /// HTTP/2, without TLS without asking.
+    Http2,
+}
+
+/// A variant as a target says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    address: Option<String>,
+    server_name: Option<String>,
+    protocol: Option<Protocol>,
+    keepalive: Option<bool>,
+    insecure: Option<bool>,
+    proxy: Option<String>,
+}
+
+/// Why a variant is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadVariant {
+    /// Figures need something to call it.
+    #[error("a variant needs a name of 1 to {MOST_NAME} bytes")]
+    Name,
+    /// Nowhere to go.
+    #[error("{0:?} is no address: expected host:port, an IPv6 address in brackets")]
+    Address(String),
+    /// No certificate has it.
+    #[error("{0:?} is no name that TLS knows")]
+    ServerName(String),
+    /// Keeping connections is the run's to say.
+    #[error("keepalive of a variant can only be false: each request has a connection of its own")]
+    KeepAlive,
+    /// A proxy that cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] BadProxy),
+}
+
+/// Longest name.
+const MOST_NAME: usize = 64;
+
+impl TryFrom<Written> for Variant {
+    type Error = BadVariant;
+
+    fn try_from(written: Written) -> Result<Self, BadVariant> {
+        let Written { name, address, server_name, protocol, keepalive, insecure, proxy } = written;
+        if !(1..=MOST_NAME).contains(&name.len()) {
+            return Err(BadVariant::Name);
+        }
+        if keepalive == Some(true) {
+            return Err(BadVariant::KeepAlive);
+        }
+        if let Some(name) = server_name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
+            return Err(BadVariant::ServerName(name.clone()));
+        }
+        let address = address.map(|text| place(&text).ok_or(BadVariant::Address(text))).transpose()?;
+        let proxies = proxy.map(|url| proxies(&url)).transpose()?.map(Arc::new);
+        let (once, insecure) = (keepalive.is_some(), insecure.unwrap_or(false));
+        Ok(Self { name, address, server_name, protocol, once, insecure, proxies })
+    }
+}
+
+fn proxies(url: &str) -> Result<Proxies, BadProxy> {
+    if url == "none" { Ok(Proxies::default()) } else { Proxies::one(url) }
+}
+
+/// `host:port`, an IPv6 address in brackets.
+fn place(text: &str) -> Option<HostPort> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = bare.unwrap_or(host);
+    let fits = !host.is_empty() && bare.is_some() == host.contains(':');
+    let port = port.parse().ok().filter(|&port| port > 0)?;
+    fits.then(|| (host.to_ascii_lowercase(), port))
+}
+
+impl Variant {
+    /// The same for another host: what names this one does not lead there.
+    #[must_use]
+    pub fn elsewhere(&self) -> Self {
+        Self { address: None, server_name: None, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Variant, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_variant_says_what_differs_and_nothing_else() {
+        let plain = read(r#"{"name":"a"}"#).unwrap();
+        assert_eq!(plain.elsewhere(), plain);
+        let full = r#"{"name":"a","address":"[::1]:80","server_name":"b","protocol":"http2","keepalive":false,
+            "insecure":true,"proxy":"none"}"#;
+        let expected = Variant {
+            name: "a".into(),
+            address: Some(("::1".into(), 80)),
+            server_name: Some("b".into()),
+            protocol: Some(Protocol::Http2),
+            once: true,
+            insecure: true,
+            proxies: Some(Arc::default()),
+        };
+        assert_eq!(read(full).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_no_variant_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("{}", "name"),
+            (r#"{"name":""}"#, "a name of 1 to 64 bytes"),
+            (r#"{"name":"a","adress":"b:1"}"#, "unknown field"),
+            (r#"{"name":"a","address":"b"}"#, "host:port"),
+            (r#"{"name":"a","address":"::1:80"}"#, "brackets"),
+            (r#"{"name":"a","address":"b:0"}"#, "host:port"),
+            (r#"{"name":"a","server_name":"b c"}"#, "no name that TLS knows"),
+            (r#"{"name":"a","keepalive":true}"#, "can only be false"),
+            (r#"{"name":"a","protocol":"http3"}"#, "unknown variant"),
+            (r#"{"name":"a","proxy":"ftp://b"}"#, "no proxy of ours"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

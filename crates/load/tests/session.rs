@@ -1,0 +1,316 @@
+//! Trials one after the other on the connections of one session.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io::Cursor;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::engine::{Load, Outcome, Plan, Session, StartError};
+use seawall_load::fault::Fault;
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::supply::{Intake, List, Source};
+use seawall_load::target::{self, Defaults, Reader, Target, Weight};
+use seawall_testkit::server::Server;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+fn list(urls: &[String]) -> Source {
+    let request = |url: &String| {
+        let target = Target { method: "GET".into(), url: url.clone(), ..Target::default() };
+        (Request::new(&target, &Style::default()).unwrap(), Weight::default())
+    };
+    Source::List(List::new(urls.iter().map(request).collect()).unwrap())
+}
+
+/// Of two threads.
+fn open(source: Source) -> Session {
+    let mut plan = Plan::new(source, Arrivals::Closed);
+    plan.threads = 2;
+    Session::open(plan.split().0).unwrap()
+}
+
+/// So many hits by so many clients.
+fn closed(hits: u64, clients: usize) -> Load {
+    Load { until: Until { hits, ..Until::default() }, ..Load::new(Arrivals::Closed, clients) }
+}
+
+/// So many hits, of which nothing that takes long is the generator's fault.
+fn paced(hits: u64, rate: &str) -> Load {
+    let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
+    let until = Until { hits, ..Until::default() };
+    Load { until, grace: Duration::from_secs(10), ..Load::new(Arrivals::Open(schedule), 64) }
+}
+
+fn run(session: &mut Session, load: &Load) -> Outcome {
+    session.trial(load, None).unwrap().finish()
+}
+
+fn until(happens: impl Fn() -> bool) {
+    let clock = RunClock::start();
+    while !happens() {
+        assert!(clock.now() < 20 * SECOND, "it never happens");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn every_trial_begins_anew_on_what_the_ones_before_have_opened() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let mut began = 0;
+    for load in [closed(10, 1), paced(20, "2000"), closed(10, 1)] {
+        let outcome = run(&mut session, &load);
+        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.early), (load.until.hits, 0, None));
+        assert!(outcome.began_unix_ns > began, "each has a beginning of its own");
+        began = outcome.began_unix_ns;
+        assert!(outcome.elapsed < 10 * SECOND, "time counts from there");
+    }
+    assert_eq!(session.total().good(), 40);
+    assert!(run(&mut session, &closed(10, 1)).total.connections <= 1, "connections are where they were");
+}
+
+#[test]
+fn a_trial_of_fewer_clients_than_threads_has_a_part_for_each_client() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let threads = |clients| {
+        let outcome = run(&mut session, &closed(10, clients));
+        assert_eq!(outcome.total.good(), 10);
+        outcome.threads
+    };
+    assert_eq!([1, 2, 3].map(threads), [1, 2, 2]);
+}
+
+/// A server that answers when the gate is open.
+fn gated(gate: &Arc<RwLock<()>>) -> Server {
+    let gate = Arc::clone(gate);
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            peer.request()?;
+            drop(gate.read().unwrap());
+            peer.send(OK)?;
+        }
+    });
+    server.unwrap()
+}
+
+#[test]
+fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
+    let gate = Arc::new(RwLock::new(()));
+    let server = gated(&gate);
+    let mut session = open(list(&[server.url("/")]));
+    let closed_gate = gate.write().unwrap();
+    let trial = session.trial(&paced(5, "1000"), None).unwrap();
+    until(|| trial.steer().in_flight() == 5);
+    trial.steer().abort();
+    let first = trial.finish();
+    let boundary = first.boundary();
+    assert_eq!((boundary.aborted, boundary.backlog, boundary.late.ended), (5, 0, 5));
+    drop(closed_gate);
+    let second = run(&mut session, &paced(7, "1000"));
+    assert_eq!((second.total.done, second.total.good()), (7, 7));
+    assert_eq!(second.boundary().aborted, 0);
+    assert_eq!((session.total().done, session.total().fault(Fault::Aborted)), (12, 5));
+}
+
+/// Hits that nobody was left to send were blamed on the generator.
+#[test]
+fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let until_end = Until { after: 3600 * SECOND, ..Until::default() };
+    let trial = session.trial(&Load { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
+    until(|| trial.steer().is_over());
+    assert!(!trial.steer().set_rate("1000".parse().unwrap()), "the next would be due at the end");
+    let outcome = trial.finish();
+    assert_eq!((outcome.scheduled, outcome.unsent(), outcome.total.good()), (Some(1), 0, 1));
+}
+
+#[test]
+fn late_answers_are_waited_for_as_long_as_the_load_says() {
+    let gate = Arc::new(RwLock::new(()));
+    let server = gated(&gate);
+    let mut session = open(list(&[server.url("/")]));
+    let _closed = gate.write().unwrap();
+    let load = Load { patience: Some(Duration::from_millis(100)), ..paced(5, "1000") };
+    let outcome = run(&mut session, &load);
+    assert_eq!((outcome.boundary().aborted, outcome.early, outcome.scheduled), (5, None, Some(5)));
+    assert!(outcome.elapsed < 20 * SECOND, "not for the timeout of a request");
+}
+
+#[test]
+fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
+    let gate = Arc::new(RwLock::new(()));
+    let server = gated(&gate);
+    let mut session = open(list(&[server.url("/")]));
+    let closed_gate = gate.write().unwrap();
+    let trial = session.trial(&paced(5, "1000"), None).unwrap();
+    until(|| trial.steer().in_flight() == 5);
+    drop(trial);
+    assert_eq!(session.total().fault(Fault::Aborted), 5);
+    drop(closed_gate);
+    assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
+}
+
+#[test]
+fn a_session_that_is_dropped_closes_its_connections() {
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&ended);
+    let server = Server::start(move |mut peer, _| {
+        let closed = peer.wait_for_close();
+        end.store(true, Ordering::SeqCst);
+        closed
+    });
+    let server = server.unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    assert_eq!(session.warm(1).unwrap(), 1);
+    drop(session);
+    until(|| ended.load(Ordering::SeqCst));
+}
+
+#[test]
+fn warming_opens_what_is_lacking_to_so_many_connections_of_each_origin() {
+    let servers = [(); 2].map(|()| Server::answering(OK).unwrap());
+    let mut session = open(list(&servers.each_ref().map(|server| server.url("/"))));
+    assert_eq!([3, 3, 8, 5].map(|each| session.warm(each).unwrap()), [6, 6, 16, 16]);
+    until(|| servers.each_ref().map(Server::connections) == [8, 8]);
+    let outcome = run(&mut session, &closed(100, 8));
+    assert_eq!((outcome.total.good(), outcome.total.connections), (100, 0));
+}
+
+#[test]
+fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let server = Server::answering(OK).unwrap();
+    let by_name = format!("http://localhost:{}/", server.address().port());
+    let mut session = open(list(&[format!("http://{nobody}/"), by_name, "http://[::1]:1/".to_owned()]));
+    assert_eq!(session.warm(4).unwrap(), 4);
+    until(|| server.connections() == 4);
+}
+
+#[test]
+fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&ended);
+    let server = Server::start(move |mut peer, number| {
+        loop {
+            peer.request()?;
+            peer.send(OK)?;
+            if number == 0 {
+                drop(peer);
+                end.store(true, Ordering::SeqCst);
+                return Ok(());
+            }
+        }
+    });
+    let server = server.unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    run(&mut session, &closed(1, 1));
+    until(|| ended.load(Ordering::SeqCst));
+    assert_eq!(session.warm(1).unwrap(), 1, "it is replaced");
+    let outcome = run(&mut session, &closed(5, 1));
+    assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (5, 0, 0));
+}
+
+#[test]
+fn targets_that_are_read_during_the_run_serve_one_trial() {
+    let server = Server::answering(OK).unwrap();
+    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(3)));
+    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
+    let mut session = open(Source::Lazy(Intake::new(reader, Style::default(), None)));
+    assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
+    assert!(matches!(session.trial(&closed(1, 1), None), Err(StartError::Spent)));
+}
+
+/// The most requests that were at the server at once since it was last asked.
+#[derive(Default)]
+struct Crowd {
+    present: AtomicUsize,
+    most: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Crowd {
+    /// A server that takes its time, so that clients meet there.
+    fn server(self: &Arc<Self>) -> Server {
+        let crowd = Arc::clone(self);
+        let server = Server::start(move |mut peer, _| {
+            loop {
+                peer.request()?;
+                let present = crowd.present.fetch_add(1, Ordering::SeqCst) + 1;
+                crowd.most.fetch_max(present, Ordering::SeqCst);
+                let clock = RunClock::start();
+                while clock.now() < SECOND / 1000 {
+                    std::thread::yield_now();
+                }
+                crowd.present.fetch_sub(1, Ordering::SeqCst);
+                crowd.answered.fetch_add(1, Ordering::SeqCst);
+                peer.send(OK)?;
+            }
+        });
+        server.unwrap()
+    }
+}
+
+#[test]
+fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
+    let crowd = Arc::new(Crowd::default());
+    let server = crowd.server();
+    let mut session = open(list(&[server.url("/")]));
+    let trial = session.trial(&closed(2000, 2), None).unwrap();
+    assert!(!trial.steer().set_rate("10".parse().unwrap()), "it has no rate");
+    assert!(trial.steer().set_concurrency(8.try_into().unwrap()));
+    until(|| crowd.most.load(Ordering::SeqCst) > 2);
+    // The second thread has no share of it.
+    assert!(trial.steer().set_concurrency(1.try_into().unwrap()) && trial.steer().concurrency() == 1);
+    let told = trial.steer().elapsed();
+    until(|| trial.steer().elapsed() > told + SECOND / 2 && trial.steer().in_flight() <= 1);
+    crowd.most.store(0, Ordering::SeqCst);
+    let answered = crowd.answered.load(Ordering::SeqCst);
+    let outcome = trial.finish();
+    assert_eq!(outcome.total.good(), 2000);
+    assert!(answered == 2000 || crowd.most.load(Ordering::SeqCst) <= 1, "one client");
+}
+
+#[test]
+fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
+    for load in [closed(2000, 4), paced(2000, "2000")] {
+        let crowd = Arc::new(Crowd::default());
+        let server = crowd.server();
+        let mut session = open(list(&[server.url("/")]));
+        let trial = session.trial(&load, None).unwrap();
+        let steer = trial.steer();
+        until(|| crowd.answered.load(Ordering::SeqCst) > 10);
+        steer.pause();
+        let told = steer.elapsed();
+        let all_told = || steer.outcomes().0 == crowd.answered.load(Ordering::SeqCst) as u64;
+        until(|| steer.elapsed() > told + SECOND / 5 && steer.in_flight() == 0 && all_told());
+        let (done, _) = steer.outcomes();
+        until(|| steer.elapsed() > told + SECOND / 2);
+        assert_eq!((steer.outcomes().0, steer.is_paused()), (done, true));
+        steer.resume();
+        let outcome = trial.finish();
+        assert_eq!((outcome.total.good(), outcome.unsent(), outcome.early), (2000, 0, None));
+    }
+}
+
+#[test]
+fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let stopped = session.trial(&paced(u64::MAX, "1000"), None).unwrap();
+    stopped.steer().pause();
+    stopped.steer().drain();
+    assert!(stopped.finish().early.is_some());
+    for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
+        let until = Until { after: SECOND / 5, ..load.until };
+        let trial = session.trial(&Load { until, ..load }, None).unwrap();
+        trial.steer().pause();
+        let outcome = trial.finish();
+        assert_eq!((outcome.scheduled_for, outcome.early, outcome.unsent()), (SECOND / 5, None, 0));
+    }
+}

@@ -1,0 +1,125 @@
+//! What a session of many trials opens, keeps and leaves behind. Descriptors and threads are the process's, so that this
+//! file holds one test that runs, and another that is too long to.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs::read_dir;
+use std::io::sink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::engine::{Load, Outcome, Plan, Results, Session};
+use seawall_load::recorder::WhenFull;
+use seawall_load::request::{Request, Style};
+use seawall_load::results::Format;
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::stats::Stats;
+use seawall_load::supply::{List, Source};
+use seawall_load::target::{Target, Weight};
+use seawall_testkit::server::Server;
+
+const CONNECTIONS: usize = 64;
+const TRIALS: usize = 200;
+
+/// Descriptors and threads of this process.
+fn held() -> (usize, usize) {
+    (read_dir("/proc/self/fd").unwrap().count(), read_dir("/proc/self/task").unwrap().count())
+}
+
+/// Threads that have nothing more to do end a moment later.
+fn until_held(expected: (usize, usize)) {
+    let clock = RunClock::start();
+    while held() != expected {
+        assert!(clock.now() < 20 * SECOND, "{:?} are held, not {expected:?}", held());
+        std::thread::yield_now();
+    }
+}
+
+/// A server, and how many requests it has answered.
+fn counting() -> (Server, Arc<AtomicU64>) {
+    let answered = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&answered);
+    let server = Server::start(move |mut peer, _| {
+        loop {
+            peer.request()?;
+            count.fetch_add(1, Ordering::SeqCst);
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")?;
+        }
+    });
+    (server.unwrap(), answered)
+}
+
+fn open(server: &Server) -> Session {
+    let target = Target { method: "GET".into(), url: server.url("/"), ..Target::default() };
+    let request = Request::new(&target, &Style::default()).unwrap();
+    let source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
+    let mut plan = Plan::new(source, Arrivals::Closed);
+    plan.threads = 2;
+    plan.in_flight.most = CONNECTIONS;
+    plan.travel.connections = CONNECTIONS;
+    Session::open(plan.split().0).unwrap()
+}
+
+/// Closed loops and rates take turns.
+fn load(trial: usize, until: impl Fn(bool) -> Until) -> Load {
+    let closed = trial.is_multiple_of(2);
+    let rate = || Schedule::constant("4000".parse().unwrap(), Spacing::Even);
+    let arrivals = if closed { Arrivals::Closed } else { Arrivals::Open(rate()) };
+    // No test here may depend on how fast this machine is.
+    let grace = Duration::from_secs(10);
+    Load { until: until(closed), grace, ..Load::new(arrivals, CONNECTIONS) }
+}
+
+/// One trial in ten is recorded.
+fn results(trial: usize) -> Option<Results> {
+    let output = Box::new(sink());
+    let results =
+        Results { format: Format::Csv, output, max_body: 0, carriage: false, when_full: WhenFull::Wait };
+    trial.is_multiple_of(10).then_some(results)
+}
+
+/// What must be the same, added up.
+fn figures(stats: &Stats) -> [u64; 7] {
+    let Stats { sent, done, bytes_in, retried, lag, .. } = stats;
+    [*sent, *done, stats.good(), *bytes_in, *retried, lag.count(), stats.all().response.count()]
+}
+
+fn sum(outcomes: &[Outcome]) -> [u64; 7] {
+    outcomes.iter().map(|outcome| figures(&outcome.total)).fold([0; 7], |mut sum, figures| {
+        sum.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
+        sum
+    })
+}
+
+fn keeps_its_connections(until: impl Fn(bool) -> Until) {
+    let (server, answered) = counting();
+    let before = held();
+    let mut session = open(&server);
+    assert_eq!(session.warm(CONNECTIONS).unwrap(), CONNECTIONS);
+    assert_eq!(figures(session.total()), [0; 7], "a connection that is warmed is no hit's");
+    // The session's threads, its resolver, and the server's thread for each connection with both of its ends.
+    let warm = (before.0 + 2 * 3 + 2 * CONNECTIONS, before.1 + 2 + 1 + CONNECTIONS);
+    until_held(warm);
+    let run = |trial| session.trial(&load(trial, &until), results(trial)).unwrap().finish();
+    let outcomes: Vec<_> = (0..TRIALS).map(run).collect();
+    until_held(warm);
+    assert_eq!(server.connections(), CONNECTIONS);
+    assert!(outcomes.iter().all(|outcome| outcome.total.connections == 0 && outcome.total.good() > 0));
+    assert_eq!(sum(&outcomes), figures(session.total()));
+    assert_eq!(answered.load(Ordering::SeqCst), session.total().good());
+    drop(session);
+    until_held(before);
+}
+
+#[test]
+fn two_hundred_trials_on_warm_connections_open_none_and_leave_nothing_behind() {
+    keeps_its_connections(|closed| Until { hits: if closed { 256 } else { 80 }, ..Until::default() });
+}
+
+/// Takes more than 200 s: `cargo test --release -p seawall-load --test session_leaks -- --ignored`.
+#[test]
+#[ignore = "takes more than three minutes"]
+fn two_hundred_trials_of_a_second_on_warm_connections_open_none_and_leave_nothing_behind() {
+    keeps_its_connections(|_| Until { after: SECOND, ..Until::default() });
+}

@@ -1,0 +1,99 @@
+//! Targets that travel ways of their own in one run.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::sync::Arc;
+
+use seawall_load::engine::{self, Outcome, Plan};
+use seawall_load::fault::Fault;
+use seawall_load::proxy::Proxies;
+use seawall_load::request::Style;
+use seawall_load::schedule::Arrivals;
+use seawall_load::supply::{Intake, Source};
+use seawall_load::target::{Defaults, Format, Reader};
+use seawall_load::tls::Tls;
+use seawall_testkit::server::Server;
+use seawall_testkit::tls::Authority;
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// One client that asks for these in turn, each a URL and what is said of its variant.
+fn plan(targets: &[(&str, &str)], requests: u64) -> Plan {
+    let line = |(url, variant): &(&str, &str)| {
+        let variant = if variant.is_empty() { String::new() } else { format!(",\"variant\":{variant}") };
+        format!("{{\"method\":\"GET\",\"url\":\"{url}\"{variant}}}\n")
+    };
+    let text: String = targets.iter().map(line).collect();
+    let input = Box::new(std::io::Cursor::new(text.into_bytes()));
+    let reader = Reader::new("targets", input, Format::Json, Defaults::default());
+    let list = Intake::new(reader, Style::default(), None).list().unwrap();
+    let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
+    plan.until.hits = requests;
+    plan.in_flight.most = 1;
+    plan
+}
+
+fn run(plan: Plan) -> Outcome {
+    engine::start(plan, None).unwrap().finish()
+}
+
+#[test]
+fn variants_of_one_url_share_no_connection() {
+    let server = Server::answering(OK).unwrap();
+    let url = server.url("/");
+    let own = [(&*url, ""), (&url, r#"{"name":"again"}"#), (&url, r#"{"name":"once","keepalive":false}"#)];
+    let outcome = run(plan(&own, 9));
+    assert_eq!((outcome.total.good(), server.connections()), (9, 1 + 1 + 3));
+    let told: Vec<_> = outcome.total.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
+    assert_eq!(told, [("again", 3), ("once", 3)], "what has no variant is in the run's figures alone");
+}
+
+#[test]
+fn an_address_leads_elsewhere_than_the_url_and_a_redirect_back_to_what_is_named() {
+    let named = Server::answering(OK).unwrap();
+    let location = named.url("/there");
+    let addressed = Server::start(move |mut peer, _| {
+        loop {
+            let head = peer.request()?;
+            let answer = match head.contains("Host: shop.example\r\n") {
+                true => format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"),
+                false => "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            };
+            peer.send(answer.as_bytes())?;
+        }
+    });
+    let addressed = addressed.unwrap();
+    let variant = format!(r#"{{"name":"direct","address":"{}"}}"#, addressed.address());
+    let outcome = run(plan(&[("http://shop.example/", &variant)], 3));
+    assert_eq!((outcome.total.good(), outcome.total.redirects), (3, 3));
+    assert_eq!((addressed.connections(), named.connections()), (1, 1));
+}
+
+#[test]
+fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
+    let (server, proxy) = (Server::answering(OK).unwrap(), Server::answering(OK).unwrap());
+    let through = format!(r#"{{"name":"through","proxy":"http://{}"}}"#, proxy.address());
+    let url = server.url("/");
+    let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
+    // Nobody is there.
+    plan.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
+    let outcome = run(plan);
+    assert_eq!((outcome.total.good(), server.connections(), proxy.connections()), (2, 1, 1));
+}
+
+#[test]
+fn what_a_certificate_must_be_is_the_variants_to_say() {
+    let authority = Authority::new().unwrap();
+    let server = Server::start_tls(authority.server(&[], false).unwrap(), |mut peer, _| {
+        loop {
+            peer.request()?;
+            peer.send(OK.as_bytes())?;
+        }
+    });
+    let server = server.unwrap();
+    let url = format!("https://localhost:{}/", server.address().port());
+    let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
+    plan.travel.tls = Some(Tls::default().config().unwrap());
+    let outcome = run(plan);
+    let tls = (0..Fault::KINDS).find(|kind| Fault::name(*kind) == "tls").unwrap();
+    assert_eq!((outcome.total.good(), outcome.total.faults[tls]), (2, 2));
+}

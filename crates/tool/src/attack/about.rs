@@ -1,0 +1,58 @@
+//! What stands before the figures in everything that is written as JSON about a run: version, start, configuration, host.
+
+use seawall_load::configuration::{Configuration, SCHEMA};
+use seawall_load::engine::Plan;
+use seawall_load::record::{Timestamp, Zone};
+use seawall_load::results::rfc3339::Rfc3339;
+use serde::Serialize;
+
+use super::plan::cores;
+
+/// What a run was, where and when.
+#[derive(Debug, Serialize)]
+pub(crate) struct About {
+    schema: u32,
+    /// RFC 3339, to the nanosecond; none before the run has begun, or in a year that has no such form.
+    start: Option<String>,
+    configuration: Configuration,
+    host: Host,
+}
+
+/// The machine that sent, and with what.
+#[derive(Debug, Serialize)]
+struct Host {
+    /// Of this program.
+    version: &'static str,
+    os: &'static str,
+    architecture: &'static str,
+    /// As the kernel says; none where it does not.
+    kernel: Option<String>,
+    /// Cores that this process may run on.
+    cores: usize,
+}
+
+impl About {
+    /// Of a plan that has not begun.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self { schema: SCHEMA, start: None, configuration: Configuration::of(plan), host: Host::this() }
+    }
+
+    /// The run begins then, in nanoseconds since the Unix epoch.
+    pub(crate) fn begins(&mut self, unix_ns: i64) {
+        let start = Rfc3339::new(Timestamp::from_unix_ns(unix_ns, Zone::Utc));
+        self.start = start.map(|start| start.to_string());
+    }
+}
+
+impl Host {
+    fn this() -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            os: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            kernel: kernel.map(|kernel| kernel.trim_end().to_owned()),
+            cores: cores(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The words of `--control`: a line is a command, and the answer a line.
+//!
+//! Knows no socket. What a command may do is what [`Control`] can; what it cannot is answered with what was expected.
+
+use std::num::NonZero;
+use std::str::FromStr;
+
+use seawall_load::clock::SECOND;
+use seawall_load::control::Control;
+use seawall_load::rate::Rate;
+
+/// What may be asked of a running attack.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Command {
+    /// Another rate from now on.
+    Rate(Rate),
+    /// Another number of clients from now on.
+    Concurrency(NonZero<usize>),
+    /// Send nothing for the time being.
+    Pause,
+    /// Send again.
+    Resume,
+    /// Send nothing more and wait for answers; said again, do not wait.
+    Stop,
+    /// Say how it stands.
+    Status,
+}
+
+const EXPECTED: &str = "expected rate N/UNIT, concurrency N, pause, resume, stop or status";
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["rate", rate] => rate.parse().map(Self::Rate).map_err(|_| {
+                format!("{rate:?} is not a rate: expected a number above 0, such as 500/s or 0.5/1m")
+            }),
+            ["concurrency", clients] => clients
+                .parse()
+                .map(Self::Concurrency)
+                .map_err(|_| format!("{clients:?} is not a number of clients: expected one from 1 on")),
+            ["pause"] => Ok(Self::Pause),
+            ["resume"] => Ok(Self::Resume),
+            ["stop"] => Ok(Self::Stop),
+            ["status"] => Ok(Self::Status),
+            [] => Err(format!("an empty line: {EXPECTED}")),
+            [name @ ("rate" | "concurrency"), ..] => Err(format!("{name} takes one value: {EXPECTED}")),
+            [name @ ("pause" | "resume" | "stop" | "status"), ..] => Err(format!("{name} takes no value")),
+            [name, ..] => Err(format!("{name:?} is not a command: {EXPECTED}")),
+        }
+    }
+}
+
+/// The hand on a run: what it can do, and how far it may go.
+#[derive(Debug, Clone)]
+pub(super) struct Hand {
+    pub(super) control: Control,
+    /// Most clients: each needs a descriptor.
+    pub(super) most_clients: usize,
+}
+
+impl Hand {
+    /// Does what a line says, and answers with one, without its end.
+    pub(super) fn obey(&self, line: &str) -> String {
+        match line.parse().and_then(|command| self.carry_out(command)) {
+            Ok(answer) => format!("ok {answer}"),
+            Err(error) => format!("error: {error}"),
+        }
+    }
+
+    fn carry_out(&self, command: Command) -> Result<String, String> {
+        let control = &self.control;
+        if control.is_over() && !matches!(command, Command::Stop | Command::Status) {
+            return Err("the attack is ending: expected stop or status".into());
+        }
+        match command {
+            Command::Rate(rate) => self.set_rate(rate)?,
+            Command::Concurrency(clients) => self.set_concurrency(clients)?,
+            Command::Pause => control.pause(),
+            Command::Resume => control.resume(),
+            Command::Stop if control.is_ending() => control.abort(),
+            Command::Stop => control.drain(),
+            Command::Status => {}
+        }
+        Ok(self.status(command))
+    }
+
+    fn set_rate(&self, rate: Rate) -> Result<(), String> {
+        let closed = "a closed loop has no rate: expected concurrency N";
+        self.control.set_rate(rate).then_some(()).ok_or_else(|| closed.into())
+    }
+
+    fn set_concurrency(&self, clients: NonZero<usize>) -> Result<(), String> {
+        let most = self.most_clients;
+        if clients.get() > most {
+            return Err(format!(
+                "{clients} clients need more open files than there are: expected {most} at most"
+            ));
+        }
+        let open = "concurrency is a closed loop's, and this attack has a rate: expected rate N/UNIT";
+        self.control.set_concurrency(clients).then_some(()).ok_or_else(|| open.into())
+    }
+
+    /// How it stands; after a change what was asked for, which holds a moment later.
+    fn status(&self, command: Command) -> String {
+        let control = &self.control;
+        let state = match () {
+            () if control.is_over() => "ending",
+            () if control.is_paused() => "paused",
+            () => "running",
+        };
+        let load = match (command, control.offered()) {
+            (Command::Rate(rate), _) => format!("rate={}/s", rate.per_second()),
+            (_, Some(rate)) => format!("rate={rate}/s"),
+            (_, None) => format!("concurrency={}", control.concurrency()),
+        };
+        let (done, errors) = control.outcomes();
+        let (in_flight, connections) = (control.in_flight(), control.connections());
+        let elapsed = control.elapsed() as f64 / SECOND as f64;
+        format!(
+            "{state} elapsed={elapsed:.1}s {load} in_flight={in_flight} connections={connections} done={done} \
+             errors={errors}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_a_word_and_its_value() {
+        let rate = |text: &str| Command::Rate(text.parse().unwrap());
+        let clients = |clients| Command::Concurrency(NonZero::new(clients).unwrap());
+        for (line, command) in [
+            ("rate 500/s", rate("500/s")),
+            ("  rate\t0.5/1m \r", rate("0.5/1m")),
+            ("concurrency 20", clients(20)),
+            ("pause", Command::Pause),
+            ("resume", Command::Resume),
+            ("stop", Command::Stop),
+            ("status", Command::Status),
+        ] {
+            assert_eq!(line.parse(), Ok(command), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_answered_with_what_was_expected() {
+        for (line, expected) in [
+            ("", EXPECTED),
+            ("faster", EXPECTED),
+            ("rate", EXPECTED),
+            ("rate 5 6", EXPECTED),
+            ("pause 5s", "pause takes no value"),
+            ("rate 0", "expected a number above 0, such as 500/s"),
+            ("rate infinity", "expected a number above 0"),
+            ("rate -1/s", "expected a number above 0"),
+            ("concurrency 0", "expected one from 1 on"),
+            ("concurrency many", "\"many\" is not a number of clients"),
+            ("RATE 5", "\"RATE\" is not a command"),
+        ] {
+            let refused = line.parse::<Command>().unwrap_err();
+            assert!(refused.contains(expected), "{line:?}: {refused}");
+        }
+    }
+}

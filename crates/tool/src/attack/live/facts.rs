@@ -1,0 +1,52 @@
+//! What does not change during a run, in words: the target and the load.
+
+use seawall_load::clock::{Nanos, nanos};
+use seawall_load::engine::Plan;
+use seawall_load::rows::Facts;
+use seawall_load::schedule::Arrivals;
+use seawall_load::supply::Source;
+
+use crate::attack::args::Args;
+
+/// Facts of a plan that came from these flags.
+pub(super) fn of(args: &Args, plan: &Plan) -> Facts {
+    let (end, open) = match &plan.arrivals {
+        Arrivals::Open(schedule) => (schedule.end(), true),
+        Arrivals::Closed => (None, false),
+    };
+    let end = end.unwrap_or(Nanos::MAX).min(plan.until.after);
+    Facts {
+        target: target(args, &plan.source),
+        load: load(args, plan),
+        end: Some(end).filter(|&end| end != Nanos::MAX),
+        hits: Some(plan.until.hits).filter(|&hits| hits != u64::MAX),
+        in_flight: plan.in_flight.most,
+        open,
+        // The other slices would go on at the old rate.
+        steerable: open && plan.slice.is_whole(),
+        warm_up: nanos(plan.warm_up),
+    }
+}
+
+fn target(args: &Args, source: &Source) -> String {
+    let Source::List(list) = source else { return format!("targets read from {}", args.targets) };
+    let requests = list.requests();
+    let first = requests.first().map(|first| format!("{} {}", first.method, first.url)).unwrap_or_default();
+    match requests.len() {
+        0 | 1 => first,
+        many => format!("{many} targets, {first} and on"),
+    }
+}
+
+fn load(args: &Args, plan: &Plan) -> String {
+    let whole = whole_load(args, plan);
+    if plan.slice.is_whole() { whole } else { format!("slice {} of {whole}", plan.slice) }
+}
+
+fn whole_load(args: &Args, plan: &Plan) -> String {
+    match (&plan.arrivals, &args.profile) {
+        (Arrivals::Closed, _) => format!("closed loop of {}", plan.in_flight.most),
+        (Arrivals::Open(_), Some(profile)) => profile.clone(),
+        (Arrivals::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
+    }
+}

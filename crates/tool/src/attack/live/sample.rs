@@ -1,0 +1,45 @@
+//! A run to try the view and the lines on.
+
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::fault::Fault;
+use seawall_load::interval::Interval;
+use seawall_load::rows::{Facts, History, Meter, Now};
+use seawall_load::stats::{Finished, Stats};
+
+pub(super) fn facts() -> Facts {
+    Facts {
+        target: "GET http://127.0.0.1:8080/token".to_owned(),
+        load: "open loop at 1000/s".to_owned(),
+        end: Some(60 * SECOND),
+        hits: None,
+        in_flight: 4096,
+        open: true,
+        steerable: true,
+        warm_up: 0,
+    }
+}
+
+pub(super) fn now(elapsed: Nanos) -> Now {
+    Now { elapsed, offered: Some(1000.0), in_flight: 12, connections: 64, ending: false }
+}
+
+/// The n-th second, in which 1000 were sent: 990 good, in waves of eight seconds; 6 timed out, 4 refused.
+fn second(n: u64) -> Interval {
+    let mut stats = Stats { sent: 1000, ..Stats::default() };
+    let mut finish = |outcome, end| {
+        let (target, due, sent, first_byte) = (0, 0, Some(1_000), None);
+        stats.finish(&Finished { target, outcome, due, sent, first_byte, end, bytes_in: 1, bytes_out: 0 });
+    };
+    (0..990).for_each(|i| finish(Ok(200), 100_000 + i * (1 + n % 8) * 1_000));
+    (0..6).for_each(|_| finish(Err(Fault::Timeout), SECOND));
+    (0..4).for_each(|_| finish(Ok(503), 50_000));
+    (0..1000).for_each(|i| stats.lag.record(i * 20));
+    Interval { from: (n - 1) * SECOND, to: n * SECOND, stats }
+}
+
+/// So many such seconds.
+pub(super) fn history(seconds: u64) -> History {
+    let (mut meter, mut history) = (Meter::default(), History::default());
+    (1..=seconds).filter_map(|at| meter.row(&second(at), now(at * SECOND))).for_each(|row| history.push(row));
+    history
+}

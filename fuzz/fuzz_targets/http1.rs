@@ -1,0 +1,5 @@
+#![no_main]
+
+use seawall_invariants::load::transport::{self, Protocol};
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| transport::check(Protocol::Http1, input));
