@@ -2,7 +2,7 @@
 //!
 //! A connection carries no timer of its own: ten thousand timers would cost more memory than the connections. One sweep a
 //! quarter of a second looks at this table and ends what is overdue. The same table answers "which connection is needed least"
-//! when a cap is reached. What stands in it is `serve`'s ([`Endable`]): the table knows how long it waits and for what.
+//! when a cap is reached. What stands in it is `serve`'s ([`Entered`]): the table knows how long it waits and for what.
 
 use std::cell::Cell;
 use std::cmp::Reverse;

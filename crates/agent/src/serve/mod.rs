@@ -210,6 +210,10 @@ impl Thread {
     ///
     /// All of the thread rests, timers and other tasks with it: while the runtime waited in its place, whatever came woke it, and to
     /// be woken by two pods that send bytes one at a time used up the quota.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is waited for is the time itself, and no event may end it"
+    )]
     fn rest(&self) {
         if !self.turns.are_shared() {
             return;
