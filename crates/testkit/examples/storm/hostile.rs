@@ -31,6 +31,7 @@ enum Habit {
     Touch,
     Silent,
     Half,
+    Drip,
     Slow,
 }
 
@@ -114,7 +115,8 @@ impl Storm {
         let mut next_tick = Instant::now() + TICK;
         while end.is_none_or(|end| Instant::now() < end) {
             self.fill();
-            let wait = if self.vacant.is_empty() {
+            self.drip();
+            let wait = if self.vacant.is_empty() && self.habit != Habit::Drip {
                 next_tick.saturating_duration_since(Instant::now())
             } else {
                 Duration::ZERO
@@ -178,7 +180,7 @@ impl Storm {
     fn first_words(&mut self) -> (Vec<u8>, usize) {
         match self.habit {
             Habit::Touch | Habit::Silent | Habit::Pace => (Vec::new(), 0),
-            Habit::Half => (self.half_head(), 0),
+            Habit::Half | Habit::Drip => (self.half_head(), 0),
             Habit::Churn => (self.requests(1), 1),
             Habit::Loop | Habit::Slow => (self.requests(self.depth), self.depth),
         }
@@ -246,6 +248,18 @@ impl Storm {
             Habit::Pace => self.pace(),
             Habit::Slow => self.sip(),
             _ => {}
+        }
+    }
+
+    /// Another byte of each head, as fast as it goes.
+    fn drip(&mut self) {
+        if self.habit != Habit::Drip {
+            return;
+        }
+        for at in 0..self.places.len() {
+            if self.places[at].stream.is_some() && self.places[at].say(b"a", 0).is_err() {
+                self.end(at);
+            }
         }
     }
 
@@ -372,6 +386,7 @@ impl Habit {
             "touch" => Self::Touch,
             "silent" => Self::Silent,
             "half" => Self::Half,
+            "drip" => Self::Drip,
             "slow" => Self::Slow,
             other => return Err(format!("there is no habit {other:?}")),
         })

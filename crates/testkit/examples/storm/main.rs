@@ -31,6 +31,7 @@ usage: storm PART [--KEY VALUE]...
             touch   connects and resets
             silent  connects and says nothing
             half    sends --bytes of a head and no more
+            drip    the same, and then one byte more at a time, as fast as it goes
             slow    sends --depth requests and reads a few bytes now and then
     --path PATH     # in it becomes a number that has not been there before
   quiet     pods that ask 20 times a second, half on new connections, and are measured from when each request was due
