@@ -22,7 +22,7 @@ use crate::route::Route;
 /// Longest head that is remembered. Libraries send some 300 bytes.
 const LONGEST: usize = 1024;
 
-/// Other requests after which the last one of them is remembered instead.
+/// Other requests in a row after which the last one of them is remembered instead.
 const OTHERS: u8 = 8;
 
 /// A question that its dialect has understood.
@@ -94,7 +94,11 @@ impl Memory {
         then: impl FnOnce(&Request) -> Option<T>,
     ) -> Option<T> {
         let last = self.last.borrow();
-        then(last.as_ref().filter(|last| last.begins(bytes, dialects))?)
+        let made = then(last.as_ref().filter(|last| last.begins(bytes, dialects))?);
+        if made.is_some() {
+            self.others.set(0);
+        }
+        made
     }
 
     /// Whether the request that is being read is to be remembered. Not every one: a caller that asks now this, now that would pay for

@@ -51,6 +51,16 @@ impl Lanes {
         Ok(())
     }
 
+    /// The lanes in which connections wait at this moment.
+    ///
+    /// # Errors
+    /// The poller failed.
+    pub(crate) fn ready_now(&self, found: &mut Vec<usize>) -> io::Result<()> {
+        found.clear();
+        self.poller.look(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+        Ok(())
+    }
+
     /// Not all were accepted of the lanes that were ready.
     pub(crate) fn leave_some(&mut self) {
         self.may_have_more = true;

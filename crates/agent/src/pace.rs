@@ -1,9 +1,9 @@
 //! Keeps a storm from using up the CPU quota. Used by `serve` only; told the time and the CPU time, asks for neither.
 //!
 //! The kernel stops a process that has used up its quota until the period's end, up to 100 ms, and then everybody waits, whoever
-//! used it up (Linux, Documentation/scheduler/sched-bwc.rst). So while several callers are there, a new round for those who wait
-//! begins only when the process has used less than [`PART`] of what the quota gave it. Callers that never use up their
-//! share of a round notice nothing of it. A caller that is alone is not held back: there is nobody whom that would help.
+//! used it up (Linux, Documentation/scheduler/sched-bwc.rst). So while several callers are there, a thread looks for those who have
+//! something to do, and begins a round for those who wait, only when the process has used less than [`PART`] of what the quota gave
+//! it. A caller that is alone is not held back: there is nobody whom that would help.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const PART: f64 = 0.85;
 /// Unused quota that may be used at once: far less than a period's, so that what is used in any period stays below its quota.
 const BURST: Duration = Duration::from_millis(5);
 
-/// Longest rest between two rounds: even where another thread used all there was, those who wait go on.
+/// Largest debt, as the rest that would pay for it: even where another thread used all there was, those who wait go on.
 const LONGEST: Duration = Duration::from_millis(50);
 
 /// The pace of one thread's rounds.

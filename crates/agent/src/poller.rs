@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -65,7 +66,10 @@ impl Poller {
     pub(crate) fn look(&self, mut tell: impl FnMut(u64, EventFlags)) -> io::Result<usize> {
         let mut room = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let (ready, _) = epoll::wait(self.epoll.get_ref(), &mut room, Some(&now))?;
+        let (ready, _) = match epoll::wait(self.epoll.get_ref(), &mut room, Some(&now)) {
+            Err(Errno::INTR) => return Ok(0),
+            waited => waited?,
+        };
         ready.iter().for_each(|event| tell(event.data.u64(), event.flags));
         Ok(ready.len())
     }

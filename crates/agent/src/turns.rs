@@ -157,6 +157,14 @@ impl Turns {
 }
 
 impl Share {
+    /// This connection is gone and waits no longer: its key may be another's soon, which would wait twice.
+    pub(crate) fn forget(&self, key: Key) {
+        let mut waiting = self.waiting.borrow_mut();
+        if let Some(place) = waiting.iter().position(|one| *one == key) {
+            waiting.remove(place);
+        }
+    }
+
     /// Wakes so many of its connections; whether more wait.
     fn admit(self: &Rc<Self>, most: u32, wake: &impl Fn(Key, &Rc<Self>) -> bool) -> bool {
         let mut woken = 0;
@@ -246,6 +254,18 @@ mod tests {
         assert!(turns.are_shared(), "both were there a moment ago");
         turns.look_anew();
         assert!(!turns.are_shared());
+    }
+
+    #[test]
+    fn a_key_that_is_given_again_and_again_waits_once() {
+        let (turns, share, _) = two_callers();
+        for _ in 0..1000 {
+            turns.wait(&share, 7);
+            share.forget(7);
+        }
+        turns.wait(&share, 7);
+        assert_eq!(begin(&turns), [7]);
+        assert!(share.waiting.borrow().is_empty());
     }
 
     #[test]

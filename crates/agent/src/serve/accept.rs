@@ -22,6 +22,9 @@ use crate::tenants::Tenant;
 const ACCEPTED: usize = 32;
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
+/// Rounds of those who are accepted when the stop has begun: some 2,000 connections.
+const LAST_LOOKS: usize = 64;
+
 impl Thread {
     /// Accepts until the stop has begun and nobody waits: in each round a few connections of each lane that has some. An error never ends it:
     /// most (a reset client, no more descriptors) pass.
@@ -33,7 +36,7 @@ impl Thread {
             let found = tokio::select! {
                 biased;
                 found = lanes.ready(&mut ready) => found,
-                () = &mut stopped => return,
+                () = &mut stopped => return self.accept_the_last(&lanes),
             };
             match found.and_then(|()| self.accept_some(&lanes, &mut ready)) {
                 Ok(true) => continue,
@@ -50,6 +53,18 @@ impl Thread {
             // Asked for and waited for without a pause between, or the round would begin unheard.
             self.turns.want();
             self.turns.next().await;
+        }
+    }
+
+    /// Lets in who waits when the stop has begun, of which the runtime may not have heard yet: they have connected, and their
+    /// requests are most often here, too. Nobody can keep it going.
+    fn accept_the_last(self: &Rc<Self>, lanes: &Lanes) {
+        let mut ready = Vec::new();
+        for _ in 0..LAST_LOOKS {
+            let looked = lanes.ready_now(&mut ready);
+            if looked.is_err() || ready.is_empty() || self.accept_some(lanes, &mut ready).is_err() {
+                return;
+            }
         }
     }
 

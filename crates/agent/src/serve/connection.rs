@@ -28,7 +28,8 @@ use crate::turns::{Key, Share};
 /// Requests behind the first that cost as much as a turn: what they save is the read and the write.
 const PIPELINED: u32 = 4;
 
-/// One connection. What it is doing: it waits for its client, or for a turn (`parked`), or a task of its own has it (`task`).
+/// One connection. What it is doing: it waits for its client, or stands in the queue of the thread's work, or waits for a turn
+/// (`parked`), or a task of its own has it (`task`), which may wait for a turn, too.
 ///
 /// In this order: what every turn touches stands together at the beginning. With a small quota the kernel stops the process for
 /// most of the time, and what it finds again afterwards is in no cache; a line of memory is then 1 % of a request.
@@ -143,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// In a drain nothing more is waited for.
+    /// Between two requests nothing more is waited for in a drain.
     fn wait_for_client(&self) {
         if self.thread.draining.get() && self.waits.is_idle() {
             return self.leave();
@@ -270,7 +271,10 @@ impl Connection {
         let asker = Asker { dialects: &self.dialects, caller, tenant, came };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.turns.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
-        if !keep(kept, tenant, &bytes[batch.taken..]) {
+        // Behind an answer that closes nothing is looked at any more.
+        let closes = matches!(batch.after, After::Close | After::Linger);
+        let rest = if closes { &[] } else { &bytes[batch.taken..] };
+        if !keep(kept, tenant, rest) {
             batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
         }
         if batch.taken > 0 && kept.is_some() {
@@ -279,8 +283,12 @@ impl Connection {
         }
         self.waits.note(batch.after.state(kept.is_some()), now);
         let sent = self.socket.send(out)?;
-        let unsent = if sent < out.len() { Some(self.hold(&out[sent..])?) } else { None };
-        Some(Turned::Answered(unsent, batch.after))
+        if sent == out.len() {
+            return Some(Turned::Answered(None, batch.after));
+        }
+        // At once: between two requests it could be ended by whoever needs room.
+        self.waits.note(State::Write, now);
+        Some(Turned::Answered(Some(self.hold(&out[sent..])?), batch.after))
     }
 
     /// Holds what the socket did not take. Nothing where the caller may not hold so much.
@@ -321,6 +329,9 @@ impl Drop for Connection {
         if self.is_gone() {
             self.socket.reset_at_end();
         }
+        if let Some(parked) = self.parked.take() {
+            parked.of.forget(self.key);
+        }
     }
 }
 
@@ -339,6 +350,8 @@ impl Waiting {
         if let Some(looks) = connection.wait(unsent, after).await {
             self.0 = None;
             connection.task.replace(None);
+            // What is left of a task stays in memory as long as somebody could wake it.
+            connection.socket.forget_waker();
             connection.is_away.set(false);
             connection.go_back(looks);
         }

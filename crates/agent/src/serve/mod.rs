@@ -29,7 +29,7 @@ use self::connection::Connection;
 use self::work::Work;
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::{Clock, clock};
-use tokio::task::LocalSet;
+use tokio::task::{JoinError, LocalSet};
 
 use crate::callers::Callers;
 use crate::connections::{Cap, Connections, SWEEP, Timeouts};
@@ -81,8 +81,8 @@ const ENDED_AT_ONCE: usize = 8;
 /// How long those are still accepted who waited for it when the stop began.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// How long a thread rests at most before it looks again for those who have turns left. What a look costs is paid for by less, so
-/// debts do not grow.
+/// How long a thread rests at most in one go, of which there may be two before it looks again for those who have turns left. What a
+/// look costs is paid for by less, so debts do not grow.
 const REST: Duration = Duration::from_millis(10);
 
 /// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
@@ -117,6 +117,11 @@ pub(crate) struct Thread {
 struct Scratch {
     read: Vec<u8>,
     write: Vec<u8>,
+}
+
+/// What is said of a task of the thread that ended although it never does.
+fn died(ended: Result<(), JoinError>) -> io::Error {
+    ended.map_or_else(io::Error::other, |()| io::Error::other("a task ended by itself"))
 }
 
 impl Thread {
@@ -167,23 +172,34 @@ impl Thread {
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let mut accepting = local.spawn_local(thread.clone().accept(lanes));
-        local.spawn_local(thread.clone().keep_rounds());
-        local.spawn_local(thread.clone().sweep());
+        let rounds = local.spawn_local(thread.clone().keep_rounds());
+        let sweeping = local.spawn_local(thread.clone().sweep());
         let working = local.spawn_local(thread.clone().work());
         let until_stopped = async {
-            stop.begun().await;
+            let accepted = tokio::select! {
+                () = stop.begun() => None,
+                accepted = &mut accepting => Some(accepted),
+            };
+            let is_stop = thread.stop.has_begun();
+            if let Some(accepted) = accepted.filter(|accepted| accepted.is_err() || !is_stop) {
+                return Err(died(accepted));
+            }
             thread.draining.set(true);
             // It ends once nobody waits to be accepted. Its listeners close with it.
-            if tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
+            if !accepting.is_finished() && tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
                 accepting.abort();
             }
             thread.drain().await;
+            Ok(())
         };
+        // Without any of them the thread would live on and serve nobody.
         let ended = local
             .run_until(async {
                 tokio::select! {
-                    () = until_stopped => Ok(()),
+                    drained = until_stopped => drained,
                     failed = working => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
+                    ended = rounds => Err(died(ended)),
+                    ended = sweeping => Err(died(ended)),
                 }
             })
             .await;
@@ -265,7 +281,8 @@ impl Thread {
     /// Lets requests finish that are under way or have arrived; everything else is closed.
     async fn drain(&self) {
         let idle = self.connections.borrow().idle();
-        idle.iter().for_each(|one| one.end_or_go_on());
+        // Used up here: whoever holds one keeps its socket open.
+        idle.into_iter().for_each(|one| one.end_or_go_on());
         let all_gone = async {
             while self.connections.borrow().len() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;

@@ -23,7 +23,7 @@ use crate::turns::Key;
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// What tells that nobody will hear of an answer's room any more: the client has ended its side.
+/// What tells that the client has ended its side, or all is over: nothing is told after it.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// A socket that does not block, of one thread.
@@ -93,6 +93,11 @@ impl Socket {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    /// Whoever waited for it does so no longer.
+    pub(super) fn forget_waker(&self) {
+        self.waker.take();
     }
 
     /// From now on the poller tells when there is something to read. What came before is told, too.

@@ -1,6 +1,7 @@
 //! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_cloud::{Frame, Refusal};
@@ -118,7 +119,7 @@ impl Thread {
     /// Whether the connection goes on after it; nothing where the request has to be read.
     fn lend_again(&self, asker: Asker<'_>, before: &Request, now: Moment, out: &mut Vec<u8>) -> Option<bool> {
         let caller = asker.caller;
-        if caller.is_gone() {
+        if caller.is_gone() || !owns(caller, asker.tenant) {
             return None;
         }
         let keep_alive = before.goes_on && self.goes_on(caller);
@@ -211,7 +212,8 @@ impl Thread {
         let keep_alive = goes_on && self.goes_on(caller);
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { keep_alive, ..Frame::of(head, date) };
-        let is_to_be_remembered = bodiless && tenant.memory.wants_another();
+        let end = || (!keep_alive).then_some(if bodiless { After::Close } else { After::Linger });
+        let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.memory.wants_another();
         let asked = Asked { head, frame: &frame, tenant, request, came, now, is_to_be_remembered };
         match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
@@ -219,8 +221,7 @@ impl Thread {
                 if status == 200 && route.is_credential() {
                     self.metrics.warm();
                 }
-                let end = if bodiless { After::Close } else { After::Linger };
-                (!keep_alive).then_some(end)
+                end()
             }
             Step::Lent { route, question } => {
                 self.lent(route, now);
@@ -228,8 +229,7 @@ impl Thread {
                 if let Some(request) = question.and_then(request) {
                     tenant.memory.remember(request);
                 }
-                let end = if bodiless { After::Close } else { After::Linger };
-                (!keep_alive).then_some(end)
+                end()
             }
             Step::NotYet => Some(After::Settle(dialect.cloud(), dialect.patience(head))),
             Step::Later(later) => {
@@ -247,6 +247,12 @@ impl Thread {
     }
 }
 
+/// Whether this caller is the very pod whose shares it takes: only then is what is remembered there its own. Strangers have one
+/// tenant together, and who is not settled has that of whoever it may be.
+fn owns(caller: &Caller, tenant: &Tenant) -> bool {
+    matches!(caller, Caller::Pod(pod) if Arc::ptr_eq(&pod.connections, &tenant.connections))
+}
+
 /// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked.
 fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     if caller.is_gone() {
@@ -259,7 +265,6 @@ fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out:
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::Arc;
 
     use super::*;
     use crate::again::Again;
@@ -439,6 +444,19 @@ mod tests {
         world.pod().connections.close();
         let (answer, batch) = ask_of(&world, &dialects, &head);
         assert!(answer.contains("pod_gone") && matches!(batch.after, After::Close), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_among_strangers_or_of_whom_a_pod_may_be() {
+        for caller in [Caller::Anyone, Caller::Unsettled] {
+            let mut world = World::new();
+            world.caller = caller;
+            let (lender, dialects) = lender();
+            for reads in 1..4 {
+                ask_of(&world, &dialects, &bytes("GET /a"));
+                assert_eq!(lender.reads.get(), reads);
+            }
+        }
     }
 
     #[tokio::test]

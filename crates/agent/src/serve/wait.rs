@@ -115,8 +115,8 @@ impl Connection {
                 return Poll::Ready(0);
             }
             match self.socket.read(&mut self.thread.scratch.borrow_mut().read[..READ]) {
-                Found::Nothing => {}
                 Found::End => return Poll::Ready(0),
+                Found::Nothing => self.thread.turns.take(&self.who.borrow().tenant.turns),
                 Found::Bytes(n) => {
                     self.thread.turns.take(&self.who.borrow().tenant.turns);
                     return Poll::Ready(n);

@@ -85,6 +85,24 @@ fn what_has_arrived_before_the_signal_is_answered() {
     assert_eq!(world.agent.ended().code(), Some(0));
 }
 
+/// Idle connections used to stay open until the slowest of the others had ended, and what was sent on them was lost.
+#[test]
+fn idle_connections_are_closed_while_others_are_still_under_way() {
+    let mut world = World::start(&Plan::federate().limits("headTimeout: 1m"));
+    let mut idle = world.client(&PAY);
+    assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
+    let mut half = world.client(&CART);
+    half.send("GET / HT");
+    until_true("both to be there", || world.metric("seawall_connections_open") >= 2.0);
+    let clock = Clock::system();
+    let asked = clock.now();
+    world.agent.signal(Signal::TERM);
+    assert_eq!(idle.end(), End::Closed);
+    // The half head has the drain's 4 s.
+    assert!(clock.now().since(asked) < Duration::from_secs(3));
+    assert_eq!(world.agent.ended().code(), Some(0));
+}
+
 /// A connection whose long answer ended during the drain used to be kept until the drain's end.
 #[test]
 fn a_connection_that_has_its_last_answer_does_not_prolong_the_drain() {
