@@ -81,9 +81,9 @@ const ENDED_AT_ONCE: usize = 8;
 /// How long those are still accepted who waited for it when the stop began.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// How long a thread rests at most in one go, of which there may be two before it looks again for those who have turns left. What a
-/// look costs is paid for by less, so debts do not grow.
-const REST: Duration = Duration::from_millis(10);
+/// What the quota gives in the time that a thread rests at most before it looks again for those who have turns left. A look costs
+/// less, so that what is owed is paid.
+const REST: Duration = Duration::from_millis(1);
 
 /// How long the keeper of rounds waits after an `accept` that failed for want of something that others have to give back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
@@ -217,12 +217,24 @@ impl Thread {
             if self.is_accept_failing.take() {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            self.rest();
+            let rest = self.owed_rest();
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
             self.turns.begin(|key, of| self.connections.borrow().get(key).is_some_and(|one| one.unpark(of)));
         }
     }
 
-    /// Rests as long as the CPU quota demands while others are there.
+    /// How long to rest, by the CPU quota, while others are there.
+    fn owed_rest(&self) -> Duration {
+        if !self.turns.are_shared() {
+            return Duration::ZERO;
+        }
+        let rest = |pace: &mut Pace| pace.rest(self.shared.clock.now(), clock::cpu_time());
+        self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
+    }
+
+    /// Rests a little between two looks, where the quota demands rest.
     ///
     /// All of the thread rests, timers and other tasks with it: while the runtime waited in its place, whatever came woke it, and to
     /// be woken by two pods that send bytes one at a time used up the quota.
@@ -231,13 +243,9 @@ impl Thread {
         reason = "what is waited for is the time itself, and no event may end it"
     )]
     fn rest(&self) {
-        if !self.turns.are_shared() {
-            return;
-        }
-        let rest = |pace: &mut Pace| pace.rest(self.shared.clock.now(), clock::cpu_time());
-        let rest = self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest);
-        if !rest.is_zero() {
-            std::thread::sleep(rest.min(REST));
+        let rest = self.owed_rest();
+        if let Some(cores) = self.shared.bounds.cores.filter(|_| !rest.is_zero()) {
+            std::thread::sleep(rest.min(REST.div_f64(cores.max(0.01))));
         }
     }
 
