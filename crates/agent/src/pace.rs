@@ -16,7 +16,7 @@ const PART: f64 = 0.85;
 const BURST: Duration = Duration::from_millis(5);
 
 /// Largest debt, as the rest that would pay for it: even where another thread used all there was, those who wait go on.
-const LONGEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// The pace of one thread's rounds.
 #[derive(Debug)]
