@@ -1,9 +1,8 @@
 //! Places at the real metadata server, and whose they are: how many requests are there at once, all threads together.
 //!
 //! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
-//! for long. They are shared by dynamic thresholds ([`seawall_core::share`]), a quarter of them among callers that have none: one whose
-//! requests all hang keeps three eighths, and in whatever order such callers come, as many as a quarter of the places find one each. Those
-//! who wait are served in turn, caller by caller.
+//! for long. They are shared by dynamic thresholds ([`seawall_core::share::may_take_and_keep`]): one caller whose requests all hang
+//! keeps five of 26, and in whatever order such callers come, ten find one each. Those who wait are served in turn, caller by caller.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,6 @@ pub(crate) struct Places(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    all: u64,
     free: u64,
     /// By the address of each caller's count of connections, which is kept alive here.
     callers: HashMap<usize, Own>,
@@ -48,8 +46,7 @@ type Grant = (oneshot::Sender<Place>, Place);
 impl Places {
     /// So many.
     pub(crate) fn new(most: u32) -> Arc<Self> {
-        let all = most.max(1).into();
-        let state = State { all, free: all, callers: HashMap::new(), turns: VecDeque::new() };
+        let state = State { free: most.max(1).into(), callers: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -110,7 +107,7 @@ impl State {
         while own.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             own.waiting.pop_front();
         }
-        if !share::may_take_beside_newcomers(own.taken, self.free, self.all) {
+        if !share::may_take_and_keep(own.taken, self.free) {
             return None;
         }
         let waiter = own.waiting.pop_front()?;
@@ -176,11 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn whose_requests_hang_keeps_three_eighths_and_the_next_caller_finds_a_place_at_once() {
+    fn whose_requests_hang_keeps_an_eighth_and_the_next_caller_finds_a_place_at_once() {
         let (places, hostile, quiet) = (Places::new(64), caller(), caller());
         let mut storm: Vec<_> = (0..1000).map(|_| entering(&places, &hostile)).collect();
         let held = entered(&mut storm[..100]);
-        assert_eq!(held.len(), 24);
+        assert_eq!(held.len(), 8);
         let mut asked = entering(&places, &quiet);
         assert!(look(&mut asked).is_some());
     }

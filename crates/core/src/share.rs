@@ -21,31 +21,44 @@ pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
-/// The same, where a quarter of all `places` is for parties that have none: to be asked where parties come one after another and
-/// keep for long what they have. By [`may_take`] alone, each of them takes half of what is left, and the few that came first
-/// have everything: five of 26. So at least a quarter as many parties as there are places find one each, in whatever order they
-/// come (eleven of 26); one alone may use three eighths of all. A larger part would keep a second place from those who need two.
-pub const fn may_take_beside_newcomers(own: u64, free: u64, places: u64) -> bool {
-    if own == 0 { free > 0 } else { own.saturating_add(places / 4) < free }
+/// The same for what is kept for long and by parties that come one after another: a party takes one more only while it has fewer
+/// than about the *root* of what is free. By [`may_take`] alone each takes half of what is left, so the few that came first have
+/// nearly everything: five of 26. So one alone has five of 26 (eight of 64), there is at least one for each of ten (fifteen), in whatever
+/// order they come, and beside one that keeps all it can, each of five finds a second and a third.
+pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
+    own.saturating_mul(own.saturating_add(1)) < free
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What the next party has when it has taken all that it may.
+    fn hoard(free: &mut u64) -> u64 {
+        let mut own = 0;
+        while may_take_and_keep(own, *free) {
+            own += 1;
+            *free -= 1;
+        }
+        own
+    }
+
     #[test]
-    fn parties_that_come_one_after_another_leave_a_place_for_a_quarter_as_many_as_there_are() {
-        for places in 1..200_u64 {
+    fn parties_that_come_one_after_another_and_keep_all_leave_one_for_many() {
+        for (places, parties, most) in [(26, 10, 5), (64, 15, 8), (1000, 63, 31)] {
             let mut free = places;
-            for party in 0..places.div_ceil(4) {
-                assert!(may_take_beside_newcomers(0, free, places), "{places} places, party {party}");
-                let mut own = 0;
-                while may_take_beside_newcomers(own, free, places) {
-                    own += 1;
-                    free -= 1;
-                }
-                assert!(own <= (places * 3).div_ceil(8) + 1, "{own} of {places}");
-            }
+            let kept: Vec<_> = (0..parties).map(|_| hoard(&mut free)).collect();
+            assert!(kept.iter().all(|kept| (1..=most).contains(kept)), "{places} places: {kept:?}");
+        }
+    }
+
+    #[test]
+    fn five_that_need_three_each_find_them_beside_one_that_keeps_all_it_can() {
+        let mut free = 26;
+        hoard(&mut free);
+        for own in [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2] {
+            assert!(may_take_and_keep(own, free), "{own} and {free} free");
+            free -= 1;
         }
     }
 
