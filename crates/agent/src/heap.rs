@@ -17,7 +17,7 @@ const HEAPS: &str = "MALLOC_ARENA_MAX";
 
 /// What is larger has pages of its own, which go when it goes (`glibc.malloc.mmap_threshold`): the lists of all pods, which are made
 /// anew with each change. In the heap they leave holes as they grow: 0.3 to 0.8 MiB, the more the busier the machine. A window of an
-/// answer on its way (16 KiB) stays in the heap.
+/// answer on its way (8 KiB) stays in the heap.
 const LARGE: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "17408");
 
 /// Starts the program anew with one heap, unless somebody has chosen how many; with the same number, arguments and files. Returns

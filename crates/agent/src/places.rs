@@ -2,7 +2,7 @@
 //!
 //! A place is held until the answer has been passed on, so whoever asks for what takes long, or reads it slowly, has its places
 //! for long. They are shared by dynamic thresholds ([`seawall_core::share::may_take_and_keep`]): one caller whose requests all hang
-//! keeps five of 26, and in whatever order such callers come, ten find one each. Those who wait are served in turn, caller by caller.
+//! keeps eight of 64, and in whatever order such callers come, fifteen find one each. Those who wait are served in turn, caller by caller.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -17,7 +17,7 @@ const CONNECTION: u64 = 6 << 10;
 
 /// What a request at the real server costs while its answer is on its way: a window of it here, one in its connection's buffer, and
 /// what the kernel holds of it (`forward`).
-const FORWARD: u64 = 64 << 10;
+const FORWARD: u64 = 32 << 10;
 
 /// What a request that waits for a change costs: its future here, and in `conceal` a connection to the real server.
 const LONG_POLL: u64 = 12 << 10;

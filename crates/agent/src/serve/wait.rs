@@ -23,7 +23,7 @@ use crate::held::Held;
 use crate::reply::{Writing, Written};
 use crate::roster::PodCaller;
 
-/// How long a client may take for one part of a long answer, at most 16 KiB.
+/// How long a client may take for one part of a long answer, at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
 
 /// Pieces of an answer of the real server that cost as much as a turn.
