@@ -3,7 +3,7 @@
  * which takes its buffers from a ring that is handed out once; descriptors are registered; sends are queued and go down with
  * the wait for the answers, in one io_uring_enter; answers are received there and nowhere else (DEFER_TASKRUN). Of the ways
  * that were tried (COOP_TASKRUN; send(2) or writes from a registered buffer; a receive for each answer; sends handed over in
- * fours or sixteens; a wait for several answers) none was better. Raw calls: linux/io_uring.h of Linux 6.1 is enough.
+ * fours or sixteens; a wait for several answers) none was measured as better. Raw calls, linux/io_uring.h of Linux 6.1.
  *
  *   requester-uring PORT SECONDS CONNECTIONS RATE [sleep]     as requester.c; ends with 3 where io_uring is forbidden or
  *                                                             too old: 6.1, and 6.12 for sleep */
