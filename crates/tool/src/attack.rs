@@ -152,7 +152,7 @@ fn report(
     args: &Args,
     about: &About,
     summary: &Summary,
-    machine: &[seawall_probe::Finding],
+    machine: &[seawall_lab::probe::Finding],
 ) -> anyhow::Result<()> {
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });

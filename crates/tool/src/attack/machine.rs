@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use seawall_lab::probe::{Finding, Run, System, Verdict, Watch};
 use seawall_load::clock::RunClock;
 use seawall_load::engine::Outcome;
 use seawall_load::fault::Fault;
 use seawall_load::interval::Interval;
 use seawall_load::selfcheck;
 use seawall_load::summary::Summary;
-use seawall_probe::{Finding, Run, System, Verdict, Watch};
 use serde::Serialize;
 
 use super::about::About;

@@ -2,8 +2,8 @@
 
 use super::cpu::stalls;
 use super::{Run, percent, seconds};
-use crate::finding::{Check, Finding, Verdict};
-use crate::snapshot::{Conntrack, Memory, Snapshot};
+use crate::probe::finding::{Check, Finding, Verdict};
+use crate::probe::snapshot::{Conntrack, Memory, Snapshot};
 
 /// As for the CPU; a generator that waits for memory is held up, whoever took it.
 const MEMORY_PRESSURE: Check = Check { id: "memory-pressure", unit: "% of the run", limit: 10.0 };

@@ -13,10 +13,10 @@ mod network;
 
 use std::time::Duration;
 
-use crate::files::{Files, Reading};
-use crate::finding::Finding;
-use crate::snapshot::Snapshot;
-use crate::threads::{Thread, Threads};
+use crate::probe::files::{Files, Reading};
+use crate::probe::finding::Finding;
+use crate::probe::snapshot::Snapshot;
+use crate::probe::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
 #[derive(Debug, Clone, Copy, Default)]

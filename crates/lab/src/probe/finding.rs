@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::files::Unread;
+use crate::probe::files::Unread;
 
 /// What a check came to, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

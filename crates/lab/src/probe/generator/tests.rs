@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::fake::Texts;
-use crate::finding::Verdict;
+use crate::probe::files::fake::Texts;
+use crate::probe::finding::Verdict;
 
 const RUN: Run = Run {
     sending: Duration::from_secs(10),
