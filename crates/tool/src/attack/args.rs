@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
+use seawall_lab::objective::Objectives;
 use seawall_load::control::ErrorBudget;
 use seawall_load::engine::FINEST;
-use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
 use seawall_load::results::rfc3339;
 use seawall_load::schedule::Slice;
