@@ -9,7 +9,7 @@ use seawall_load::summary::Summary;
 use serde::Serialize;
 
 use crate::objective::{Missed, Objectives};
-use crate::probe::{self, Finding};
+use crate::probe::{Finding, Grade};
 use crate::selfcheck;
 use crate::verdict::{Reason, Verdict, worst};
 
@@ -53,10 +53,10 @@ impl Judgement {
 
 /// What a finding about the machine says against the trial: nothing, unless it held the generator up.
 fn against(finding: &Finding) -> Option<Reason> {
-    let verdict = match finding.verdict {
-        probe::Verdict::Fine | probe::Verdict::Noted | probe::Verdict::Untested => return None,
-        probe::Verdict::Degraded => Verdict::Degraded,
-        probe::Verdict::Invalid => Verdict::GeneratorLimited,
+    let verdict = match finding.grade {
+        Grade::Fine | Grade::Noted | Grade::Untested => return None,
+        Grade::Degraded => Verdict::Degraded,
+        Grade::Invalid => Verdict::GeneratorLimited,
     };
     Some(Reason::new(finding.id, verdict, finding.text.clone()))
 }
@@ -83,32 +83,32 @@ mod tests {
         }
     }
 
-    fn judged(verdict: probe::Verdict, objectives: &str) -> Judgement {
+    fn judged(grade: Grade, objectives: &str) -> Judgement {
         let text = "text of a check".to_owned();
-        let finding = Finding { id: "a check", verdict, measured: None, limit: None, unit: "", text };
+        let finding = Finding { id: "a check", grade, measured: None, limit: None, unit: "", text };
         let (outcome, objectives) = (outcome(), objectives.parse().ok());
         Judgement::new(&outcome, &Summary::new(&outcome), vec![finding], objectives.as_ref())
     }
 
     #[test]
     fn only_what_held_the_generator_up_speaks_against_a_trial() {
-        let of = |verdict| {
-            let judgement = judged(verdict, "");
+        let of = |grade| {
+            let judgement = judged(grade, "");
             (judgement.verdict, judgement.reasons.len())
         };
-        for fine in [probe::Verdict::Fine, probe::Verdict::Noted, probe::Verdict::Untested] {
+        for fine in [Grade::Fine, Grade::Noted, Grade::Untested] {
             assert_eq!(of(fine), (Verdict::Sound, 0));
         }
-        assert_eq!(of(probe::Verdict::Degraded), (Verdict::Degraded, 1));
-        assert_eq!(of(probe::Verdict::Invalid), (Verdict::GeneratorLimited, 1));
+        assert_eq!(of(Grade::Degraded), (Verdict::Degraded, 1));
+        assert_eq!(of(Grade::Invalid), (Verdict::GeneratorLimited, 1));
     }
 
     #[test]
     fn objectives_are_not_judged_by_what_a_limited_generator_measured() {
-        let holds = |verdict, objectives| judged(verdict, objectives).holds();
-        assert_eq!(holds(probe::Verdict::Degraded, ""), Some(true));
+        let holds = |grade, objectives| judged(grade, objectives).holds();
+        assert_eq!(holds(Grade::Degraded, ""), Some(true));
         // Nothing was sent.
-        assert_eq!(holds(probe::Verdict::Degraded, "p99<1s"), Some(false));
-        assert_eq!(holds(probe::Verdict::Invalid, "p99<1s"), None);
+        assert_eq!(holds(Grade::Degraded, "p99<1s"), Some(false));
+        assert_eq!(holds(Grade::Invalid, "p99<1s"), None);
     }
 }

@@ -3,7 +3,7 @@
 //! The engine judges what it measured itself (lag, hits not sent); this is the rest. Called by the tool around each
 //! run: [`Watch::start`], [`Watch::sample`] each second, [`Watch::finish`].
 //!
-//! A verdict must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
+//! A grade must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
 //! machine that is busy with other work, a table that is nearly full, a port range that a longer run would use up are
 //! noted: they explain figures and colour none. Thresholds stand at the checks, each with its source.
 

@@ -16,6 +16,6 @@ pub mod snapshot;
 pub mod threads;
 
 pub use files::{Files, Reading, System, Unread};
-pub use finding::{Finding, Verdict};
+pub use finding::{Finding, Grade};
 pub use generator::{Run, Watch, between};
 pub use snapshot::Snapshot;

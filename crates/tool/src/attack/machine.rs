@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
-use seawall_lab::probe::{Finding, Verdict};
+use seawall_lab::probe::{Finding, Grade};
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
@@ -11,13 +11,13 @@ use super::about::About;
 
 /// What explains the figures and speaks against none of them, and what is not known.
 pub(crate) fn notes(findings: &[Finding]) -> String {
-    let with = |verdict| findings.iter().filter(move |finding| finding.verdict == verdict);
+    let with = |grade| findings.iter().filter(move |finding| finding.grade == grade);
     let mut out = String::new();
-    for noted in with(Verdict::Noted) {
+    for noted in with(Grade::Noted) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "Note: {}", noted.text);
     }
-    for untested in with(Verdict::Untested) {
+    for untested in with(Grade::Untested) {
         let _ = writeln!(out, "Note: {} {}", untested.id, untested.text);
     }
     out
@@ -43,8 +43,8 @@ mod tests {
 
     use super::*;
 
-    fn finding(id: &'static str, verdict: Verdict) -> Finding {
-        Finding { id, verdict, measured: None, limit: None, unit: "", text: format!("text of {id}") }
+    fn finding(id: &'static str, grade: Grade) -> Finding {
+        Finding { id, grade, measured: None, limit: None, unit: "", text: format!("text of {id}") }
     }
 
     /// A run of one second whose own figures are sound.
@@ -64,32 +64,25 @@ mod tests {
 
     #[test]
     fn the_first_line_says_that_the_generator_was_the_limit() {
-        let first_line = |verdict| {
+        let first_line = |grade| {
             let outcome = outcome();
             let summary = Summary::new(&outcome);
-            let judgement =
-                Judgement::new(&outcome, &summary, vec![finding("cpu-throttling", verdict)], None);
+            let judgement = Judgement::new(&outcome, &summary, vec![finding("cpu-throttling", grade)], None);
             let [text, warnings] = [super::super::summary::text, super::super::summary::warnings]
                 .map(|say| say(&judgement, &summary).lines().next().unwrap_or_default().to_owned());
-            assert!(
-                verdict < Verdict::Degraded || text == warnings,
-                "with results on standard output as well"
-            );
+            assert!(grade < Grade::Degraded || text == warnings, "with results on standard output as well");
             text
         };
-        assert!(first_line(Verdict::Invalid).starts_with("GENERATOR LIMITED"));
-        assert!(first_line(Verdict::Degraded).starts_with("GENERATOR DEGRADED"));
-        assert!(first_line(Verdict::Noted).starts_with("Requests"));
-        assert!(first_line(Verdict::Untested).starts_with("Requests"));
+        assert!(first_line(Grade::Invalid).starts_with("GENERATOR LIMITED"));
+        assert!(first_line(Grade::Degraded).starts_with("GENERATOR DEGRADED"));
+        assert!(first_line(Grade::Noted).starts_with("Requests"));
+        assert!(first_line(Grade::Untested).starts_with("Requests"));
     }
 
     #[test]
     fn what_was_not_tested_is_said() {
-        let findings = [
-            finding("cpu", Verdict::Fine),
-            finding("ports", Verdict::Untested),
-            finding("tcp", Verdict::Noted),
-        ];
+        let findings =
+            [finding("cpu", Grade::Fine), finding("ports", Grade::Untested), finding("tcp", Grade::Noted)];
         assert_eq!(notes(&findings), "Note: text of tcp\nNote: ports text of ports\n");
     }
 }
