@@ -56,3 +56,110 @@ impl<F: Files> Machine<F> {
         self.watch.finish(at, &run)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::clock::SECOND;
+    use seawall_load::stats::Stats;
+    use seawall_load::summary::Summary;
+
+    use super::*;
+    use crate::judgement::Judgement;
+    use crate::probe::files::fake::Texts;
+    use crate::verdict::Verdict;
+
+    /// A machine with one sending thread, a CPU quota, and counters that go on from trial to trial.
+    #[derive(Default)]
+    struct Bench {
+        texts: Texts,
+        now: Duration,
+        on_cpu: Duration,
+        throttled: u32,
+    }
+
+    /// What happens in a trial of ten seconds.
+    struct Load {
+        on_cpu: Duration,
+        throttled: u32,
+        /// How late the generator looked at its clock.
+        late: Duration,
+        sent: u64,
+    }
+
+    const CALM: Load =
+        Load { on_cpu: Duration::from_millis(900), throttled: 0, late: Duration::ZERO, sent: 1000 };
+    const SHORT_OF_CPU: Load = Load {
+        on_cpu: Duration::from_millis(9700),
+        throttled: 60,
+        late: Duration::from_millis(300),
+        sent: 200,
+    };
+
+    impl Bench {
+        fn set(&self) {
+            let Self { texts, on_cpu, throttled, now } = self;
+            texts.set("/proc/self/cgroup", "0::/pod\n");
+            texts.set("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+            texts.set("/sys/fs/cgroup/pod/cpu.max", "100000 100000\n");
+            let periods = now.as_millis() / 100;
+            let stopped = throttled * 1000;
+            let stat = format!("nr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec {stopped}\n");
+            texts.set("/sys/fs/cgroup/pod/cpu.stat", &stat);
+            let ticks = on_cpu.as_millis() / 10;
+            let stat = format!("7 (sender 0) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 3 0 692290");
+            texts.set("/proc/self/task/7/stat", &stat);
+            texts.set("/proc/self/task/7/schedstat", &format!("{} 0 9\n", 1 + on_cpu.as_nanos()));
+        }
+
+        /// One trial of the session, with intervals of a second.
+        fn trial(&mut self, load: &Load) -> Judgement {
+            self.set();
+            let mut machine = Machine::watch(&self.texts, self.now);
+            let mut total = Stats { sent: load.sent, ..Stats::default() };
+            (0..100).for_each(|_| total.clock_lag.record(load.late.as_nanos() as u64));
+            for second in 0..10 {
+                self.now += Duration::from_secs(1);
+                self.on_cpu += load.on_cpu / 10;
+                self.throttled += load.throttled / 10;
+                self.set();
+                let stats = Stats { sent: load.sent / 10, ..Stats::default() };
+                let (from, to) = (second * SECOND, (second + 1) * SECOND);
+                machine.sample(&Interval { from, to, stats }, self.now);
+            }
+            let outcome = Outcome {
+                total,
+                scheduled: Some(1000),
+                began_unix_ns: 0,
+                scheduled_for: 10 * SECOND,
+                elapsed: 10 * SECOND,
+                written: Ok(0),
+                mistake: None,
+                early: None,
+                threads: 1,
+            };
+            let found = machine.finish(&outcome, self.now);
+            Judgement::new(&outcome, &Summary::new(&outcome), found, None)
+        }
+    }
+
+    fn checks(judgement: &Judgement) -> Vec<String> {
+        judgement.reasons.iter().map(|reason| reason.check.to_string()).collect()
+    }
+
+    /// One watch for a whole session would spread what happened in one trial over all of them.
+    #[test]
+    fn a_trial_in_which_the_generator_was_short_of_cpu_speaks_against_no_other() {
+        let mut bench = Bench::default();
+        let verdicts = [&SHORT_OF_CPU, &CALM, &CALM, &SHORT_OF_CPU, &CALM].map(|load| bench.trial(load));
+        let [first, second, third, fourth, last] = &verdicts;
+        for short in [first, fourth] {
+            assert_eq!(short.verdict, Verdict::GeneratorLimited);
+            assert_eq!(checks(short), ["unsent", "thread-cpu", "cpu-throttling"]);
+            assert_eq!(short.holds(), None);
+        }
+        for calm in [second, third, last] {
+            assert_eq!((calm.verdict, &calm.reasons), (Verdict::Sound, &Vec::new()));
+            assert_eq!(calm.holds(), Some(true));
+        }
+    }
+}
