@@ -9,14 +9,16 @@ use seawall_load::fault::Fault;
 use seawall_load::interval::Interval;
 use seawall_load::outcome::Outcome;
 
+use crate::probe::threads::SHORTEST;
 use crate::probe::{Files, Finding, Run, Watch};
 use crate::selfcheck;
 
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
 
-/// Time between two looks at the machine, a little less than an interval's usual length.
-const SPACING: Duration = Duration::from_millis(900);
+/// Time between two looks at the machine: no shorter, for a look costs as much as some hundred requests, and no longer, for a
+/// trial may be over soon after.
+const SPACING: Duration = SHORTEST;
 
 /// Watches the machine during a trial.
 #[derive(Debug)]
@@ -30,14 +32,13 @@ impl<F: Files> Machine<F> {
     /// Begins at `at`, on a clock that goes on until the end. The sending threads must be there.
     #[must_use]
     pub fn watch(files: F, at: Duration) -> Self {
-        Self { next: at, watch: Watch::start(files, SENDERS, at) }
+        Self { next: at + SPACING, watch: Watch::start(files, SENDERS, at) }
     }
 
     /// Looks at the sending threads, unless they only wait for the last answers.
     pub fn sample(&mut self, interval: &Interval, at: Duration) {
         if interval.stats.sent > 0 && at >= self.next {
             self.watch.sample(at);
-            // However short intervals are: a look costs as much as some hundred requests.
             self.next = at + SPACING;
         }
     }
@@ -59,7 +60,6 @@ impl<F: Files> Machine<F> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::clock::SECOND;
     use seawall_load::stats::Stats;
     use seawall_load::summary::Summary;
 
@@ -77,7 +77,7 @@ mod tests {
         throttled: u32,
     }
 
-    /// What happens in a trial of ten seconds.
+    /// What happens in a trial.
     struct Load {
         on_cpu: Duration,
         throttled: u32,
@@ -111,27 +111,33 @@ mod tests {
             texts.set("/proc/self/task/7/schedstat", &format!("{} 0 9\n", 1 + on_cpu.as_nanos()));
         }
 
-        /// One trial of the session, with intervals of a second.
+        /// One trial of ten seconds.
         fn trial(&mut self, load: &Load) -> Judgement {
+            self.trial_of(Duration::from_secs(1), load)
+        }
+
+        /// One trial of the session, of ten intervals.
+        fn trial_of(&mut self, cadence: Duration, load: &Load) -> Judgement {
             self.set();
             let mut machine = Machine::watch(&self.texts, self.now);
             let mut total = Stats { sent: load.sent, ..Stats::default() };
             (0..100).for_each(|_| total.clock_lag.record(load.late.as_nanos() as u64));
-            for second in 0..10 {
-                self.now += Duration::from_secs(1);
+            let cadence_ns = cadence.as_nanos() as u64;
+            for at in 0..10 {
+                self.now += cadence;
                 self.on_cpu += load.on_cpu / 10;
                 self.throttled += load.throttled / 10;
                 self.set();
                 let stats = Stats { sent: load.sent / 10, ..Stats::default() };
-                let (from, to) = (second * SECOND, (second + 1) * SECOND);
+                let (from, to) = (at * cadence_ns, (at + 1) * cadence_ns);
                 machine.sample(&Interval { from, to, stats }, self.now);
             }
             let outcome = Outcome {
                 total,
                 scheduled: Some(1000),
                 began_unix_ns: 0,
-                scheduled_for: 10 * SECOND,
-                elapsed: 10 * SECOND,
+                scheduled_for: 10 * cadence_ns,
+                elapsed: 10 * cadence_ns,
                 written: Ok(0),
                 mistake: None,
                 early: None,
@@ -161,5 +167,17 @@ mod tests {
             assert_eq!((calm.verdict, &calm.reasons), (Verdict::Sound, &Vec::new()));
             assert_eq!(calm.holds(), Some(true));
         }
+    }
+
+    /// Looked at too seldom, the threads of a trial of less than a second were not tested at all.
+    #[test]
+    fn half_a_second_is_enough_to_see_that_the_generator_was_short_of_cpu() {
+        let starved =
+            Load { on_cpu: Duration::from_millis(480), throttled: 0, late: Duration::ZERO, sent: 1000 };
+        let judgement = Bench::default().trial_of(Duration::from_millis(50), &starved);
+        assert_eq!(
+            (judgement.verdict, checks(&judgement)),
+            (Verdict::GeneratorLimited, vec!["thread-cpu".into()])
+        );
     }
 }

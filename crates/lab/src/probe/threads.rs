@@ -10,7 +10,7 @@ use crate::probe::proc::{SchedStat, ThreadStat};
 const MOST_THREADS: usize = 1024;
 
 /// Shorter than this, a share says more about one scheduling decision than about a run.
-const SHORTEST: Duration = Duration::from_millis(500);
+pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
 
 const TASKS: &str = "/proc/self/task";
 
