@@ -1,9 +1,11 @@
 //! The words for what speaks against a generator, whoever found it out.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 /// How far the figures of a trial can be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The generator kept up.
@@ -15,10 +17,10 @@ pub enum Verdict {
 }
 
 /// Why a verdict is worse than sound.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     /// A stable name.
-    pub check: &'static str,
+    pub check: Cow<'static, str>,
     /// What it means.
     pub verdict: Verdict,
     /// What was measured, with its threshold.
@@ -29,7 +31,7 @@ impl Reason {
     /// A reason.
     #[must_use]
     pub fn new(check: &'static str, verdict: Verdict, measured: String) -> Self {
-        Self { check, verdict, measured }
+        Self { check: Cow::Borrowed(check), verdict, measured }
     }
 }
 

@@ -6,14 +6,14 @@
 mod about;
 mod args;
 mod helm;
-mod intervals;
+pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
 mod plan;
 mod prometheus;
 mod signals;
-mod summary;
+pub(crate) mod summary;
 mod travel;
 
 use std::io::{Write, stderr, stdout};
@@ -38,7 +38,7 @@ use self::about::About;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::helm::Helm;
-use self::intervals::Intervals;
+use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::{Blank, Log};
 use self::prometheus::Exporter;
@@ -76,12 +76,16 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     if let Some(intervals) = &mut intervals {
         intervals.begin(&about)?;
     }
-    watch(&mut trial, (clock, &mut machine), Written { log, intervals }, metrics.as_ref(), live)?;
+    let mut written = Written { log, intervals };
+    watch(&mut trial, (clock, &mut machine), &mut written, metrics.as_ref(), live)?;
     let outcome = trial.finish();
     let machine = machine.finish(&outcome, now(clock));
     let summary = Summary::new(&outcome);
     let judgement = Judgement::new(&outcome, &summary, machine, args.slo.as_ref());
     report(args, &about, &judgement, &summary)?;
+    if let Some(intervals) = &mut written.intervals {
+        intervals.end(&End::of(&outcome, &judgement))?;
+    }
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
@@ -124,7 +128,7 @@ impl Written {
 fn watch(
     trial: &mut Trial<'_>,
     (clock, machine): (RunClock, &mut Machine<System>),
-    mut written: Written,
+    written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
