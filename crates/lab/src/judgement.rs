@@ -44,6 +44,12 @@ impl Judgement {
         Self { verdict: worst(&reasons), reasons, machine, missed }
     }
 
+    /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
+    #[must_use]
+    pub fn told(reasons: Vec<Reason>) -> Self {
+        Self { verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
+    }
+
     /// Whether the objectives hold; none where the generator was the limit, for then nothing can be said about the target.
     #[must_use]
     pub fn holds(&self) -> Option<bool> {
