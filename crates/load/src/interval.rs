@@ -4,6 +4,8 @@
 //! directions: *along* the run, one after the other, and *across* generators that each sent a slice of one schedule from one
 //! start on. Both lose nothing: histograms are sums.
 
+use std::iter::Peekable;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
@@ -52,22 +54,30 @@ impl Interval {
     }
 }
 
-/// One run of what several generators measured, each from the same start on and without a gap.
+/// One run of what several generators measured, each from the same start on and without a gap, an interval at a time.
 ///
 /// An interval of the result ends where one of every generator does, or with the last of them; where one has longer
-/// intervals than another, the result has those.
-///
-/// # Errors
-/// [`Gap`] where the intervals of one do not follow each other from the start on.
-pub fn merge(generators: Vec<Vec<Interval>>) -> Result<Vec<Interval>, Gap> {
-    let mut lines: Vec<_> = generators.into_iter().map(|line| line.into_iter().peekable()).collect();
-    let (mut merged, mut from) = (Vec::new(), 0);
-    while let Some(first) = lines.iter_mut().filter_map(|line| line.peek().map(|next| next.to)).min() {
-        let mut to = first;
-        let mut parts: Vec<Interval> =
-            lines.iter().map(|_| Interval { from, to: from, ..Interval::default() }).collect();
+/// intervals than another, the result has those. Ends, or is not to be asked again, after a [`Gap`]: the intervals of one do
+/// not follow each other from the start on.
+#[derive(Debug)]
+pub struct Merge<I: Iterator<Item = Interval>> {
+    lines: Vec<Peekable<I>>,
+    from: Nanos,
+}
+
+impl<I: Iterator<Item = Interval>> Merge<I> {
+    /// Of generators, each with its intervals in order.
+    pub fn new(generators: impl IntoIterator<Item = I>) -> Self {
+        Self { lines: generators.into_iter().map(Iterator::peekable).collect(), from: 0 }
+    }
+
+    /// The interval that ends there, or where whoever goes on beyond does.
+    fn until(&mut self, mut to: Nanos) -> Result<Interval, Gap> {
+        let from = self.from;
+        let empty = Interval { from, to: from, ..Interval::default() };
+        let mut parts = vec![empty; self.lines.len()];
         // Whoever has an interval that goes on beyond the present end moves it.
-        while let Some((line, part)) = lines.iter_mut().zip(&mut parts).find_map(|(line, part)| {
+        while let Some((line, part)) = self.lines.iter_mut().zip(&mut parts).find_map(|(line, part)| {
             line.peek().is_some_and(|next| next.from < to || next.to <= to).then_some((line, part))
         }) {
             if let Some(next) = line.next() {
@@ -77,10 +87,26 @@ pub fn merge(generators: Vec<Vec<Interval>>) -> Result<Vec<Interval>, Gap> {
         }
         let mut sum = Interval { from, to, ..Interval::default() };
         parts.iter().for_each(|part| sum.beside(part));
-        merged.push(sum);
-        from = to;
+        self.from = to;
+        Ok(sum)
     }
-    Ok(merged)
+}
+
+impl<I: Iterator<Item = Interval>> Iterator for Merge<I> {
+    type Item = Result<Interval, Gap>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.lines.iter_mut().filter_map(|line| line.peek().map(|next| next.to)).min()?;
+        Some(self.until(first))
+    }
+}
+
+/// All that [`Merge`] makes of them.
+///
+/// # Errors
+/// [`Gap`] where the intervals of one do not follow each other from the start on.
+pub fn merge(generators: Vec<Vec<Interval>>) -> Result<Vec<Interval>, Gap> {
+    Merge::new(generators.into_iter().map(Vec::into_iter)).collect()
 }
 
 #[cfg(test)]

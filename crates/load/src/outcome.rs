@@ -1,7 +1,7 @@
 //! What a run gave: its figures second by second, and what they come to.
 //!
-//! Only figures and their meaning; how they were gathered is [`crate::session`]'s business. Read by the tool, by
-//! [`crate::summary`] and by [`crate::selfcheck`].
+//! Only figures and their meaning; how they were gathered is [`crate::session`]'s business. Read by [`crate::summary`]
+//! and by whoever judges a run.
 
 use crate::clock::Nanos;
 use crate::control::Early;

@@ -1,4 +1,4 @@
-//! A run's figures as a person or a program wants them: rates, quantiles, counts, and whether to believe them.
+//! A run's figures as a person or a program wants them: rates, quantiles, counts. Whether to believe them others say.
 //!
 //! Made once, at the end, of an [`Outcome`]; the search methods read the fields, the tool prints them. All times are in
 //! nanoseconds, all rates per second over [`Summary::duration`]: what ended in it counts, and what came after it is said apart.
@@ -12,16 +12,11 @@ use crate::clock::{Nanos, SECOND};
 use crate::evidence::Sample;
 use crate::fault::{Class, Fault};
 use crate::outcome::Outcome;
-use crate::selfcheck::{Finding, Verdict, worst};
 use crate::stats::{After, Example, Histogram, Times};
 
 /// Everything worth saying about a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Whether to believe the rest.
-    pub verdict: Verdict,
-    /// Why not.
-    pub findings: Vec<Finding>,
     /// `open` or `closed`: latencies of the two do not compare (Schroeder et al., NSDI 2006).
     pub model: &'static str,
     /// For how long hits were counted.
@@ -263,9 +258,9 @@ pub struct Phases {
 }
 
 impl Summary {
-    /// Sums up, with what others found out about the generator.
+    /// Sums up.
     #[must_use]
-    pub fn new(outcome: &Outcome, findings: Vec<Finding>) -> Self {
+    pub fn new(outcome: &Outcome) -> Self {
         let total = &outcome.total;
         let seconds = outcome.scheduled_for as f64 / SECOND as f64;
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -273,8 +268,6 @@ impl Summary {
         let good = total.good();
         let Times { service, response } = total.all();
         Self {
-            verdict: worst(&findings),
-            findings,
             model: if outcome.scheduled.is_some() { "open" } else { "closed" },
             duration: outcome.scheduled_for,
             elapsed: outcome.elapsed,

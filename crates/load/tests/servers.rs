@@ -300,7 +300,7 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     drop(closed);
     let outcome = running.finish();
     assert_eq!((outcome.total.good(), outcome.total.after), (10, After { ended: 10, good: 10 }));
-    let summary = Summary::new(&outcome, Vec::new());
+    let summary = Summary::new(&outcome);
     assert_eq!((summary.offered_rate, summary.achieved_rate, summary.good_rate), (100.0, 0.0, 0.0));
     let closed = run(some(&Server::answering(OK).unwrap(), 20));
     assert_eq!((closed.total.ended(), closed.total.after), (20, After::default()));

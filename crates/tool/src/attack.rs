@@ -1,19 +1,19 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] says what
-//! it came to, [`machine`] whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`machine`] say what
+//! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
 
 mod about;
 mod args;
 mod helm;
-mod intervals;
+pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
 mod plan;
 mod prometheus;
 mod signals;
-mod summary;
+pub(crate) mod summary;
 mod travel;
 
 use std::io::{Write, stderr, stdout};
@@ -22,23 +22,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use seawall_lab::judgement::Judgement;
+use seawall_lab::machine::Machine;
+use seawall_lab::probe::System;
+use seawall_load::clock::RunClock;
 use seawall_load::collector::Heard;
 use seawall_load::control::Early;
 use seawall_load::engine::{Plan, Session, StartError, Trial};
 use seawall_load::interval::Interval;
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
-use seawall_load::selfcheck::{self, Verdict};
 use seawall_load::summary::Summary;
 
 use self::about::About;
 pub(crate) use self::args::Args;
 use self::args::SummaryFormat;
 use self::helm::Helm;
-use self::intervals::Intervals;
+use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
 use self::log::{Blank, Log};
-use self::machine::Machine;
 use self::prometheus::Exporter;
 use self::signals::Held;
 use crate::exit;
@@ -66,22 +68,31 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     if let Some(helm) = &mut helm {
         helm.steer(trial.steer(), plan::most_clients()?)?;
     }
-    let mut machine = Machine::watch();
+    let clock = RunClock::start();
+    let mut machine = Machine::watch(System, now(clock));
     let live = stage.start(trial.steer())?;
     let log = log.map(|log| log.start(trial.began_unix_ns())).transpose()?;
     about.begins(trial.began_unix_ns());
     if let Some(intervals) = &mut intervals {
         intervals.begin(&about)?;
     }
-    watch(&mut trial, &mut machine, Written { log, intervals }, metrics.as_ref(), live)?;
+    let mut written = Written { log, intervals };
+    watch(&mut trial, (clock, &mut machine), &mut written, metrics.as_ref(), live)?;
     let outcome = trial.finish();
-    let own = selfcheck::of_run(&outcome);
-    let machine = machine.finish(&outcome);
-    let summary = Summary::new(&outcome, own.into_iter().chain(machine::against(&machine)).collect());
-    report(args, &about, &summary, &machine)?;
+    let machine = machine.finish(&outcome, now(clock));
+    let summary = Summary::new(&outcome);
+    let judgement = Judgement::new(&outcome, &summary, machine, args.slo.as_ref());
+    report(args, &about, &judgement, &summary)?;
+    if let Some(intervals) = &mut written.intervals {
+        intervals.end(&End::of(&outcome, &judgement))?;
+    }
     let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
-    Ok(ExitCode::from(judge(args, &summary, outcome.early, interrupted)))
+    Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
+}
+
+fn now(clock: RunClock) -> Duration {
+    Duration::from_nanos(clock.now())
 }
 
 /// Names the flag.
@@ -116,8 +127,8 @@ impl Written {
 /// Sees the trial to its end, interval by interval.
 fn watch(
     trial: &mut Trial<'_>,
-    machine: &mut Machine,
-    mut written: Written,
+    (clock, machine): (RunClock, &mut Machine<System>),
+    written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
@@ -127,7 +138,7 @@ fn watch(
             Heard::Nothing => continue,
             Heard::Over => return Ok(()),
         };
-        machine.sample(interval);
+        machine.sample(interval, now(clock));
         written.add(interval)?;
         if let Some(metrics) = metrics {
             metrics.add(interval);
@@ -148,18 +159,16 @@ fn is_endless(plan: &Plan) -> bool {
 }
 
 /// The summary, where it does not mix with results.
-fn report(
-    args: &Args,
-    about: &About,
-    summary: &Summary,
-    machine: &[seawall_probe::Finding],
-) -> anyhow::Result<()> {
+fn report(args: &Args, about: &About, judgement: &Judgement, summary: &Summary) -> anyhow::Result<()> {
+    let machine = &judgement.machine[..];
     let on_stdout = plan::results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
-        SummaryFormat::Text => summary::text(summary) + &machine::notes(machine),
-        SummaryFormat::Json => serde_json::to_string(&machine::Report { about, summary, machine })? + "\n",
-        SummaryFormat::None => summary::warnings(summary),
+        SummaryFormat::Text => summary::text(judgement, summary) + &machine::notes(machine),
+        SummaryFormat::Json => {
+            serde_json::to_string(&machine::Report { about, judgement, summary, machine })? + "\n"
+        }
+        SummaryFormat::None => summary::warnings(judgement, summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {
         stderr().write_all(text.as_bytes())
@@ -193,19 +202,16 @@ fn check_results(
 }
 
 /// The exit code of a run that took place. A generator that was the limit comes first: what it measured proves nothing.
-fn judge(args: &Args, summary: &Summary, early: Option<Early>, signal: Option<i32>) -> u8 {
+fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
         // The shell's convention for a program that a signal ended.
         return u8::try_from(128 + signal).unwrap_or(u8::MAX);
     }
-    if summary.verdict == Verdict::GeneratorLimited {
-        return exit::GENERATOR_LIMITED;
-    }
-    let missed = args.slo.as_ref().map(|slo| slo.missed(summary)).unwrap_or_default();
-    for missed in &missed {
+    let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
+    for missed in &judgement.missed {
         // Standard error may be closed; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
     }
     let spent = early == Some(Early::ErrorBudget);
-    if missed.is_empty() && !spent { 0 } else { exit::OBJECTIVE_MISSED }
+    if holds && !spent { 0 } else { exit::OBJECTIVE_MISSED }
 }

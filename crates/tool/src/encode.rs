@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, bail};
 use seawall_load::results::{EncodeError, Encoder, Format};
 
-use crate::report::input::{self, Inputs};
+use crate::report::input::{self, Inputs, Sorted};
 use crate::report::output::Output;
 
 /// Flags of `seawall encode`.
@@ -56,7 +56,8 @@ Examples:
 /// Inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut inputs = input::merged(input::open(&args.files)?);
+    let inputs = Sorted::of(input::open(&args.files)?)?.without_intervals("`seawall encode`")?;
+    let mut inputs = input::merged(inputs.results.into_iter().chain(inputs.logs));
     let live = input::reads_stdin(&args.files);
     let mut encoder = Encoder::new(args.to, sink(Output::open(&args.output)?, live)?);
     let interrupted = interrupted()?;

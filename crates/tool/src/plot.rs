@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::report::input::{self, Reading, Wake};
+use crate::report::input::{self, Reading, Sorted, Wake};
 use crate::report::output::Output;
 use crate::report::runs::Runs;
 use crate::report::series::Series;
+use crate::report::words::WORDS;
 use crate::report::{complain, html, logs, svg};
 
 /// Flags of `seawall plot`.
@@ -65,7 +66,8 @@ fn points(text: &str) -> anyhow::Result<usize> {
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.format()?;
-    let (results, logs) = logs::split(input::open(&args.files)?)?;
+    let Sorted { results, logs, .. } =
+        Sorted::of(input::open(&args.files)?)?.without_intervals("`seawall plot`")?;
     ensure!(!results.is_empty(), logs::TIMES_ALONE);
     let runs = Runs::new(&results);
     let inputs = input::merged(results);
@@ -103,7 +105,7 @@ impl Args {
         let series: Vec<Series> =
             runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
         match format {
-            Format::Html => html::render(&self.title, runs, series),
+            Format::Html => html::render(&self.title, html::subtitle(runs), series, WORDS),
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }
     }

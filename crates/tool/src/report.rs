@@ -1,13 +1,14 @@
 //! `seawall report`: what a set of results says, as text, JSON, histograms or one HTML page.
 //!
 //! This file reads the flags and chooses; [`input`] reads results, [`totals`] and [`runs`] add them up, and each kind of
-//! report has its own module that turns sums into text.
+//! report has its own module that turns sums into text. [`intervals`] and [`logs`] are read instead of results.
 
 pub(crate) mod chart;
 pub(crate) mod hdrplot;
 pub(crate) mod hist;
 pub(crate) mod html;
 pub(crate) mod input;
+pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod logs;
 pub(crate) mod output;
@@ -28,11 +29,12 @@ use anyhow::{Context as _, bail};
 use seawall_load::record::Record;
 
 use self::hist::{Buckets, Histogram};
-use self::input::{Input, Reading, Sink, Wake};
+use self::input::{Input, Reading, Sink, Sorted, Wake};
 use self::output::Output;
 use self::runs::Runs;
 use self::series::Series;
 use self::totals::Totals;
+use self::words::WORDS;
 use crate::go::Duration;
 
 /// Flags of `seawall report`.
@@ -52,7 +54,7 @@ pub(crate) struct Args {
     /// Where to write it
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// Results in gob, JSON or CSV; each input's format is found out [default: stdin]
+    /// Results in gob, JSON or CSV, or intervals; each input's format is found out [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -85,6 +87,12 @@ HDR logs (as HdrHistogram's tools write them, in nanoseconds) can be given inste
 several add up exactly, and -type=text or hdrplot reports them by tag. Given beside results, they
 add lag and service time to the page.
 
+Intervals (`attack --intervals FILE`) can be given instead of results; files with one start, of
+generators that sent slices of one run, add up exactly. text and summary are the lines of the
+attack's own summary, json its object with each file's first line under generators; hist and hdrplot
+count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
+compares runs of different starts.
+
 Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
 standard error, what stood in front of the break is in the report, and the exit status is 1.
 On a pipe the first Ctrl-C waits for the answers that are still to come, the second ends at
@@ -94,6 +102,7 @@ Examples:
   echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s | seawall report
   seawall report -type=json results.gob | jq '.latencies.\"99th\" / 1e6'
   seawall report -type=html -output=report.html before.gob after.gob
+  seawall report -type=html -output=report.html generator-1.intervals generator-2.intervals
   seawall attack -rate=100 < targets.txt | tee results.gob | seawall report -every=1s";
 
 /// A kind of report, with what it alone needs.
@@ -140,7 +149,11 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let (results, logs) = logs::split(input::open(&args.files)?)?;
+    let Sorted { results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
+    if !intervals.is_empty() {
+        input::only_intervals(&intervals, &results, &logs)?;
+        return intervals::run(&kind, &args, intervals);
+    }
     match (&kind, results.is_empty(), logs.is_empty()) {
         (_, _, true) | (Kind::Html, false, _) => {}
         (_, true, _) => return logs::run(&kind, &args, logs),
@@ -204,7 +217,9 @@ impl Sum {
     fn render(&self, kind: &Kind) -> anyhow::Result<String> {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
-            (Kind::Html, _, Some(runs)) => html::render("Load report", runs, drawn(runs))?,
+            (Kind::Html, _, Some(runs)) => {
+                html::render("Load report", html::subtitle(runs), drawn(runs), WORDS)?
+            }
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
             (Kind::HdrPlot, ..) => hdrplot::render(&self.totals.latency),

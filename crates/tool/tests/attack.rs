@@ -188,6 +188,10 @@ fn a_run_as_json_says_what_it_was_where_and_when() {
     assert_eq!(about.as_object().unwrap().len(), 4);
     assert_eq!(about["configuration"]["stages"][0]["shape"], "hold 100/s");
     assert!(seawall_load::results::rfc3339::parse(about["start"].as_str().unwrap()).is_some());
+    let (intervals, end) = intervals.trim_end().rsplit_once('\n').unwrap();
+    let end: Value = serde_json::from_str(end).unwrap();
+    assert_eq!((&end["scheduled"], &end["duration"]), (&30.into(), &summary["duration"]), "{end}");
+    assert_eq!((&end["elapsed"], &end["findings"]), (&summary["elapsed"], &summary["findings"]), "{end}");
     let intervals = intervals.lines().map(|line| serde_json::from_str::<Interval>(line).unwrap());
     let merged = merge(vec![intervals.collect()]).unwrap();
     let mut whole = Interval::default();

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, ValueEnum};
+use seawall_lab::objective::Objectives;
 use seawall_load::control::ErrorBudget;
 use seawall_load::engine::FINEST;
-use seawall_load::objective::Objectives;
 use seawall_load::rate::{self, Pace};
 use seawall_load::results::rfc3339;
 use seawall_load::schedule::Slice;
@@ -132,7 +132,7 @@ pub(crate) struct Args {
     /// HDR log of response time, service time and lag by the interval; `seawall plot` takes it beside results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// Everything that was measured, a line of JSON per interval
+    /// Everything that was measured, a line of JSON per interval; `seawall report` reads it, of several generators, too
     #[arg(long, value_name = "FILE")]
     pub(crate) intervals: Option<String>,
     /// How long an interval is, for --intervals, --hdr and -prometheus-addr: 50ms or more
@@ -367,8 +367,8 @@ own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" ins
 says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":false, \"insecure\":true,
 \"proxy\":\"http://host:port\" or \"none\".
 
-JSON of a run: --summary=json is one object, --intervals a line of its first four fields and then
-a line per interval.
+JSON of a run: --summary=json is one object, --intervals a line of its first four fields, then a line
+per interval, and a last one, without which the file is cut.
   schema         1; a field that goes or changes its meaning makes it 2
   start          RFC 3339: the first instant of the schedule, the 0 of all times below
   configuration  the plan: stages and spacing of the rate (null in a closed loop), slice, limits,
@@ -377,6 +377,7 @@ a line per interval.
   an interval    from, to (ns), stats: counts, and histograms as {hdr, sum, min, max}, where hdr
                  is HdrHistogram V2, deflated, in base64, as in an HDR log; whole numbers may
                  exceed 2^53
+  the last line  scheduled (hits; null in a closed loop), duration and elapsed (ns), threads, findings
   the summary    figures of the whole run in ns and per second, findings, and the machine's checks
 
 Placeholders (--template): {{seq}} number of the hit; {{random 1 100}}; {{hex 16}}; {{uuid}};

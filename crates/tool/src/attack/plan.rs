@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seawall_lab::probe::{Snapshot, System};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
 use seawall_load::profile;
@@ -21,7 +22,6 @@ use seawall_load::shard;
 use seawall_load::supply::{BadInput, Intake, Source};
 use seawall_load::target::{Defaults, Reader, header};
 use seawall_load::template::Templates;
-use seawall_probe::{Snapshot, System};
 
 use super::args::{self, Args, WhenBusy};
 use super::travel::travel;

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use seawall_load::selfcheck::Verdict;
+use seawall_lab::judgement::Judgement;
+use seawall_lab::verdict::Verdict;
 use seawall_load::stats::After;
 use seawall_load::summary::{Latencies, Summary};
 
@@ -10,8 +11,8 @@ use crate::go::aligned;
 use crate::times::brief;
 
 /// Everything, one fact per line.
-pub(crate) fn text(summary: &Summary) -> String {
-    let mut out = verdict(summary);
+pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
+    let mut out = verdict(judgement);
     rates(&mut out, summary);
     row(
         &mut out,
@@ -37,8 +38,8 @@ pub(crate) fn text(summary: &Summary) -> String {
 }
 
 /// Whether to believe the rest, and why not.
-fn verdict(summary: &Summary) -> String {
-    let mut out = match summary.verdict {
+fn verdict(judgement: &Judgement) -> String {
+    let mut out = match judgement.verdict {
         Verdict::Sound => String::new(),
         Verdict::Degraded => {
             "GENERATOR DEGRADED: the figures below are coloured by this machine\n".to_owned()
@@ -47,8 +48,8 @@ fn verdict(summary: &Summary) -> String {
             "GENERATOR LIMITED: the figures below say nothing about the target\n".to_owned()
         }
     };
-    for finding in &summary.findings {
-        let _ = writeln!(out, "  {}: {}", finding.check, finding.measured);
+    for reason in &judgement.reasons {
+        let _ = writeln!(out, "  {}: {}", reason.check, reason.measured);
     }
     out
 }
@@ -89,8 +90,8 @@ fn notes(out: &mut String, summary: &Summary) {
 }
 
 /// For standard error when no summary is asked for: only what the results do not show of themselves.
-pub(crate) fn warnings(summary: &Summary) -> String {
-    let mut out = verdict(summary);
+pub(crate) fn warnings(judgement: &Judgement, summary: &Summary) -> String {
+    let mut out = verdict(judgement);
     let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
     let unsent = summary.unsent.saturating_sub(given_up.sum());
     if unsent > 0 {
@@ -179,7 +180,8 @@ mod tests {
 
     #[test]
     fn times_have_three_digits_and_stand_in_columns() {
-        let text = text(&Summary::new(&outcome(), Vec::new()));
+        let (outcome, summary) = (outcome(), Summary::new(&outcome()));
+        let text = text(&Judgement::new(&outcome, &summary, Vec::new(), None), &summary);
         let rows: Vec<_> = text.lines().skip_while(|line| !line.contains(" mean ")).take(6).collect();
         let column = |row: &str, at: usize| row.char_indices().skip(at).map(|(_, c)| c).collect::<String>();
         let largest = rows[0].find("max").unwrap();

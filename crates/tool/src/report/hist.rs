@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 
+use seawall_load::spread::Spread;
+
 use crate::go::{Duration, aligned};
 
 /// Lower bounds; the last bucket is open.
@@ -45,10 +47,23 @@ impl Histogram {
 
     /// Counts a latency where `lower <= latency < upper`; what fits nowhere is counted in the last bucket, as in vegeta.
     pub(crate) fn add(&mut self, latency_ns: i64) {
+        self.add_many(latency_ns, 1);
+    }
+
+    /// Of a distribution, each value as large as quantiles say: at most 0.1 % above the true one.
+    pub(crate) fn of(buckets: Buckets, times: &Spread) -> Self {
+        let mut histogram = Self::new(buckets);
+        for (most, count) in times.buckets() {
+            histogram.add_many(i64::try_from(most).unwrap_or(i64::MAX), count);
+        }
+        histogram
+    }
+
+    fn add_many(&mut self, latency_ns: i64, count: u64) {
         let fits = |bounds: &[Duration]| (bounds[0].0..bounds[1].0).contains(&latency_ns);
         let at = self.bounds.windows(2).position(fits).unwrap_or(self.bounds.len() - 1);
-        self.counts[at] += 1;
-        self.total += 1;
+        self.counts[at] += count;
+        self.total += count;
     }
 
     /// The report: a row per bucket, with a bar of one mark for each 1/75 of all.

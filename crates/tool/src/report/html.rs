@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::runs::Runs;
 use super::series::Series;
-use super::words::WORDS;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -25,11 +24,16 @@ struct Data<'a> {
 }
 
 /// The whole page.
-pub(crate) fn render(title: &str, runs: &Runs, series: Vec<Series>) -> anyhow::Result<String> {
+pub(crate) fn render(
+    title: &str,
+    subtitle: String,
+    series: Vec<Series>,
+    words: &[(&str, &str)],
+) -> anyhow::Result<String> {
     let first = series.first().map(|first| first.figures.rates);
     let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
     let other_load = series.iter().map(is_other).collect();
-    let data = Data { title, subtitle: subtitle(runs), runs: series, other_load, words: WORDS };
+    let data = Data { title, subtitle, runs: series, other_load, words };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     Ok(fill([
@@ -54,7 +58,8 @@ fn fill(values: [(&str, &str); 4]) -> String {
     page + rest
 }
 
-fn subtitle(runs: &Runs) -> String {
+/// When it was and what was asked, of results.
+pub(crate) fn subtitle(runs: &Runs) -> String {
     let named: Vec<_> = runs.named().collect();
     let start = named.iter().map(|(_, run)| run.totals.earliest()).min_by_key(|at| at.unix_ns());
     let start = start.and_then(super::json::second).map_or_else(String::new, |at| format!("Started {at}. "));

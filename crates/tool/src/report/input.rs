@@ -10,9 +10,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use seawall_load::record::Record;
-use seawall_load::results::Merge;
+use seawall_load::results::{Merge, hdr};
+
+use super::intervals;
 
 /// Something that results are added to.
 pub(crate) trait Sink: Send + 'static {
@@ -53,6 +55,53 @@ pub(crate) fn open(files: &[String]) -> anyhow::Result<Vec<Input>> {
         return Ok(vec![Input::open("stdin")?]);
     }
     files.iter().map(|file| Input::open(file)).collect()
+}
+
+/// Inputs by what they hold.
+#[derive(Default)]
+pub(crate) struct Sorted {
+    /// Results, or nothing that is known.
+    pub(crate) results: Vec<Input>,
+    /// HDR logs.
+    pub(crate) logs: Vec<Input>,
+    /// What `attack --intervals` writes.
+    pub(crate) intervals: Vec<Input>,
+}
+
+impl Sorted {
+    /// Looks at how each begins.
+    pub(crate) fn of(inputs: Vec<Input>) -> anyhow::Result<Self> {
+        let mut sorted = Self::default();
+        for mut input in inputs {
+            let head = input.head()?;
+            let kind = if hdr::is_log(head) {
+                &mut sorted.logs
+            } else if intervals::is_intervals(head) {
+                &mut sorted.intervals
+            } else {
+                &mut sorted.results
+            };
+            kind.push(input);
+        }
+        Ok(sorted)
+    }
+
+    /// Refuses intervals where single results are wanted.
+    pub(crate) fn without_intervals(self, wanted: &str) -> anyhow::Result<Self> {
+        self.intervals.first().map_or(Ok(()), |input| Err(intervals::refuse(&input.name, wanted)))?;
+        Ok(self)
+    }
+}
+
+/// Refuses anything else beside intervals: the same requests would be counted twice, or some in part.
+pub(crate) fn only_intervals(intervals: &[Input], results: &[Input], logs: &[Input]) -> anyhow::Result<()> {
+    let (other, held) = match (results, logs) {
+        ([result, ..], _) => (result, "results"),
+        ([], [log, ..]) => (log, "an HDR log"),
+        ([], []) => return Ok(()),
+    };
+    let name = intervals.first().map_or("", |input| &input.name);
+    bail!("{name} holds intervals and {} {held}: one report is of one kind", other.name)
 }
 
 /// Inputs that hold results, as one.

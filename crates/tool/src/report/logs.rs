@@ -20,16 +20,6 @@ use crate::go::{Duration, aligned};
 /// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
 pub(crate) const TIMES_ALONE: &str = "an HDR log holds times and nothing else: use `seawall report` with -type=text or -type=hdrplot, or give the run's results beside it";
 
-/// The inputs that hold results, and those that are HDR logs.
-pub(crate) fn split(inputs: Vec<Input>) -> anyhow::Result<(Vec<Input>, Vec<Input>)> {
-    let (mut results, mut logs) = (Vec::new(), Vec::new());
-    for mut input in inputs {
-        let is_log = hdr::is_log(input.head()?);
-        (if is_log { &mut logs } else { &mut results }).push(input);
-    }
-    Ok((results, logs))
-}
-
 /// Adds to each run what the logs say about its time; names what is wrong with them.
 pub(crate) fn add_to(runs: &mut Runs, logs: Vec<Input>) -> Vec<String> {
     let mut problems = Vec::new();

@@ -12,8 +12,8 @@ use super::totals::Totals;
 pub(crate) const POINTS: usize = 300;
 
 /// One request more or less must not move a rate visibly: rows with fewer are put together, down to [`MIN_POINTS`].
-const ENOUGH: u64 = 100;
-const MIN_POINTS: usize = 15;
+pub(super) const ENOUGH: u64 = 100;
+pub(super) const MIN_POINTS: usize = 15;
 
 /// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
 /// no upper bound at 95 % confidence).
@@ -146,7 +146,7 @@ impl Series {
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),
             targets: run.targets.iter().map(TargetFigures::new).collect(),
-            curve: curve(&run.totals),
+            curve: curve(&run.totals.latency, run.totals.requests),
             few: (run.totals.requests as f64 / FEW).max(1.0).log10(),
             t: all.clone().map(|at| time.since_start(at)).collect(),
             offered: all.clone().map(|at| due(at, |row| row.offered).flatten()).collect(),
@@ -193,15 +193,15 @@ fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
 }
 
 /// Response times at quantiles that are evenly spaced in nines, up to the last one that the count supports.
-fn curve(totals: &Totals) -> Vec<(f64, i64)> {
+pub(super) fn curve(times: &Spread, count: u64) -> Vec<(f64, i64)> {
     const STEPS: u32 = 240;
-    let end = (totals.requests.max(1) as f64).log10();
+    let end = (count.max(1) as f64).log10();
     let mut curve: Vec<_> = (0..=STEPS)
         .map(|step| end * f64::from(step) / f64::from(STEPS))
-        .map(|nines| (nines, totals.quantile(1.0 - 10_f64.powf(-nines)).0))
+        .map(|nines| (nines, times.quantile(1.0 - 10_f64.powf(-nines))))
         .collect();
     // The largest value stands for the last half request.
-    curve.push((end + 2_f64.log10(), totals.max().0));
+    curve.push((end + 2_f64.log10(), times.max().max(0)));
     curve
 }
 

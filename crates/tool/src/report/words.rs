@@ -42,3 +42,25 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("lag", "Real send minus due instant. If it grows, the generator was the limit, not the server."),
     ("charts over time", "Requests are shown when they were due, answers and errors when they came."),
 ];
+
+/// The same for a page of intervals, which hold sums and not instants.
+const OF_INTERVALS: &[(&str, &str)] = &[
+    (
+        "offered rate",
+        "Requests that the schedule made due, per second of the schedule; in a closed loop those that there was room for. Intervals do not hold when each was due, so it has no line over time.",
+    ),
+    (
+        "in flight",
+        "Requests sent and not yet answered: the mean of what was in flight at both ends of an interval.",
+    ),
+    (
+        "charts over time",
+        "Everything is shown in the interval in which it came to its end, response times included.",
+    ),
+];
+
+/// Term and meaning, of a page that is made of intervals.
+pub(crate) fn of_intervals() -> Vec<(&'static str, &'static str)> {
+    let own = |term: &str| OF_INTERVALS.iter().find(|(own, _)| *own == term).copied();
+    WORDS.iter().map(|&word| own(word.0).unwrap_or(word)).collect()
+}

@@ -306,13 +306,13 @@ function pictures() {
     const times = [one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")];
     if (any("service")) times.push(dense(one("service", "99 % from the real send", "plain", { dash: "5 4" })));
     list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: times }));
-    const rates = [one("achieved", "achieved", "low"), one("good", "good answers", "good"), one("bad", "errors", "bad"),
-      one("offered", "offered", "plain", { dash: "5 4" })];
+    const rates = [one("achieved", "achieved", "low"), one("good", "good answers", "good"), one("bad", "errors", "bad")];
+    if (any("offered")) rates.push(one("offered", "offered", "plain", { dash: "5 4" }));
     list.push(chart({ ...perSecond, title: "Rate over time", series: rates }));
   } else {
     for (const [key, name] of [["p50", "Median"], ["p99", "99 %"]]) list.push(chart({ ...latency, title: name + " response time over time",
       x: "time", xName: "time since the start of each run", series: perRun(key) }));
-    list.push(chart({ ...perSecond, title: "Offered rate over time", series: perRun("offered") }));
+    if (any("offered")) list.push(chart({ ...perSecond, title: "Offered rate over time", series: perRun("offered") }));
     list.push(chart({ ...perSecond, title: "Achieved rate over time", series: perRun("achieved") }));
     list.push(chart({ ...perSecond, title: "Good answers over time", series: perRun("good") }));
     if (any("bad")) list.push(chart({ ...perSecond, title: "Errors over time", series: perRun("bad") }));

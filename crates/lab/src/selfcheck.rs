@@ -1,63 +1,26 @@
-//! Was it the generator? What a run's own figures say about that, and the words for what others found out.
+//! Was it the generator? What a trial's own figures say about that.
 //!
-//! A finding is never blamed on the target. The tool adds what the machine says (CPU, throttling, ports: crate `probe`)
-//! to what [`of_run`] finds, and the worst verdict is the run's.
+//! A reason is never blamed on the target. What the machine says beside it (CPU, throttling, ports) is
+//! [`crate::probe`]'s; [`crate::judgement`] joins the two.
 //!
 //! Thresholds: send lag as in Treadmill and lancet (a p99 above a millisecond, or above 5 % of the median response
 //! time, colours the tail that one wanted to measure).
 
 use std::time::Duration;
 
-use serde::Serialize;
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::fault::{Class, Fault};
+use seawall_load::outcome::Outcome;
+use seawall_load::stats::Histogram;
 
-use crate::clock::{Nanos, SECOND};
-use crate::fault::{Class, Fault};
-use crate::outcome::Outcome;
-use crate::stats::Histogram;
-
-/// How far the figures can be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// The generator kept up.
-    Sound,
-    /// The generator coloured the figures.
-    Degraded,
-    /// The generator was the limit: the figures say nothing about the target's capacity.
-    GeneratorLimited,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// A stable name.
-    pub check: &'static str,
-    /// What it means.
-    pub verdict: Verdict,
-    /// What was measured, with its threshold.
-    pub measured: String,
-}
-
-impl Finding {
-    /// A finding.
-    #[must_use]
-    pub fn new(check: &'static str, verdict: Verdict, measured: String) -> Self {
-        Self { check, verdict, measured }
-    }
-}
-
-/// The worst verdict of all findings.
-#[must_use]
-pub fn worst(findings: &[Finding]) -> Verdict {
-    findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Sound)
-}
+use crate::verdict::{Reason, Verdict};
 
 /// The least lag that can matter.
 const LEAST_LAG: Nanos = SECOND / 1000;
 
-/// What the run's own figures say. Only what is not sound is a finding.
+/// What the run's own figures say against the generator.
 #[must_use]
-pub fn of_run(outcome: &Outcome) -> Vec<Finding> {
+pub fn of_run(outcome: &Outcome) -> Vec<Reason> {
     [lag(outcome), unsent(outcome), stalled(outcome), unrecorded(outcome)].into_iter().flatten().collect()
 }
 
@@ -67,13 +30,13 @@ fn bound(good: &Histogram) -> Nanos {
     LEAST_LAG.max(good.quantile(0.5) / 20)
 }
 
-fn lag(outcome: &Outcome) -> Option<Finding> {
+fn lag(outcome: &Outcome) -> Option<Reason> {
     let own = outcome.total.own_lag.quantile(0.99);
     let bound = bound(&outcome.total.class(Class::Good).response);
     (own > bound).then(|| {
         let [own, bound] = [own, bound].map(Duration::from_nanos);
         let measured = format!("p99 of the generator's own send lag {own:.2?}, more than {bound:.2?}");
-        Finding::new("send-lag", Verdict::Degraded, measured)
+        Reason::new("send-lag", Verdict::Degraded, measured)
     })
 }
 
@@ -92,7 +55,7 @@ pub fn has_missed_sends(outcome: &Outcome) -> bool {
 
 /// Hits that were never sent although there was room for them in flight, or nobody can say whether there was: a bound in
 /// flight is reached as well by who comes too late to read the answers, and who does is late for his own clock.
-fn unsent(outcome: &Outcome) -> Option<Finding> {
+fn unsent(outcome: &Outcome) -> Option<Reason> {
     let scheduled = outcome.scheduled?;
     let missed = missed(outcome)?;
     // Not the response time, which is long where hits wait for room.
@@ -107,31 +70,33 @@ fn unsent(outcome: &Outcome) -> Option<Finding> {
             format!("; half of the time the generator was late by {late:.2?} or more, above {bound:.2?}");
         let clock = if was_late { clock } else { String::new() };
         let measured = format!("{missed} of {scheduled} hits were not sent in time, more than 1 %{clock}");
-        Finding::new("unsent", Verdict::GeneratorLimited, measured)
+        Reason::new("unsent", Verdict::GeneratorLimited, measured)
     })
 }
 
-fn stalled(outcome: &Outcome) -> Option<Finding> {
+fn stalled(outcome: &Outcome) -> Option<Reason> {
     let stalled = outcome.total.stalled;
     let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured =
             format!("senders waited {stalled} ns for a slow reader of the results, more than 1 % of the run");
-        Finding::new("results", Verdict::GeneratorLimited, measured)
+        Reason::new("results", Verdict::GeneratorLimited, measured)
     })
 }
 
-fn unrecorded(outcome: &Outcome) -> Option<Finding> {
+fn unrecorded(outcome: &Outcome) -> Option<Reason> {
     let lost = outcome.total.unrecorded;
     (lost > 0).then(|| {
-        Finding::new("results", Verdict::Degraded, format!("{lost} results were lost to a slow reader"))
+        Reason::new("results", Verdict::Degraded, format!("{lost} results were lost to a slow reader"))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::stats::{Finished, Stats};
+
     use super::*;
-    use crate::stats::{Finished, Stats};
+    use crate::verdict::worst;
 
     fn outcome(total: Stats) -> Outcome {
         Outcome {
@@ -147,12 +112,12 @@ mod tests {
         }
     }
 
-    fn checks(total: Stats) -> Vec<&'static str> {
-        of_run(&outcome(total)).iter().map(|finding| finding.check).collect()
+    fn checks(total: Stats) -> Vec<String> {
+        of_run(&outcome(total)).iter().map(|reason| reason.check.to_string()).collect()
     }
 
     #[test]
-    fn a_run_that_kept_up_has_no_findings() {
+    fn a_run_that_kept_up_has_nothing_against_it() {
         let mut total = Stats { sent: 1000, ..Stats::default() };
         total.own_lag.record(900_000);
         assert_eq!(checks(total), [""; 0]);
@@ -164,7 +129,8 @@ mod tests {
             scheduled: Some(u64::MAX),
             ..outcome(Stats { sent: 1000, stalled: u64::MAX / 2, busy, ..Stats::default() })
         };
-        let verdicts = |busy| of_run(&endless(busy)).iter().map(|finding| finding.check).collect::<Vec<_>>();
+        let verdicts =
+            |busy| of_run(&endless(busy)).iter().map(|reason| reason.check.to_string()).collect::<Vec<_>>();
         assert_eq!(verdicts(0), ["unsent", "results"]);
         assert_eq!(verdicts(SECOND / 2), ["results"]);
     }
@@ -187,8 +153,10 @@ mod tests {
             total.faults[Fault::Dropped.kind()] = dropped;
             checks(total)
         };
-        assert_eq!((missed(SECOND / 20, 0), missed(SECOND / 20, 700)), (vec!["unsent"], vec!["unsent"]));
-        assert_eq!((missed(100_000, 0), missed(100_000, 700)), (vec![], vec![]), "the target's doing");
+        for dropped in [0, 700] {
+            assert_eq!(missed(SECOND / 20, dropped), ["unsent"]);
+            assert_eq!(missed(100_000, dropped), [""; 0], "the target's doing");
+        }
     }
 
     #[test]

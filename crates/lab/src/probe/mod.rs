@@ -4,7 +4,7 @@
 //! A [`Snapshot`] reads the files and keeps what each said, or why it could not be read ([`Unread`]). Judges
 //! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`Finding`]s.
 //!
-//! This crate knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
+//! Knows neither the load engine nor HTTP: what a run did comes in as plain numbers. What cannot be read is
 //! said to be untested, never to be fine.
 
 pub mod files;
@@ -16,6 +16,6 @@ pub mod snapshot;
 pub mod threads;
 
 pub use files::{Files, Reading, System, Unread};
-pub use finding::{Finding, Verdict};
+pub use finding::{Finding, Grade};
 pub use generator::{Run, Watch, between};
 pub use snapshot::Snapshot;

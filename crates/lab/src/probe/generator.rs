@@ -3,7 +3,7 @@
 //! The engine judges what it measured itself (lag, hits not sent); this is the rest. Called by the tool around each
 //! run: [`Watch::start`], [`Watch::sample`] each second, [`Watch::finish`].
 //!
-//! A verdict must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
+//! A grade must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
 //! machine that is busy with other work, a table that is nearly full, a port range that a longer run would use up are
 //! noted: they explain figures and colour none. Thresholds stand at the checks, each with its source.
 
@@ -13,10 +13,10 @@ mod network;
 
 use std::time::Duration;
 
-use crate::files::{Files, Reading};
-use crate::finding::Finding;
-use crate::snapshot::Snapshot;
-use crate::threads::{Thread, Threads};
+use crate::probe::files::{Files, Reading};
+use crate::probe::finding::Finding;
+use crate::probe::snapshot::Snapshot;
+use crate::probe::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
 #[derive(Debug, Clone, Copy, Default)]

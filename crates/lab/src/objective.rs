@@ -8,9 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::clock::{Nanos, nanos};
-use crate::rate::duration;
-use crate::summary::{Judged, Summary};
+use seawall_load::clock::{Nanos, nanos};
+use seawall_load::rate::duration;
+use seawall_load::summary::{Judged, Summary};
 
 /// Conditions of which each must hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,11 +170,12 @@ impl Objectives {
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::clock::SECOND;
+    use seawall_load::fault::Fault;
+    use seawall_load::outcome::Outcome;
+    use seawall_load::stats::{Finished, Stats};
+
     use super::*;
-    use crate::clock::SECOND;
-    use crate::fault::Fault;
-    use crate::outcome::Outcome;
-    use crate::stats::{Finished, Stats};
 
     /// So many good answers of 1 ms and so many failures that took no time, of so many hits.
     fn summary(good: u64, failed: u64, scheduled: u64, fault: Fault) -> Summary {
@@ -203,7 +204,7 @@ mod tests {
             early: None,
             threads: 1,
         };
-        Summary::new(&outcome, Vec::new())
+        Summary::new(&outcome)
     }
 
     fn missed(text: &str) -> usize {

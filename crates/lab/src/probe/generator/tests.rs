@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::fake::Texts;
-use crate::finding::Verdict;
+use crate::probe::files::fake::Texts;
+use crate::probe::finding::Grade;
 
 const RUN: Run = Run {
     sending: Duration::from_secs(10),
@@ -84,10 +84,10 @@ fn after(run: &Run, change: impl Fn(&Texts)) -> Vec<Finding> {
 }
 
 /// What is not fine.
-fn bad(run: &Run, change: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
+fn bad(run: &Run, change: impl Fn(&Texts)) -> Vec<(&'static str, Grade)> {
     let findings = after(run, change);
-    let bad = findings.iter().filter(|finding| finding.verdict != Verdict::Fine);
-    bad.map(|finding| (finding.id, finding.verdict)).collect()
+    let bad = findings.iter().filter(|finding| finding.grade != Grade::Fine);
+    bad.map(|finding| (finding.id, finding.grade)).collect()
 }
 
 fn text(findings: &[Finding], id: &str) -> String {
@@ -104,8 +104,8 @@ fn a_quiet_machine_is_fine() {
 #[test]
 fn a_saturated_thread_is_the_limit_of_any_run() {
     assert_eq!(bad(&RUN, |texts| sender(texts, 8_000, 0)), []);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 8_500, 0)), [("thread-cpu", Verdict::Degraded)]);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Verdict::Invalid)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 8_500, 0)), [("thread-cpu", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 9_500, 0)), [("thread-cpu", Grade::Invalid)]);
     let findings = after(&RUN, |texts| sender(texts, 9_500, 0));
     let expected =
         "thread \"sender 0\" used 95 % of a core: use more --threads on more cores, or more generators";
@@ -115,8 +115,8 @@ fn a_saturated_thread_is_the_limit_of_any_run() {
 #[test]
 fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
     let starved = |texts: &Texts| sender(texts, 500, 9_000);
-    let queued = ("run-queue-wait", Verdict::Degraded);
-    assert_eq!(bad(&RUN, starved), [("thread-cpu", Verdict::Invalid), queued]);
+    let queued = ("run-queue-wait", Grade::Degraded);
+    assert_eq!(bad(&RUN, starved), [("thread-cpu", Grade::Invalid), queued]);
     let findings = after(&RUN, starved);
     let expected = "thread \"sender 0\" used 5 % of a core and waited 90 % of the time for one: ";
     assert!(text(&findings, "thread-cpu").starts_with(expected), "{findings:?}");
@@ -126,8 +126,8 @@ fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
 fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
     let missing = Run { missed_sends: true, ..RUN };
     let busy = |texts: &Texts| sender(texts, 2_000, 4_000);
-    let queued = ("run-queue-wait", Verdict::Degraded);
-    assert_eq!(bad(&missing, busy), [("thread-cpu", Verdict::Invalid), queued]);
+    let queued = ("run-queue-wait", Grade::Degraded);
+    assert_eq!(bad(&missing, busy), [("thread-cpu", Grade::Invalid), queued]);
     assert_eq!(bad(&RUN, busy), [queued]);
     assert_eq!(bad(&missing, |texts| sender(texts, 4_000, 0)), [], "the target did not let it send");
 }
@@ -137,20 +137,20 @@ fn what_a_thread_spins_away_is_not_held_against_it() {
     let spinning = Run { spun: Duration::from_secs(6), ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
     let spinning = Run { spun: Duration::from_millis(500), ..spinning };
-    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Verdict::Invalid)]);
+    assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Grade::Invalid)]);
 }
 
 #[test]
 fn waiting_for_a_cpu_colours_a_run_from_a_twentieth_on() {
     assert_eq!(bad(&RUN, |texts| sender(texts, 100, 500)), []);
-    assert_eq!(bad(&RUN, |texts| sender(texts, 100, 600)), [("run-queue-wait", Verdict::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| sender(texts, 100, 600)), [("run-queue-wait", Grade::Degraded)]);
 }
 
 #[test]
 fn a_used_up_quota_colours_a_run_and_from_one_percent_on_limits_it() {
     assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 0)), []);
-    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 1)), [("cpu-throttling", Verdict::Degraded)]);
-    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 2)), [("cpu-throttling", Verdict::Invalid)]);
+    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 1)), [("cpu-throttling", Grade::Degraded)]);
+    assert_eq!(bad(&RUN, |texts| throttled(texts, 100, 2)), [("cpu-throttling", Grade::Invalid)]);
     let findings = after(&RUN, |texts| throttled(texts, 100, 2));
     let expected = "the CPU quota of 0.5 cores (/sys/fs/cgroup/pod) stopped the generator in 2 of 100 periods, \
                     for 2 ms: raise or remove the CPU limit";
@@ -162,14 +162,14 @@ fn a_busy_machine_is_no_fault_of_a_generator_that_got_its_cpu() {
     let busy = |texts: &Texts| {
         texts.set("/sys/fs/cgroup/pod/cpu.pressure", "some avg10=99.00 total=9000000\n");
     };
-    assert_eq!(bad(&RUN, busy), [("cpu-pressure", Verdict::Noted)]);
+    assert_eq!(bad(&RUN, busy), [("cpu-pressure", Grade::Noted)]);
     let uncounted = |texts: &Texts| {
         busy(texts);
         texts.remove("/proc/self/task/7/schedstat");
     };
     assert_eq!(
         bad(&RUN, uncounted),
-        [("run-queue-wait", Verdict::Untested), ("cpu-pressure", Verdict::Degraded)]
+        [("run-queue-wait", Grade::Untested), ("cpu-pressure", Grade::Degraded)]
     );
 }
 
@@ -178,13 +178,13 @@ fn waiting_for_memory_colours_a_run() {
     let short = |texts: &Texts| {
         texts.set("/sys/fs/cgroup/pod/memory.pressure", "some avg10=0.00 total=1100000\n");
     };
-    assert_eq!(bad(&RUN, short), [("memory-pressure", Verdict::Degraded)]);
+    assert_eq!(bad(&RUN, short), [("memory-pressure", Grade::Degraded)]);
 }
 
 #[test]
 fn files_in_the_page_cache_are_not_memory_in_use() {
     let full = |texts: &Texts| texts.set("/sys/fs/cgroup/pod/memory.current", "104857600\n");
-    assert_eq!(bad(&RUN, full), [("memory", Verdict::Noted)]);
+    assert_eq!(bad(&RUN, full), [("memory", Grade::Noted)]);
     let cached = |texts: &Texts| {
         full(texts);
         texts.set("/sys/fs/cgroup/pod/memory.stat", "inactive_file 94371840\n");
@@ -195,13 +195,13 @@ fn files_in_the_page_cache_are_not_memory_in_use() {
 #[test]
 fn sockets_that_were_missing_limit_a_run() {
     let run = |no_socket| Run { connections: 1000, no_socket, ..RUN };
-    assert_eq!(bad(&run(5), |_| {}), [("sockets", Verdict::Degraded)]);
-    assert_eq!(bad(&run(50), |_| {}), [("sockets", Verdict::Invalid)]);
+    assert_eq!(bad(&run(5), |_| {}), [("sockets", Grade::Degraded)]);
+    assert_eq!(bad(&run(50), |_| {}), [("sockets", Grade::Invalid)]);
 }
 
 #[test]
 fn a_full_table_of_open_files_is_noted() {
-    assert_eq!(bad(&Run { in_flight_peak: 19_936, ..RUN }, |_| {}), [("open-files", Verdict::Noted)]);
+    assert_eq!(bad(&Run { in_flight_peak: 19_936, ..RUN }, |_| {}), [("open-files", Grade::Noted)]);
 }
 
 /// 470 new connections per second take the 28,232 ports of the default range within a minute.
@@ -215,7 +215,7 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
     };
     let at = |rate: u64| Run { connections: rate * 10, ..RUN };
     assert_eq!(bad(&at(470), waiting(4_700)), []);
-    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", Verdict::Noted)]);
+    assert_eq!(bad(&at(471), waiting(4_710)), [("ports", Grade::Noted)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
     let short = Run { connections: 4, sending: Duration::from_millis(3), ..RUN };
     assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
@@ -227,36 +227,36 @@ fn a_full_connection_table_colours_a_run() {
         move |texts: &Texts| texts.set("/proc/sys/net/netfilter/nf_conntrack_count", count)
     };
     assert_eq!(bad(&RUN, tracked("800\n")), []);
-    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", Verdict::Noted)]);
-    assert_eq!(bad(&RUN, tracked("1000\n")), [("conntrack", Verdict::Degraded)]);
+    assert_eq!(bad(&RUN, tracked("900\n")), [("conntrack", Grade::Noted)]);
+    assert_eq!(bad(&RUN, tracked("1000\n")), [("conntrack", Grade::Degraded)]);
 }
 
 #[test]
 fn a_dropped_packet_is_ours_only_if_something_was_sent_again() {
-    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", Verdict::Noted)]);
+    assert_eq!(bad(&RUN, |texts| softnet(texts, 9)), [("packet-backlog", Grade::Noted)]);
     let ours = |texts: &Texts| {
         softnet(texts, 9);
         tcp(texts, 2);
     };
-    assert_eq!(bad(&RUN, ours), [("packet-backlog", Verdict::Degraded), ("tcp", Verdict::Noted)]);
+    assert_eq!(bad(&RUN, ours), [("packet-backlog", Grade::Degraded), ("tcp", Grade::Noted)]);
 }
 
 #[test]
 fn a_link_at_its_speed_colours_a_run() {
     let sent = |texts: &Texts| texts.set("/sys/class/net/ens5/statistics/tx_bytes", "1100000000\n");
-    assert_eq!(bad(&RUN, sent), [("bandwidth", Verdict::Degraded)]);
+    assert_eq!(bad(&RUN, sent), [("bandwidth", Grade::Degraded)]);
     let virtually = |texts: &Texts| {
         sent(texts);
         texts.remove("/sys/class/net/ens5/device");
     };
-    assert_eq!(bad(&RUN, virtually), [("bandwidth", Verdict::Untested)]);
+    assert_eq!(bad(&RUN, virtually), [("bandwidth", Grade::Untested)]);
 }
 
 #[test]
 fn what_cannot_be_read_is_said_and_never_fine() {
     let nothing = Texts::default();
     let findings = Watch::start(&nothing, "sender ", Duration::ZERO).finish(Duration::from_secs(1), &RUN);
-    let untested = findings.iter().filter(|finding| finding.verdict == Verdict::Untested);
+    let untested = findings.iter().filter(|finding| finding.grade == Grade::Untested);
     assert_eq!(untested.count(), findings.len() - 1, "all but what the run itself knows");
     let expected = "could not be tested: /proc/sys/net/netfilter/nf_conntrack_count does not exist here";
     assert_eq!(text(&findings, "conntrack"), expected);

@@ -2,8 +2,8 @@
 
 use super::cpu::stalls;
 use super::{Run, percent, seconds};
-use crate::finding::{Check, Finding, Verdict};
-use crate::snapshot::{Conntrack, Memory, Snapshot};
+use crate::probe::finding::{Check, Finding, Grade};
+use crate::probe::snapshot::{Conntrack, Memory, Snapshot};
 
 /// As for the CPU; a generator that waits for memory is held up, whoever took it.
 const MEMORY_PRESSURE: Check = Check { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
@@ -11,7 +11,7 @@ const MEMORY_PRESSURE: Check = Check { id: "memory-pressure", unit: "% of the ru
 /// How long anything waited for memory.
 pub(super) fn memory_pressure(before: &Snapshot, after: &Snapshot) -> Finding {
     let (earlier, later) = (&before.memory_pressure, &after.memory_pressure);
-    stalls(&MEMORY_PRESSURE, "memory", Verdict::Degraded, earlier, later, seconds(before, after))
+    stalls(&MEMORY_PRESSURE, "memory", Grade::Degraded, earlier, later, seconds(before, after))
 }
 
 /// Above this a limit is near enough to be worth a word; what is short of it has done no harm.
@@ -27,13 +27,13 @@ pub(super) fn memory(after: &Snapshot) -> Finding {
     };
     let share = |memory: &Memory| percent(memory.used as f64, memory.limit as f64);
     let Some(memory) = groups.iter().max_by(|one, other| share(one).total_cmp(&share(other))) else {
-        return MEMORY.finding(Verdict::Fine, 0.0, "no memory limit holds here".to_owned());
+        return MEMORY.finding(Grade::Fine, 0.0, "no memory limit holds here".to_owned());
     };
     let share = share(memory);
-    let (verdict, advice) = noted(share > NEARLY, ": raise the memory limit");
+    let (grade, advice) = noted(share > NEARLY, ": raise the memory limit");
     let [used, limit] = [memory.used, memory.limit].map(|bytes| bytes >> 20);
     let text = format!("{used} of {limit} MiB of memory are in use ({}){advice}", memory.directory);
-    MEMORY.finding(verdict, share, text)
+    MEMORY.finding(grade, share, text)
 }
 
 const OPEN_FILES: Check = Check { id: "open-files", unit: "% of the limit", limit: 95.0 };
@@ -46,11 +46,11 @@ pub(super) fn open_files(after: &Snapshot, most: u64) -> Finding {
         Err(why) => return OPEN_FILES.untested(why),
     };
     let share = percent(most as f64, limit as f64);
-    let (verdict, advice) = noted(
+    let (grade, advice) = noted(
         share > OPEN_FILES.limit,
         ": what was due beyond waited; raise it before the run, as root: prlimit --pid $$ --nofile=1048576",
     );
-    OPEN_FILES.finding(verdict, share, format!("up to {most} of {limit} files were open{advice}"))
+    OPEN_FILES.finding(grade, share, format!("up to {most} of {limit} files were open{advice}"))
 }
 
 /// A socket that was not to be had is a request that the target never saw: any is one too many, and from 1 % on (as for
@@ -61,17 +61,17 @@ const SOCKETS_LIMITED: f64 = 1.0;
 /// Connections that failed on this side of the wire.
 pub(super) fn sockets(run: &Run) -> Finding {
     let share = percent(run.no_socket as f64, run.connections.saturating_add(run.no_socket) as f64);
-    let verdict = match run.no_socket {
-        0 => Verdict::Fine,
-        _ if share <= SOCKETS_LIMITED => Verdict::Degraded,
-        _ => Verdict::Invalid,
+    let grade = match run.no_socket {
+        0 => Grade::Fine,
+        _ if share <= SOCKETS_LIMITED => Grade::Degraded,
+        _ => Grade::Invalid,
     };
-    let advice = match verdict {
-        Verdict::Fine => "",
+    let advice = match grade {
+        Grade::Fine => "",
         _ => ": out of ports or files, so keep connections alive, add -laddr addresses or raise ulimit -n",
     };
     let text = format!("{} connections found no socket on this machine{advice}", run.no_socket);
-    SOCKETS.finding(verdict, share, text)
+    SOCKETS.finding(grade, share, text)
 }
 
 /// A port stays taken so long after the side that has it closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
@@ -91,7 +91,7 @@ pub(super) fn ports(before: &Snapshot, after: &Snapshot, run: &Run) -> Finding {
     // Few in TIME_WAIT after many connections: the other side closes, or they were kept open.
     let held = waiting.saturating_mul(2) >= run.connections;
     let projected = if held { rate * TIME_WAIT } else { waiting as f64 };
-    let (verdict, advice) = noted(
+    let (grade, advice) = noted(
         projected > ports as f64,
         ": longer runs to one destination run out of them, so keep connections alive or add -laddr addresses",
     );
@@ -99,7 +99,7 @@ pub(super) fn ports(before: &Snapshot, after: &Snapshot, run: &Run) -> Finding {
         "{rate:.0} new connections per second take {projected:.0} ports, {ports} there are from one address to one \
          destination{advice}"
     );
-    Check { limit: ports as f64, ..PORTS }.finding(verdict, projected, text)
+    Check { limit: ports as f64, ..PORTS }.finding(grade, projected, text)
 }
 
 const CONNTRACK: Check = Check { id: "conntrack", unit: "% of the limit", limit: NEARLY };
@@ -115,13 +115,13 @@ pub(super) fn conntrack(before: &Snapshot, after: &Snapshot) -> Finding {
     };
     let Conntrack { count, max } = *if before.count > after.count { before } else { after };
     let share = percent(count as f64, max as f64);
-    let (verdict, advice) = match share {
-        share if share > CONNTRACK_FULL => (Verdict::Degraded, ": raise net.netfilter.nf_conntrack_max"),
+    let (grade, advice) = match share {
+        share if share > CONNTRACK_FULL => (Grade::Degraded, ": raise net.netfilter.nf_conntrack_max"),
         share => noted(share > CONNTRACK.limit, ": raise net.netfilter.nf_conntrack_max before sending more"),
     };
-    CONNTRACK.finding(verdict, share, format!("{count} of {max} connections are tracked{advice}"))
+    CONNTRACK.finding(grade, share, format!("{count} of {max} connections are tracked{advice}"))
 }
 
-fn noted(is_worth_it: bool, advice: &'static str) -> (Verdict, &'static str) {
-    if is_worth_it { (Verdict::Noted, advice) } else { (Verdict::Fine, "") }
+fn noted(is_worth_it: bool, advice: &'static str) -> (Grade, &'static str) {
+    if is_worth_it { (Grade::Noted, advice) } else { (Grade::Fine, "") }
 }

@@ -1,10 +1,10 @@
 //! Did packets get lost or held up on this side?
 
 use super::{percent, seconds};
-use crate::files::Unread;
-use crate::finding::{Check, Finding, Verdict};
-use crate::net::{Softnet, Tcp};
-use crate::snapshot::{Link, Snapshot};
+use crate::probe::files::Unread;
+use crate::probe::finding::{Check, Finding, Grade};
+use crate::probe::net::{Softnet, Tcp};
+use crate::probe::snapshot::{Link, Snapshot};
 
 const BACKLOG: Check = Check { id: "packet-backlog", unit: "packets", limit: 0.0 };
 
@@ -20,15 +20,15 @@ pub(super) fn backlog(before: &Snapshot, after: &Snapshot) -> Finding {
         squeezed: later.squeezed.saturating_sub(earlier.squeezed),
     };
     let none_was_ours = during(before, after).is_ok_and(|tcp| tcp.retransmits == 0);
-    let (verdict, advice) = match dropped {
-        0 => (Verdict::Fine, ""),
-        _ if none_was_ours => (Verdict::Noted, "; nothing was sent again in this network namespace"),
-        _ => (Verdict::Degraded, ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs"),
+    let (grade, advice) = match dropped {
+        0 => (Grade::Fine, ""),
+        _ if none_was_ours => (Grade::Noted, "; nothing was sent again in this network namespace"),
+        _ => (Grade::Degraded, ": raise net.core.netdev_max_backlog, or spread interrupts over more CPUs"),
     };
     let text = format!(
         "this machine dropped {dropped} packets from full backlogs and cut {squeezed} rounds of receiving short{advice}"
     );
-    BACKLOG.finding(verdict, dropped as f64, text)
+    BACKLOG.finding(grade, dropped as f64, text)
 }
 
 /// TCP's troubles during the run.
@@ -53,14 +53,14 @@ pub(super) fn tcp(before: &Snapshot, after: &Snapshot) -> Finding {
         Ok(tcp) => tcp,
         Err(why) => return TCP.untested(&why),
     };
-    let verdict = if tcp == Tcp::default() { Verdict::Fine } else { Verdict::Noted };
+    let grade = if tcp == Tcp::default() { Grade::Fine } else { Grade::Noted };
     let Tcp { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
     let text = format!(
         "in this network namespace {retransmits} segments were sent again ({syn_retransmits} of them connection \
          requests), {timeouts} timers fired, and listeners dropped {listen_drops} connections ({listen_overflows} \
          because nobody accepted in time)"
     );
-    TCP.finding(verdict, retransmits as f64, text)
+    TCP.finding(grade, retransmits as f64, text)
 }
 
 /// Queues in front of a link grow without bound towards its speed; a fifth is left for what bursts within a second.
@@ -86,7 +86,7 @@ pub(super) fn bandwidth(before: &Snapshot, after: &Snapshot) -> Finding {
     match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
         Some((share, link, rate)) => busiest(share, link, rate),
         None if carried.is_empty() => {
-            BANDWIDTH.finding(Verdict::Fine, 0.0, "no link but the loopback carried load".to_owned())
+            BANDWIDTH.finding(Grade::Fine, 0.0, "no link but the loopback carried load".to_owned())
         }
         None => BANDWIDTH.untested(&Unread::Absent(
             "the link that carried the load is virtual and has no speed of its own",
@@ -102,10 +102,10 @@ fn bits(before: &Link, after: &Link) -> f64 {
 }
 
 fn busiest(share: f64, link: &Link, rate: f64) -> Finding {
-    let (verdict, advice) = match share > BANDWIDTH.limit {
-        true => (Verdict::Degraded, ": use more generators, or smaller answers"),
-        false => (Verdict::Fine, ""),
+    let (grade, advice) = match share > BANDWIDTH.limit {
+        true => (Grade::Degraded, ": use more generators, or smaller answers"),
+        false => (Grade::Fine, ""),
     };
     let text = format!("{} carried {:.0} Mbit/s, {share:.0} % of its speed{advice}", link.name, rate / 1e6);
-    BANDWIDTH.finding(verdict, share, text)
+    BANDWIDTH.finding(grade, share, text)
 }

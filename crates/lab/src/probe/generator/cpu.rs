@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Run, percent, seconds};
-use crate::files::{Reading, Unread};
-use crate::finding::{Check, Finding, Verdict};
-use crate::snapshot::{Level, Pressure, Snapshot};
-use crate::threads::Thread;
+use crate::probe::files::{Reading, Unread};
+use crate::probe::finding::{Check, Finding, Grade};
+use crate::probe::snapshot::{Level, Pressure, Snapshot};
+use crate::probe::threads::Thread;
 
 const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
 /// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on
@@ -26,13 +26,13 @@ pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
     let used = |sender: &Thread| sender.on_cpu.saturating_sub(run.spun);
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
     let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
-    let verdict = match share {
-        share if share > limited => Verdict::Invalid,
-        share if share > CPU.limit => Verdict::Degraded,
-        _ => Verdict::Fine,
+    let grade = match share {
+        share if share > limited => Grade::Invalid,
+        share if share > CPU.limit => Grade::Degraded,
+        _ => Grade::Fine,
     };
-    let advice = match verdict {
-        Verdict::Fine => "",
+    let advice = match grade {
+        Grade::Fine => "",
         _ => ": use more --threads on more cores, or more generators",
     };
     let used = sender.map_or(0.0, |sender| share_of(sender, used(sender)));
@@ -42,7 +42,7 @@ pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
     } else {
         String::new()
     };
-    CPU.finding(verdict, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
+    CPU.finding(grade, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
 }
 
 /// The thread with the largest share of its time, and that in percent.
@@ -74,12 +74,12 @@ pub(super) fn queueing(senders: &Reading<Vec<Thread>>) -> Finding {
     }
     let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
     let name = name(sender);
-    let (verdict, advice) = match share > QUEUE.limit {
-        true => (Verdict::Degraded, ": give it cores of its own, or less to do beside it"),
-        false => (Verdict::Fine, ""),
+    let (grade, advice) = match share > QUEUE.limit {
+        true => (Grade::Degraded, ": give it cores of its own, or less to do beside it"),
+        false => (Grade::Fine, ""),
     };
     let text = format!("thread {name:?} waited {share:.1} % of the run for a CPU{advice}");
-    QUEUE.finding(verdict, share, text)
+    QUEUE.finding(grade, share, text)
 }
 
 const THROTTLING: Check = Check { id: "cpu-throttling", unit: "% of periods", limit: 0.0 };
@@ -99,7 +99,7 @@ pub(super) fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
     });
     pairs
         .max_by(|one, other| one.measured.unwrap_or(0.0).total_cmp(&other.measured.unwrap_or(0.0)))
-        .unwrap_or_else(|| THROTTLING.finding(Verdict::Fine, 0.0, "no CPU quota holds here".to_owned()))
+        .unwrap_or_else(|| THROTTLING.finding(Grade::Fine, 0.0, "no CPU quota holds here".to_owned()))
 }
 
 fn throttled(before: &Level, after: &Level) -> Finding {
@@ -108,17 +108,17 @@ fn throttled(before: &Level, after: &Level) -> Finding {
     let throttled = throttling.throttled.saturating_sub(before.throttling.throttled);
     let stopped = throttling.stopped.saturating_sub(before.throttling.stopped).as_millis();
     let share = percent(throttled as f64, periods as f64);
-    let verdict = match throttled {
-        0 => Verdict::Fine,
-        _ if share <= THROTTLING_LIMITED => Verdict::Degraded,
-        _ => Verdict::Invalid,
+    let grade = match throttled {
+        0 => Grade::Fine,
+        _ if share <= THROTTLING_LIMITED => Grade::Degraded,
+        _ => Grade::Invalid,
     };
     let advice = if throttled > 0 { ": raise or remove the CPU limit" } else { "" };
     let text = format!(
         "the CPU quota of {cores} cores ({directory}) stopped the generator in {throttled} of {periods} periods, \
          for {stopped} ms{advice}"
     );
-    THROTTLING.finding(verdict, share, text)
+    THROTTLING.finding(grade, share, text)
 }
 
 /// "Some task waited", over the run. At a tenth of the time the tail of what is measured beside it shows it.
@@ -127,15 +127,15 @@ const PRESSURE: Check = Check { id: "cpu-pressure", unit: "% of the run", limit:
 /// How long anything waited for a CPU. It is not the generator that waited when its own waits are counted and short, so
 /// that this only decides where they are not counted.
 pub(super) fn pressure(before: &Snapshot, after: &Snapshot, own_waits_counted: bool) -> Finding {
-    let verdict = if own_waits_counted { Verdict::Noted } else { Verdict::Degraded };
-    stalls(&PRESSURE, "a CPU", verdict, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
+    let grade = if own_waits_counted { Grade::Noted } else { Grade::Degraded };
+    stalls(&PRESSURE, "a CPU", grade, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
 }
 
-/// The finding for a kind of pressure; `verdict` is that of too much.
+/// The finding for a kind of pressure; `grade` is that of too much.
 pub(super) fn stalls(
     check: &Check,
     what: &str,
-    verdict: Verdict,
+    grade: Grade,
     before: &Reading<Pressure>,
     after: &Reading<Pressure>,
     seconds: f64,
@@ -146,10 +146,10 @@ pub(super) fn stalls(
     };
     let share = percent(after.stalled.saturating_sub(before.stalled).as_secs_f64(), seconds);
     let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
-    let (verdict, advice) = match share > check.limit {
-        true => (verdict, ": something else runs beside the generator"),
-        false => (Verdict::Fine, ""),
+    let (grade, advice) = match share > check.limit {
+        true => (grade, ": something else runs beside the generator"),
+        false => (Grade::Fine, ""),
     };
     let text = format!("some task {whose} waited {share:.1} % of the run for {what}{advice}");
-    check.finding(verdict, share, text)
+    check.finding(grade, share, text)
 }

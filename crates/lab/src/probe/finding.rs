@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::files::Unread;
+use crate::probe::files::Unread;
 
 /// What a check came to, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Grade {
     /// Nothing wrong.
     Fine,
     /// Worth knowing, and not the generator's doing.
@@ -26,10 +26,11 @@ pub struct Finding {
     /// A stable name.
     pub id: &'static str,
     /// What it means.
-    pub verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub grade: Grade,
     /// What was measured, in `unit`.
     pub measured: Option<f64>,
-    /// The value above which the verdict would be worse than fine, in `unit`.
+    /// The value above which the grade would be worse than fine, in `unit`.
     pub limit: Option<f64>,
     /// Of both.
     pub unit: &'static str,
@@ -46,14 +47,14 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) fn finding(&self, verdict: Verdict, measured: f64, text: String) -> Finding {
+    pub(crate) fn finding(&self, grade: Grade, measured: f64, text: String) -> Finding {
         let Self { id, unit, limit } = *self;
-        Finding { id, verdict, measured: Some(measured), limit: Some(limit), unit, text }
+        Finding { id, grade, measured: Some(measured), limit: Some(limit), unit, text }
     }
 
     pub(crate) fn untested(&self, why: &Unread) -> Finding {
         let Self { id, unit, limit } = *self;
         let text = format!("could not be tested: {why}");
-        Finding { id, verdict: Verdict::Untested, measured: None, limit: Some(limit), unit, text }
+        Finding { id, grade: Grade::Untested, measured: None, limit: Some(limit), unit, text }
     }
 }

@@ -1,0 +1,120 @@
+//! A trial judged: whether the generator kept up during it, and whether its objectives hold.
+//!
+//! Pure: what the engine measured and what the machine showed come in. Both are the trial's alone, so what held the generator up
+//! in one trial of a session speaks against no other. Called by whoever runs a trial; what follows from a judgement (an exit
+//! code, another trial) is theirs.
+
+use seawall_load::outcome::Outcome;
+use seawall_load::summary::Summary;
+use serde::Serialize;
+
+use crate::objective::{Missed, Objectives};
+use crate::probe::{Finding, Grade};
+use crate::selfcheck;
+use crate::verdict::{Reason, Verdict, worst};
+
+/// What is to be thought of a trial. As data it is the verdict and its reasons; the rest stands elsewhere there.
+#[derive(Debug, Clone, Serialize)]
+pub struct Judgement {
+    /// How far the trial's figures can be trusted.
+    pub verdict: Verdict,
+    /// Why no further.
+    #[serde(rename = "findings")]
+    pub reasons: Vec<Reason>,
+    /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
+    #[serde(skip)]
+    pub machine: Vec<Finding>,
+    /// Objectives that the figures miss, whatever they are worth.
+    #[serde(skip)]
+    pub missed: Vec<Missed>,
+}
+
+impl Judgement {
+    /// Of a trial, the figures made of it, and what was found out about the machine while it went on.
+    #[must_use]
+    pub fn new(
+        outcome: &Outcome,
+        summary: &Summary,
+        machine: Vec<Finding>,
+        objectives: Option<&Objectives>,
+    ) -> Self {
+        let reasons: Vec<_> =
+            selfcheck::of_run(outcome).into_iter().chain(machine.iter().filter_map(against)).collect();
+        let missed = objectives.map(|objectives| objectives.missed(summary)).unwrap_or_default();
+        Self { verdict: worst(&reasons), reasons, machine, missed }
+    }
+
+    /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
+    #[must_use]
+    pub fn told(reasons: Vec<Reason>) -> Self {
+        Self { verdict: worst(&reasons), reasons, machine: Vec::new(), missed: Vec::new() }
+    }
+
+    /// Whether the objectives hold; none where the generator was the limit, for then nothing can be said about the target.
+    #[must_use]
+    pub fn holds(&self) -> Option<bool> {
+        (self.verdict != Verdict::GeneratorLimited).then_some(self.missed.is_empty())
+    }
+}
+
+/// What a finding about the machine says against the trial: nothing, unless it held the generator up.
+fn against(finding: &Finding) -> Option<Reason> {
+    let verdict = match finding.grade {
+        Grade::Fine | Grade::Noted | Grade::Untested => return None,
+        Grade::Degraded => Verdict::Degraded,
+        Grade::Invalid => Verdict::GeneratorLimited,
+    };
+    Some(Reason::new(finding.id, verdict, finding.text.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::clock::SECOND;
+    use seawall_load::stats::Stats;
+
+    use super::*;
+
+    /// A trial of one second whose own figures are sound, and in which nothing was sent.
+    fn outcome() -> Outcome {
+        Outcome {
+            total: Stats::default(),
+            scheduled: None,
+            began_unix_ns: 0,
+            scheduled_for: SECOND,
+            elapsed: SECOND,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
+    fn judged(grade: Grade, objectives: &str) -> Judgement {
+        let text = "text of a check".to_owned();
+        let finding = Finding { id: "a check", grade, measured: None, limit: None, unit: "", text };
+        let (outcome, objectives) = (outcome(), objectives.parse().ok());
+        Judgement::new(&outcome, &Summary::new(&outcome), vec![finding], objectives.as_ref())
+    }
+
+    #[test]
+    fn only_what_held_the_generator_up_speaks_against_a_trial() {
+        let of = |grade| {
+            let judgement = judged(grade, "");
+            (judgement.verdict, judgement.reasons.len())
+        };
+        for fine in [Grade::Fine, Grade::Noted, Grade::Untested] {
+            assert_eq!(of(fine), (Verdict::Sound, 0));
+        }
+        assert_eq!(of(Grade::Degraded), (Verdict::Degraded, 1));
+        assert_eq!(of(Grade::Invalid), (Verdict::GeneratorLimited, 1));
+    }
+
+    #[test]
+    fn objectives_are_not_judged_by_what_a_limited_generator_measured() {
+        let holds = |grade, objectives| judged(grade, objectives).holds();
+        assert_eq!(holds(Grade::Degraded, ""), Some(true));
+        // Nothing was sent.
+        assert_eq!(holds(Grade::Degraded, "p99<1s"), Some(false));
+        assert_eq!(holds(Grade::Invalid, "p99<1s"), None);
+    }
+}

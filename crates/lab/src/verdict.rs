@@ -1,0 +1,42 @@
+//! The words for what speaks against a generator, whoever found it out.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// How far the figures of a trial can be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The generator kept up.
+    Sound,
+    /// The generator coloured the figures.
+    Degraded,
+    /// The generator was the limit: the figures say nothing about the target's capacity.
+    GeneratorLimited,
+}
+
+/// Why a verdict is worse than sound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// A stable name.
+    pub check: Cow<'static, str>,
+    /// What it means.
+    pub verdict: Verdict,
+    /// What was measured, with its threshold.
+    pub measured: String,
+}
+
+impl Reason {
+    /// A reason.
+    #[must_use]
+    pub fn new(check: &'static str, verdict: Verdict, measured: String) -> Self {
+        Self { check: Cow::Borrowed(check), verdict, measured }
+    }
+}
+
+/// The worst verdict of all reasons; sound without any.
+#[must_use]
+pub fn worst(reasons: &[Reason]) -> Verdict {
+    reasons.iter().map(|reason| reason.verdict).max().unwrap_or(Verdict::Sound)
+}

@@ -1,0 +1,238 @@
+//! Intervals instead of results: what `attack --intervals` writes, of one generator or of several that sent slices of one run.
+//!
+//! Files that begin at one instant are one run, and are added up exactly, an interval at a time. What is said of a run is
+//! what `attack` said of it: the same summary of the same figures. [`generator`] reads a file, [`drawn`] makes series for the
+//! page. What only single results hold is refused.
+
+mod drawn;
+mod generator;
+
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use seawall_lab::judgement::Judgement;
+use seawall_lab::verdict::Reason;
+use seawall_load::clock::Nanos;
+use seawall_load::configuration::SCHEMA;
+use seawall_load::engine::Outcome;
+use seawall_load::interval::{Interval, Merge};
+use seawall_load::stats::Stats;
+use seawall_load::summary::Summary;
+use serde::Serialize;
+use serde_json::Value;
+
+use self::drawn::Rows;
+pub(crate) use self::generator::is_intervals;
+use self::generator::{Configuration, Generator, Header};
+use super::hist::{Buckets, Histogram};
+use super::input::Input;
+use super::output::Output;
+use super::series::{POINTS, Series};
+use super::{Args, Kind, complain, hdrplot, html, words};
+use crate::attack::intervals::End;
+use crate::attack::summary;
+
+/// Said to whoever wants single results of a file that has none.
+pub(crate) fn refuse(name: &str, wanted: &str) -> anyhow::Error {
+    anyhow!(
+        "{name} holds intervals, and {wanted} needs single results: see `seawall report`, whose types all take intervals"
+    )
+}
+
+/// Adds files up and reports them.
+pub(super) fn run(kind: &Kind, args: &Args, inputs: Vec<Input>) -> anyhow::Result<ExitCode> {
+    if let (Some(input), true) = (inputs.first(), args.every.0 > 0) {
+        bail!("-every is for results as they come in, and {} holds intervals", input.name);
+    }
+    let generators = inputs.into_iter().map(Generator::open).collect::<anyhow::Result<Vec<_>>>()?;
+    let runs: Vec<_> =
+        together(generators).into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
+    let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
+    if runs.iter().all(|run| run.outcome.total.done == 0) && !problems.is_empty() {
+        bail!(problems.join("; "));
+    }
+    let report = match kind {
+        Kind::Html => page(&runs)?,
+        _ => alone(&runs)?.render(kind, args)?,
+    };
+    Output::open(&args.output)?.write(&report, false)?;
+    Ok(complain(&problems))
+}
+
+/// The generators of each run, in the order of the files.
+fn together(generators: Vec<Generator>) -> Vec<Vec<Generator>> {
+    let mut runs: Vec<Vec<Generator>> = Vec::new();
+    for generator in generators {
+        let is_its = |run: &&mut Vec<Generator>| run[0].header.start == generator.header.start;
+        match runs.iter_mut().find(is_its) {
+            Some(run) => run.push(generator),
+            None => runs.push(vec![generator]),
+        }
+    }
+    runs
+}
+
+/// The only run, where one report is of one.
+fn alone(runs: &[Run]) -> anyhow::Result<&Run> {
+    let [run, others @ ..] = runs else { bail!("no intervals") };
+    let Some(other) = others.first() else { return Ok(run) };
+    let [at, begins] = [run, other].map(|run| run.start.as_deref().unwrap_or("an instant without a name"));
+    bail!(
+        "{} begins at {at} and {} at {begins}: generators add up to one run if they had one --start-at; \
+         -type=html compares runs",
+        run.file,
+        other.file
+    )
+}
+
+/// What the generators of a run came to.
+struct Run {
+    /// The first one's.
+    file: String,
+    /// The attack's, or else the file's.
+    name: String,
+    /// RFC 3339.
+    start: Option<String>,
+    warm_up: Nanos,
+    /// The first line of each file.
+    generators: Vec<Value>,
+    outcome: Outcome,
+    reasons: Vec<Reason>,
+    /// What is drawn; empty if nothing is to be.
+    rows: Rows,
+    /// What is wrong with the files.
+    problems: Vec<String>,
+}
+
+/// A run for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: u32,
+    start: Option<&'a str>,
+    generators: &'a [Value],
+    #[serde(flatten)]
+    judgement: &'a Judgement,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<Value>,
+}
+
+impl Run {
+    /// Of one generator or more.
+    fn sum(mut generators: Vec<Generator>, drawn: bool) -> Self {
+        let (mut whole, mut rows) = (Interval::default(), Rows::new(POINTS));
+        let added = Merge::new(generators.iter_mut()).try_for_each(|interval| {
+            let interval = interval?;
+            if drawn {
+                rows.add(&interval);
+            }
+            whole.extend(&interval)
+        });
+        let broken = generators.iter().filter_map(|generator| generator.problem.clone());
+        let problems = broken.chain(added.err().map(|gap| gap.to_string())).collect();
+        let reasons = reasons(&generators);
+        let outcome = outcome(&generators, whole.stats);
+        let Header { start, configuration: Configuration { name, warm_up, .. }, .. } = &generators[0].header;
+        let file = generators[0].name.clone();
+        Self {
+            name: if name.is_empty() { file.clone() } else { name.clone() },
+            file,
+            start: start.clone(),
+            warm_up: *warm_up,
+            generators: generators.iter().map(|generator| generator.about.clone()).collect(),
+            outcome,
+            reasons,
+            rows,
+            problems,
+        }
+    }
+
+    fn render(&self, kind: &Kind, args: &Args) -> anyhow::Result<String> {
+        let times = || self.outcome.total.all().response;
+        Ok(match kind {
+            Kind::Text | Kind::Summary => {
+                let summary = Summary::new(&self.outcome);
+                summary::text(&Judgement::told(self.reasons.clone()), &summary)
+            }
+            Kind::Json => self.json(args)?,
+            Kind::Hist(buckets) => Histogram::of(buckets.clone(), times().spread()).render(),
+            Kind::HdrPlot => hdrplot::render(times().spread()),
+            Kind::Html => page(std::slice::from_ref(self))?,
+        })
+    }
+
+    fn json(&self, args: &Args) -> anyhow::Result<String> {
+        let times = self.outcome.total.all().response;
+        let counts = |buckets: &Buckets| Histogram::of(buckets.clone(), times.spread()).json();
+        let buckets = args.buckets.as_ref().map(|buckets| serde_json::from_str(&counts(buckets)));
+        let report = Report {
+            schema: SCHEMA,
+            start: self.start.as_deref(),
+            generators: &self.generators,
+            judgement: &Judgement::told(self.reasons.clone()),
+            summary: &Summary::new(&self.outcome),
+            buckets: buckets.transpose()?,
+        };
+        Ok(serde_json::to_string(&report)? + "\n")
+    }
+}
+
+/// What speaks against any of the generators, and against which.
+fn reasons(generators: &[Generator]) -> Vec<Reason> {
+    let of = |generator: &Generator| {
+        let file = if generators.len() > 1 { format!("{}: ", generator.name) } else { String::new() };
+        let named = move |reason: Reason| Reason { measured: file.clone() + &reason.measured, ..reason };
+        generator.end().findings.into_iter().map(named)
+    };
+    generators.iter().flat_map(of).collect()
+}
+
+/// What a run came to. Of a file that is cut what was handed out until then was all that was due.
+fn outcome(generators: &[Generator], total: Stats) -> Outcome {
+    let ends: Vec<_> = generators.iter().map(Generator::end).collect();
+    let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
+    let longest = |of: fn(&End) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
+    let mut outcome = Outcome {
+        total,
+        scheduled,
+        began_unix_ns: generators.first().map_or(0, Generator::began_unix_ns),
+        scheduled_for: longest(|end| end.duration),
+        elapsed: longest(|end| end.elapsed),
+        written: Ok(0),
+        mistake: None,
+        early: None,
+        threads: ends.iter().map(|end| end.threads).sum(),
+    };
+    if generators.iter().any(|generator| generator.header.configuration.stages.is_some()) {
+        outcome.scheduled = Some(outcome.offered());
+    }
+    outcome
+}
+
+fn page(runs: &[Run]) -> anyhow::Result<String> {
+    let series: Vec<_> = runs.iter().enumerate().map(|(at, run)| series(run, &name(runs, at))).collect();
+    let of = if let [run] = runs {
+        let many = if run.generators.len() == 1 { "" } else { "s" };
+        format!("{} generator{many}", run.generators.len())
+    } else {
+        format!("{} runs", runs.len())
+    };
+    let first = runs.iter().filter_map(|run| run.start.as_deref()).min();
+    let started = first.map_or_else(String::new, |first| format!("Started {first}. "));
+    html::render("Load report", started + &of, series, &words::of_intervals())
+}
+
+fn series(run: &Run, name: &str) -> Series {
+    let figures = (&run.outcome.total, &Summary::new(&run.outcome));
+    drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
+}
+
+/// What a run is called; what others before it are called gets a number.
+fn name(runs: &[Run], at: usize) -> String {
+    let name = &runs[at].name;
+    match runs[..at].iter().filter(|before| before.name == *name).count() {
+        0 => name.clone(),
+        before => format!("{name} #{}", before + 1),
+    }
+}

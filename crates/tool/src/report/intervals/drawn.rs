@@ -1,0 +1,209 @@
+//! A run of intervals as numbers ready to be drawn, in memory that does not grow with the run.
+//!
+//! What intervals do not hold is left out: the instants at which hits were due, so no offered rate over time, and targets.
+
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::interval::Interval;
+use seawall_load::spread::Spread;
+use seawall_load::stats::Stats;
+use seawall_load::summary::Summary;
+
+use crate::report::rates::Rates;
+use crate::report::series::{ENOUGH, FEW, Figures, MIN_POINTS, Series, curve};
+
+/// Some intervals as one.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    from: Nanos,
+    to: Nanos,
+    sent: u64,
+    ended: u64,
+    good: u64,
+    done: u64,
+    response: Spread,
+    service: Spread,
+    lag: Spread,
+}
+
+/// A run's intervals, put together as it grows.
+#[derive(Debug)]
+pub(super) struct Rows {
+    rows: Vec<Row>,
+    most: usize,
+    /// Intervals in a row, and in the last one.
+    each: usize,
+    last: usize,
+}
+
+impl Rows {
+    /// At most so many, of which there are two or more.
+    pub(super) fn new(most: usize) -> Self {
+        Self { rows: Vec::new(), most: most.max(2), each: 1, last: 1 }
+    }
+
+    /// Adds what was measured next.
+    pub(super) fn add(&mut self, interval: &Interval) {
+        if self.last < self.each {
+            self.last += 1;
+        } else {
+            if self.rows.len() == self.most {
+                self.each *= 2;
+                self.rows = paired(&self.rows);
+            }
+            self.last = 1;
+            self.rows.push(Row { from: interval.from, ..Row::default() });
+        }
+        if let Some(row) = self.rows.last_mut() {
+            row.add(interval);
+        }
+    }
+
+    /// Enough requests in each that one more or less does not move a rate visibly.
+    fn readable(&self) -> Vec<Row> {
+        let done: u64 = self.rows.iter().map(|row| row.done).sum();
+        let mut rows = self.rows.clone();
+        while rows.len() > MIN_POINTS && done < ENOUGH * rows.len() as u64 {
+            rows = paired(&rows);
+        }
+        rows
+    }
+}
+
+fn paired(rows: &[Row]) -> Vec<Row> {
+    rows.chunks(2).map(|pair| pair.iter().skip(1).fold(pair[0].clone(), Row::joined)).collect()
+}
+
+impl Row {
+    fn add(&mut self, Interval { to, stats, .. }: &Interval) {
+        let times = stats.all();
+        self.to = *to;
+        self.sent += stats.sent;
+        self.ended += stats.ended();
+        self.good += stats.good();
+        self.done += stats.done;
+        self.response.merge(times.response.spread());
+        self.service.merge(times.service.spread());
+        self.lag.merge(stats.lag.spread());
+    }
+
+    fn joined(mut self, next: &Self) -> Self {
+        self.to = next.to;
+        self.sent += next.sent;
+        self.ended += next.ended;
+        self.good += next.good;
+        self.done += next.done;
+        self.response.merge(&next.response);
+        self.service.merge(&next.service);
+        self.lag.merge(&next.lag);
+        self
+    }
+
+    fn length(&self) -> Nanos {
+        self.to - self.from
+    }
+}
+
+/// Draws nothing; computes everything that is drawn. Counting began at `warm_up`.
+pub(super) fn series(
+    name: String,
+    (total, summary): (&Stats, &Summary),
+    rows: &Rows,
+    warm_up: Nanos,
+) -> Series {
+    let rows = counted(rows.readable(), warm_up);
+    let usual = rows.iter().map(Row::length).max().unwrap_or(0);
+    // The last row may be a moment, of which there is no rate.
+    let rate = |row: &Row, count: u64| {
+        (row.length() * 2 >= usual && usual > 0).then(|| count as f64 * SECOND as f64 / row.length() as f64)
+    };
+    let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
+    let quantiles =
+        |times: fn(&Row) -> &Spread, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
+    let response = total.all().response;
+    Series {
+        name,
+        figures: figures(total, summary),
+        codes: codes(summary),
+        errors: errors(summary),
+        targets: Vec::new(),
+        curve: curve(response.spread(), response.count()),
+        few: (response.count() as f64 / FEW).max(1.0).log10(),
+        t: rows.iter().map(|row| (row.from - warm_up) as f64 / SECOND as f64).collect(),
+        offered: vec![None; rows.len()],
+        achieved: rates(|row| row.ended),
+        good: rates(|row| row.good),
+        bad: rates(|row| row.done.saturating_sub(row.good)),
+        inflight: in_flight(&rows),
+        p50: quantiles(|row| &row.response, 0.5),
+        p90: quantiles(|row| &row.response, 0.9),
+        p99: quantiles(|row| &row.response, 0.99),
+        max: quantiles(|row| &row.response, 1.0),
+        service: quantiles(|row| &row.service, 0.99),
+        lag: quantiles(|row| &row.lag, 0.99),
+    }
+}
+
+/// Those in which anything was counted, from when on it was.
+fn counted(rows: Vec<Row>, warm_up: Nanos) -> Vec<Row> {
+    let from = |row: Row| Row { from: row.from.max(warm_up), ..row };
+    rows.into_iter().filter(|row| row.to > warm_up).map(from).collect()
+}
+
+fn quantile(times: &Spread, q: f64) -> Option<i64> {
+    (times.count() > 0).then(|| times.quantile(q))
+}
+
+/// Sent and not yet ended, the mean of a row's two ends.
+fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
+    let ends = rows.iter().scan(0_u64, |open, row| {
+        let before = *open;
+        *open = before.saturating_add(row.sent).saturating_sub(row.ended);
+        Some((before, *open))
+    });
+    ends.map(|(before, after)| Some((before as f64 + after as f64) / 2.0)).collect()
+}
+
+fn figures(total: &Stats, summary: &Summary) -> Figures {
+    let times = total.all().response;
+    let times = times.spread();
+    let quantile = |q| times.quantile(q);
+    let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
+    Figures {
+        requests: total.done,
+        seconds: seconds(summary.duration),
+        rates: Rates {
+            offered: summary.offered_rate,
+            achieved: summary.achieved_rate,
+            good: summary.good_rate,
+            after: summary.after,
+        },
+        after_seconds: seconds(summary.elapsed.saturating_sub(summary.duration)),
+        success: summary.good as f64 / total.done.max(1) as f64,
+        min: times.min(),
+        mean: times.mean(),
+        p50: quantile(0.5),
+        p90: quantile(0.9),
+        p95: quantile(0.95),
+        p99: quantile(0.99),
+        p999: quantile(0.999),
+        max: times.max(),
+        bytes_in: summary.bytes_in,
+        bytes_out: summary.bytes_out,
+    }
+}
+
+/// By status; 0 means that no answer came, as in results.
+fn codes(summary: &Summary) -> Vec<(u16, u64)> {
+    let failures: u64 = summary.failures.values().sum();
+    let none = (failures > 0).then_some((0, failures));
+    none.into_iter().chain(summary.status_codes.iter().map(|(code, count)| (*code, *count))).collect()
+}
+
+/// Most frequent first, because the first ones are read.
+fn errors(summary: &Summary) -> Vec<(String, Option<u64>)> {
+    let text = |kind: &str| summary.failure_examples.get(kind).map_or(kind, String::as_str).to_owned();
+    let mut errors: Vec<_> =
+        summary.failures.iter().map(|(kind, count)| (text(kind), Some(*count))).collect();
+    errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    errors
+}

@@ -1,0 +1,148 @@
+//! One generator's file of intervals, read line by line: bytes in, intervals out, and why there are no more.
+//!
+//! Memory is that of a line. A file that is cut or damaged gives what stands in front of the break, and says what is wrong.
+
+use std::io::{BufRead, Read};
+
+use anyhow::{Context as _, bail, ensure};
+use seawall_load::clock::Nanos;
+use seawall_load::configuration::SCHEMA;
+use seawall_load::interval::Interval;
+use seawall_load::results::rfc3339;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::attack::intervals::End;
+use crate::report::input::Input;
+
+/// More than an interval with every histogram, status, target and variant that there is room for.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// A file, from its second line on an iterator over what was measured.
+pub(super) struct Generator {
+    /// The file's.
+    pub(super) name: String,
+    /// The first line as it stands there.
+    pub(super) about: Value,
+    /// What of it is understood here.
+    pub(super) header: Header,
+    /// Where the last interval ended, since the start.
+    to: Nanos,
+    /// The last line.
+    end: Option<End>,
+    /// Why there is no more, if that is no end.
+    pub(super) problem: Option<String>,
+    reader: Box<dyn BufRead + Send>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+/// What the first line says.
+#[derive(Debug, Deserialize)]
+pub(super) struct Header {
+    schema: u32,
+    /// RFC 3339; none in a year that has no such form.
+    pub(super) start: Option<String>,
+    pub(super) configuration: Configuration,
+}
+
+/// The part of a plan that its figures cannot be read without.
+#[derive(Debug, Deserialize)]
+pub(super) struct Configuration {
+    /// Of the attack.
+    pub(super) name: String,
+    /// The beginning that is not counted.
+    pub(super) warm_up: Nanos,
+    /// None in a closed loop.
+    pub(super) stages: Option<Vec<Value>>,
+}
+
+/// A line after the first.
+enum Line {
+    Interval(Box<Interval>),
+    End(End),
+}
+
+/// Whether an input that begins so is a file of intervals.
+pub(crate) fn is_intervals(head: &[u8]) -> bool {
+    head.trim_ascii_start().starts_with(b"{\"schema\":")
+}
+
+impl Generator {
+    /// Reads the first line.
+    pub(super) fn open(Input { name, mut reader }: Input) -> anyhow::Result<Self> {
+        let mut line = Vec::new();
+        let header = read_line(&mut reader, &mut line).and_then(|_| Ok(serde_json::from_slice(&line)?));
+        let about: Value = header.with_context(|| format!("{name}: line 1 does not say what the run is"))?;
+        let header = Header::deserialize(&about)
+            .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
+        ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
+        Ok(Self { name, about, header, to: 0, end: None, problem: None, reader, line, number: 1 })
+    }
+
+    /// When the run began; 0 if that has no name.
+    pub(super) fn began_unix_ns(&self) -> i64 {
+        let start = self.header.start.as_deref().and_then(rfc3339::parse);
+        start.and_then(|start| i64::try_from(start.unix_ns()).ok()).unwrap_or(0)
+    }
+
+    /// How it ended; of a file that is cut, as if the run had ended there.
+    pub(super) fn end(&self) -> End {
+        let length = self.to.saturating_sub(self.header.configuration.warm_up);
+        let cut = || End { duration: length, elapsed: length, ..End::default() };
+        self.end.clone().unwrap_or_else(cut)
+    }
+
+    /// The next interval; none after the last line.
+    fn read(&mut self) -> anyhow::Result<Option<Interval>> {
+        self.line.clear();
+        self.number += 1;
+        if !read_line(&mut self.reader, &mut self.line)? {
+            bail!("is missing: the last one says how the run ended");
+        }
+        match parse(&self.line)? {
+            Line::Interval(interval) => {
+                let (expected, found) = (self.to, interval.from);
+                ensure!(
+                    found == expected && interval.to >= found,
+                    "does not follow: expected from {expected} ns"
+                );
+                self.to = interval.to;
+                Ok(Some(*interval))
+            }
+            Line::End(end) => {
+                self.end = Some(end);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Interval;
+
+    fn next(&mut self) -> Option<Interval> {
+        if self.end.is_some() || self.problem.is_some() {
+            return None;
+        }
+        self.read().unwrap_or_else(|why| {
+            self.problem = Some(format!("{}: line {} {why:#}", self.name, self.number));
+            None
+        })
+    }
+}
+
+fn parse(line: &[u8]) -> anyhow::Result<Line> {
+    let not = "is no interval, and does not say how the run ended";
+    if line.starts_with(b"{\"from\":") {
+        return serde_json::from_slice(line).map(Line::Interval).context(not);
+    }
+    serde_json::from_slice(line).map(Line::End).context(not)
+}
+
+/// One line into `line`; false at the end of the file.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> anyhow::Result<bool> {
+    let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', line).context("cannot be read")?;
+    ensure!((read as u64) < LONGEST_LINE, "is longer than {LONGEST_LINE} bytes");
+    Ok(read > 0)
+}

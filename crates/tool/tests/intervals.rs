@@ -1,0 +1,224 @@
+//! `report` of intervals as a user meets it: one generator's or several's, beside other things, cut, and in every type.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use seawall_load::clock::RunClock;
+use seawall_load::record::{Timestamp, Zone};
+use seawall_load::results::rfc3339::Rfc3339;
+use seawall_testkit::server::Server;
+use serde_json::Value;
+
+/// Runs the tool in a directory, with words as a shell would split them.
+fn seawall(words: &str, place: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command says on standard output; it must have succeeded.
+fn said(words: &str, place: &Path) -> String {
+    let output = seawall(words, place);
+    assert!(output.status.success(), "{words}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// What a command that is refused says on standard error.
+fn refused(words: &str, place: &Path) -> String {
+    let output = seawall(words, place);
+    assert_eq!(output.status.code(), Some(1), "{words}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn json(words: &str, place: &Path) -> Value {
+    serde_json::from_str(&said(words, place)).unwrap()
+}
+
+/// The data of the page.
+fn page(words: &str, place: &Path) -> Value {
+    let page = said(words, place);
+    let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = &page[start..page[start..].find("</script>").unwrap() + start];
+    serde_json::from_str(data).unwrap()
+}
+
+/// A directory of this test alone, and a server to attack from it with `-targets=targets`: one answer in five is 503.
+fn scene() -> (tempfile::TempDir, Server) {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(|mut peer, _| {
+        for number in 0.. {
+            peer.request()?;
+            let status = if number % 5 == 0 { "503 Busy" } else { "200 OK" };
+            peer.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nhi").as_bytes())?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    std::fs::write(place.path().join("targets"), format!("GET {}\n", server.url("/"))).unwrap();
+    (place, server)
+}
+
+const ATTACK: &str = "attack -targets=targets -output=none -live=none -summary=json --cadence=50ms";
+
+/// Attacks, and gives the summary; whether this machine could keep up is nothing to us.
+fn attack(flags: &str, place: &Path) -> Value {
+    serde_json::from_slice(&seawall(&format!("{ATTACK} {flags}"), place).stdout).unwrap()
+}
+
+/// Every figure of the attack's own summary but two that intervals cannot have: lookups made before the run, and the most in
+/// flight, which is kept for each thread.
+#[test]
+fn a_report_of_intervals_says_what_the_attack_said_of_itself() {
+    let (place, _server) = scene();
+    let place = place.path();
+    for load in ["-rate=200 -duration=500ms --warm-up=100ms", "--concurrency=2 --requests=60"] {
+        let summary = attack(&format!("{load} --intervals=run"), place);
+        let report = json("report -type=json run", place);
+        for (key, figure) in summary.as_object().unwrap() {
+            match key.as_str() {
+                "phases" => {
+                    let but_lookup = |value: &Value| {
+                        let mut phases = value.as_object().unwrap().clone();
+                        phases.remove("lookup");
+                        phases
+                    };
+                    assert_eq!(but_lookup(figure), but_lookup(&report["phases"]));
+                }
+                "configuration" | "host" => assert_eq!(*figure, report["generators"][0][key], "{key}"),
+                "in_flight_peak" | "machine" => {}
+                _ => assert_eq!(*figure, report[key], "{key} of {load}"),
+            }
+        }
+        for kind in ["text", "summary"] {
+            let report = said(&format!("report -type={kind} run"), place);
+            let counts = ["offered", "sent", "good"].map(|key| summary[key].to_string()).join(", ");
+            let line = report.lines().find(|line| line.starts_with("Requests ")).unwrap();
+            assert_eq!(line.rsplit_once(']').unwrap().1.trim(), counts, "{report}");
+        }
+    }
+}
+
+#[test]
+fn slices_of_two_generators_are_one_run() {
+    let (place, _server) = scene();
+    let place = place.path();
+    let start = RunClock::start().unix_ns(2_000_000_000);
+    let start = Rfc3339::new(Timestamp::from_unix_ns(start, Zone::Utc)).unwrap().to_string();
+    let summaries = std::thread::scope(|scope| {
+        let one = |slice: &'static str, file: &'static str| {
+            let flags =
+                format!("-rate=100 -duration=500ms --start-at={start} --slice={slice} --intervals={file}");
+            scope.spawn(move || attack(&flags, place))
+        };
+        [one("1/2", "a"), one("2/2", "b")].map(|generator| generator.join().unwrap())
+    });
+    let sum = |key: &str| summaries.iter().map(|summary| summary[key].as_u64().unwrap()).sum::<u64>();
+    let report = json("report -type=json -buckets=[0,1h] a b", place);
+    for key in ["offered", "sent", "good", "bytes_in", "connections"] {
+        assert_eq!(report[key], sum(key), "{key}");
+    }
+    assert_eq!((&report["offered"], &report["duration"]), (&50.into(), &500_000_000.into()));
+    assert_eq!(report["generators"].as_array().unwrap().len(), 2);
+    assert_eq!(report["buckets"]["0"], 50);
+    assert!(said("report -type=hist[0,1h] a b", place).contains("50  100.00%"));
+    let plotted = said("report -type=hdrplot a b", place);
+    assert!(plotted.lines().last().unwrap().contains(" 50 "), "{plotted}");
+    let data = page("report -type=html a b", place);
+    let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
+    assert_eq!((&run["figures"]["requests"], &run["figures"]["offered"]), (&50.into(), &100.0.into()));
+    assert_eq!(data["subtitle"], format!("Started {start}. 2 generators"));
+    let drawn: f64 = run["good"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
+    assert!(drawn > 0.0 && run["offered"].as_array().unwrap().iter().all(Value::is_null), "{run}");
+}
+
+#[test]
+fn runs_of_different_starts_are_compared_and_not_added_up() {
+    let (place, _server) = scene();
+    let place = place.path();
+    for file in ["before", "after"] {
+        attack(&format!("-name=same -rate=100 -duration=200ms --intervals={file}"), place);
+    }
+    let said = refused("report -type=text before after", place);
+    assert!(
+        said.contains("before begins at ") && said.contains("after at ") && said.contains("--start-at"),
+        "{said}"
+    );
+    let data = page("report -type=html before after", place);
+    let names: Vec<_> = data["runs"].as_array().unwrap().iter().map(|run| &run["name"]).collect();
+    assert_eq!(names, ["same", "same #2"]);
+}
+
+#[test]
+fn what_needs_single_results_names_the_file_and_itself() {
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=100ms --intervals=run --hdr=log", place);
+    let results = ["-targets=targets -rate=100 -duration=100ms -live=none -summary=none -output=results"];
+    assert!(seawall(&format!("attack {}", results[0]), place).status.code().is_some_and(|code| code != 1));
+    for (words, expected) in [
+        ("encode -to=csv run", "run holds intervals, and `seawall encode` needs single results"),
+        ("plot run", "run holds intervals, and `seawall plot` needs single results"),
+        ("report -type=text -every=1s run", "-every is for results as they come in, and run holds intervals"),
+        (
+            "report -type=json results run",
+            "run holds intervals and results results: one report is of one kind",
+        ),
+        ("report -type=html run log", "run holds intervals and log an HDR log: one report is of one kind"),
+    ] {
+        let said = refused(words, place);
+        assert!(said.contains(expected), "{words}: {said}");
+    }
+}
+
+/// Writes a copy with other lines, and reports it.
+fn altered(lines: &[String], place: &Path) -> Output {
+    let file: PathBuf = place.join("altered");
+    std::fs::write(file, lines.concat()).unwrap();
+    seawall("report -type=json altered", place)
+}
+
+#[test]
+fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_reported() {
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=1s --intervals=run", place);
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let lines: Vec<_> = whole.split_inclusive('\n').map(str::to_owned).collect();
+    let last = lines.len();
+    assert!(last > 4, "{whole}");
+    let cut_at = |line: usize, by: &str| [&lines[..line], &[by.to_owned()]].concat();
+    let kept = |output: &Output| {
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["offered"].as_u64().unwrap()
+    };
+    for (lines, expected) in [
+        (
+            cut_at(last - 1, ""),
+            format!("altered: line {last} is missing: the last one says how the run ended"),
+        ),
+        (cut_at(3, &lines[3][..40]), "altered: line 4 is no interval, and does not say how".to_owned()),
+        (cut_at(3, "{\"from\":1,\"to\":2}\n"), "altered: line 4 is no interval".to_owned()),
+        (cut_at(3, &lines[2]), "altered: line 4 does not follow: expected from ".to_owned()),
+    ] {
+        let output = altered(&lines, place);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(&expected) && said.contains("what came before it is kept"), "{said}");
+        assert!((1..=100).contains(&kept(&output)), "{}", text(&output.stdout));
+    }
+    for (first, expected) in [
+        (lines[0].replace("\"schema\":1", "\"schema\":2"), "altered: schema 2 is not known: expected 1"),
+        ("{\"schema\":1}\n".to_owned(), "altered: line 1 does not say what the run is"),
+    ] {
+        let output = altered(&[&[first], &lines[1..]].concat(), place);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+    let output = altered(&lines[..1], place);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "nothing was measured");
+}
