@@ -111,6 +111,11 @@ impl<S: Stream> Connection<S> {
         self.unheard || self.is_http2()
     }
 
+    /// What is to be taken for the poller's word when it is driven without an event.
+    pub(crate) fn take_unheard(&mut self) -> EventFlags {
+        if std::mem::take(&mut self.unheard) { EventFlags::IN } else { EventFlags::empty() }
+    }
+
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self.speaks, Protocol::Http2(_))
     }
@@ -172,7 +177,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Moves bytes both ways, and tells what that came to.
+    /// Moves bytes both ways, and tells what that came to. Without a word of the poller there is nothing new to be read.
     #[inline]
     pub(crate) fn drive<T: Time>(
         &mut self,
@@ -180,7 +185,9 @@ impl<S: Stream> Connection<S> {
         turn: &mut Turn<'_, T>,
         desk: &mut Desk<'_>,
     ) {
-        self.note(readiness);
+        if !readiness.is_empty() {
+            self.note(readiness);
+        }
         match &mut self.speaks {
             Protocol::Http1(http1) if http1.is_free() => {
                 let said = readiness.contains(EventFlags::IN) && !http1.is_quiet(turn);

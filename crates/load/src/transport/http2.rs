@@ -41,6 +41,8 @@ pub(crate) struct Http2<S: 'static> {
     leaving: Vec<usize>,
     /// Streams with news, by their place in the table.
     ready: Arc<Mutex<Vec<usize>>>,
+    /// Memory for those that are being looked at.
+    spare: Vec<usize>,
     /// A waker per place, made once.
     wakers: Vec<Waker>,
     again: Arc<Again>,
@@ -88,8 +90,14 @@ impl<S: 'static> std::fmt::Debug for Http2<S> {
 impl<S: Stream> Http2<S> {
     /// Begins with the preface, which fits the empty buffer of a new socket; whoever calls has done the TLS handshake.
     pub(crate) fn new(link: Link<S>, most: usize) -> Self {
-        let wire =
-            Wire(Arc::new(Mutex::new(Line { link, left: 0, spent: false, blocked: false, broken: None })));
+        let wire = Wire(Arc::new(Mutex::new(Line {
+            link,
+            left: 0,
+            spent: false,
+            heard: Heard::Some,
+            blocked: false,
+            broken: None,
+        })));
         let opening = Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -103,6 +111,7 @@ impl<S: Stream> Http2<S> {
             streams: Slab::new(),
             leaving: Vec::new(),
             ready: Arc::default(),
+            spare: Vec::new(),
             wakers: Vec::new(),
             again: Arc::default(),
             most,
@@ -113,7 +122,7 @@ impl<S: Stream> Http2<S> {
 
     /// The poller says that there may be something to read, or that the server has closed its side.
     pub(crate) fn note_readable(&self, closed: bool) {
-        self.wire.lock().link.note_readable(closed);
+        self.wire.lock().note_readable(closed);
     }
 
     /// Flights on it.
@@ -178,13 +187,15 @@ impl<S: Stream> Http2<S> {
         let waker = Waker::from(Arc::clone(&self.again));
         let mut context = Context::from_waker(&waker);
         let mut served = 0;
+        let mut places = std::mem::take(&mut self.spare);
         self.wire.lock().allow(turn.budget.bytes());
         loop {
             self.again.0.store(false, Ordering::Relaxed);
             let before = turn.time.now();
             let over = self.poll(&mut context);
             self.tell_what_left(before, turn);
-            let places = std::mem::take(&mut *lock(&self.ready));
+            places.clear();
+            std::mem::swap(&mut places, &mut *lock(&self.ready));
             for &place in &places {
                 served += u64::from(self.advance(place, before, reused, turn, desk));
             }
@@ -196,6 +207,7 @@ impl<S: Stream> Http2<S> {
                 break;
             }
         }
+        self.spare = places;
         turn.budget.spent |= std::mem::take(&mut self.wire.lock().spent);
         served
     }
@@ -373,10 +385,23 @@ struct Line<S> {
     left: usize,
     /// Reading stopped because there were none left.
     spent: bool,
+    heard: Heard,
     /// The link took no more when something was last written.
     blocked: bool,
     /// Why it broke; the library has a text for it.
     broken: Option<Fault>,
+}
+
+/// What is known of bytes that may be there to be read. The protocol reads until there is nothing, and is polled whenever
+/// something is to leave; each of these reads would cost a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// The last read brought all there was, and the poller has not spoken since.
+    Nothing,
+    /// There may be some.
+    Some,
+    /// The server has closed its side: after the last bytes comes the end, and no word of the poller.
+    End,
 }
 
 impl<S> Wire<S> {
@@ -395,6 +420,27 @@ impl<S: Stream> Http2<S> {
     /// The stream, for the network.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> R {
         use_it(self.wire.lock().link.stream())
+    }
+}
+
+impl<S: Stream> Line<S> {
+    fn note_readable(&mut self, closed: bool) {
+        self.link.note_readable(closed);
+        if self.heard != Heard::End {
+            self.heard = if closed { Heard::End } else { Heard::Some };
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Moved, Fault> {
+        let moved = self.link.read(buffer)?;
+        let drained = match moved {
+            Moved::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
+            Moved::Later => true,
+        };
+        if drained && self.heard == Heard::Some {
+            self.heard = Heard::Nothing;
+        }
+        Ok(moved)
     }
 }
 
@@ -453,11 +499,14 @@ impl<S: Stream> AsyncRead for Wire<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let mut line = self.lock();
+        if line.heard == Heard::Nothing {
+            return Poll::Pending;
+        }
         if line.left == 0 {
             line.spent = true;
             return Poll::Pending;
         }
-        match line.link.read(buffer.initialize_unfilled()) {
+        match line.read(buffer.initialize_unfilled()) {
             Ok(Moved::Bytes(count)) => {
                 line.left = line.left.saturating_sub(count);
                 buffer.advance(count);

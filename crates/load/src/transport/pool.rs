@@ -157,8 +157,10 @@ impl<N: Network> Pool<N> {
         self.now = now;
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {
-                self.connections[index].dirty = false;
-                self.drive_one(index, EventFlags::IN, desk);
+                let connection = &mut self.connections[index];
+                connection.dirty = false;
+                let unheard = connection.take_unheard();
+                self.drive_one(index, unheard, desk);
             }
         }
         self.attend(desk);
