@@ -159,7 +159,7 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::plan::Plan::spin`]), summed over the threads.
+    /// CPU time spent waiting on purpose ([`crate::plan::Setup::spin`]), summed over the threads.
     pub spun: Nanos,
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.

@@ -29,7 +29,7 @@ fn list(urls: &[String]) -> Source {
 /// Of two threads.
 fn open(source: Source) -> Session {
     let mut plan = Plan::new(source, Arrivals::Closed);
-    plan.threads = 2;
+    plan.setup.threads = 2;
     Session::open(plan.split().0).unwrap()
 }
 

@@ -27,8 +27,8 @@ fn plan(targets: &[(&str, &str)], requests: u64) -> Plan {
     let reader = Reader::new("targets", input, Format::Json, Defaults::default());
     let list = Intake::new(reader, Style::default(), None).list().unwrap();
     let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-    plan.until.hits = requests;
-    plan.in_flight.most = 1;
+    plan.load.until.hits = requests;
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -75,7 +75,7 @@ fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
     let url = server.url("/");
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
     // Nobody is there.
-    plan.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
+    plan.setup.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), proxy.connections()), (2, 1, 1));
 }
@@ -92,7 +92,7 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     let server = server.unwrap();
     let url = format!("https://localhost:{}/", server.address().port());
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
-    plan.travel.tls = Some(Tls::default().config().unwrap());
+    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
     let outcome = run(plan);
     let tls = (0..Fault::KINDS).find(|kind| Fault::name(*kind) == "tls").unwrap();
     assert_eq!((outcome.total.good(), outcome.total.faults[tls]), (2, 2));
