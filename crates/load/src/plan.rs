@@ -197,7 +197,7 @@ pub struct Travel {
     pub redirects: Option<u32>,
     /// What a server lost by closing an idle connection, or says it has not looked at, is sent again.
     pub retries: bool,
-    /// Connections are used again.
+    /// Connections are used again, unless a variant says otherwise.
     pub keep_alive: bool,
     /// Most connections per origin.
     pub connections: usize,
