@@ -86,7 +86,7 @@ impl Configuration {
     /// Of a plan, before it runs.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
-        let (stages, spacing) = match &plan.arrivals {
+        let (stages, spacing) = match &plan.load.arrivals {
             Arrivals::Closed => (None, None),
             Arrivals::Open(schedule) => (
                 Some(schedule.stages().map(|stage| told(&stage)).collect()),
@@ -94,26 +94,26 @@ impl Configuration {
             ),
         };
         Self {
-            name: plan.name.clone(),
-            targets: match &plan.source {
+            name: plan.load.name.clone(),
+            targets: match &plan.setup.source {
                 Source::List(list) => Some(list.requests().len()),
                 Source::Lazy(_) => None,
             },
             stages,
             spacing,
-            slice: plan.slice.to_string(),
-            duration: bound(plan.until.after),
-            requests: bound(plan.until.hits),
-            warm_up: nanos(plan.warm_up),
-            in_flight: plan.in_flight.most,
-            when_busy: match plan.in_flight.when_busy {
+            slice: plan.load.slice.to_string(),
+            duration: bound(plan.load.until.after),
+            requests: bound(plan.load.until.hits),
+            warm_up: nanos(plan.load.warm_up),
+            in_flight: plan.load.in_flight.most,
+            when_busy: match plan.load.in_flight.when_busy {
                 WhenBusy::Queue => "queue",
                 WhenBusy::Drop => "drop",
             },
-            threads: plan.threads,
-            spin: nanos(plan.spin),
-            cadence: nanos(plan.cadence),
-            travel: Ways::of(&plan.travel),
+            threads: plan.setup.threads,
+            spin: nanos(plan.setup.spin),
+            cadence: nanos(plan.load.cadence),
+            travel: Ways::of(&plan.setup.travel),
         }
     }
 }

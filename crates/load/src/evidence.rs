@@ -1,6 +1,6 @@
 //! A few answers of each outcome as they came, so that a figure that surprises can be looked at.
 //!
-//! Kept only if [`crate::engine::Plan::evidence`] asks for it, the first of each second and thread, and bounded in every direction,
+//! Kept only if [`crate::engine::Load::evidence`] asks for it, the first of each second and thread, and bounded in every direction,
 //! because a server chooses what it says. Knows no names: outcomes are those of [`crate::outcomes`].
 
 use crate::clock::Nanos;

@@ -21,45 +21,13 @@ use crate::schedule::{Arrivals, Slice, Until};
 use crate::shard::{Rules, WhenBusy};
 use crate::supply::Source;
 
-/// Everything a run is.
+/// Everything a run is: a session and the load of its one trial.
 #[derive(Debug)]
 pub struct Plan {
-    /// Name of the attack in the records.
-    pub name: String,
-    /// What to send.
-    pub source: Source,
-    /// When to send it.
-    pub arrivals: Arrivals,
-    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`Plan::until`], are those of the whole.
-    pub slice: Slice,
-    /// When the first instant of the schedule is, in nanoseconds since the Unix epoch; none is at once.
-    pub start_at: Option<i64>,
-    /// When to stop sending, apart from the schedule's own end and from [`crate::control::Control`].
-    pub until: Until,
-    /// Errors after which the run ends.
-    pub errors: Option<ErrorBudget>,
-    /// How much may be in flight, and what then.
-    pub in_flight: InFlight,
-    /// How requests travel.
-    pub travel: Travel,
-    /// How requests are framed.
-    pub style: Style,
-    /// Threads that send; no more are started than there are requests in flight or connections to share.
-    pub threads: usize,
-    /// Waits shorter than this are spun away instead of slept, because a sleep ends late. Zero under a CPU quota, which
-    /// spinning uses up, and where no core is left for the target.
-    pub spin: Duration,
-    /// Hits due before this are sent, and neither counted nor recorded.
-    pub warm_up: Duration,
-    /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
-    /// because the in-flight bound was reached are not sent after the end: the run ends on time.
-    pub grace: Duration,
-    /// [`crate::stats::Stats::outcomes`] are filled, for some nanoseconds per request.
-    pub by_outcome: bool,
-    /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
-    pub evidence: usize,
-    /// How long an interval of the figures is; at least [`FINEST`].
-    pub cadence: Duration,
+    /// The session.
+    pub setup: Setup,
+    /// The trial.
+    pub load: Load,
 }
 
 /// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
@@ -75,51 +43,14 @@ impl Plan {
     /// One thread, up to 64 requests in flight, everything else as vegeta has it.
     #[must_use]
     pub fn new(source: Source, arrivals: Arrivals) -> Self {
-        Self {
-            name: String::new(),
-            source,
-            arrivals,
-            slice: Slice::default(),
-            start_at: None,
-            until: Until::default(),
-            errors: None,
-            in_flight: InFlight { most: 64, when_busy: WhenBusy::Queue },
-            travel: Travel::default(),
-            style: Style::default(),
-            threads: 1,
-            spin: Duration::ZERO,
-            warm_up: Duration::ZERO,
-            grace: GRACE,
-            by_outcome: false,
-            evidence: 0,
-            cadence: CADENCE,
-        }
+        Self { setup: Setup::new(source), load: Load::new(arrivals, 64) }
     }
-}
 
-impl Plan {
-    /// The session that it needs, and the load of its one trial. No more threads are started than there are requests in
-    /// flight.
+    /// The two parts. No more threads are started than there are requests in flight.
     #[must_use]
     pub fn split(self) -> (Setup, Load) {
-        let Self { source, travel, style, threads, spin, .. } = self;
-        let setup = Setup { source, travel, style, threads: threads.min(self.in_flight.most), spin };
-        let load = Load {
-            name: self.name,
-            arrivals: self.arrivals,
-            slice: self.slice,
-            start_at: self.start_at,
-            until: self.until,
-            errors: self.errors,
-            in_flight: self.in_flight,
-            warm_up: self.warm_up,
-            grace: self.grace,
-            patience: None,
-            by_outcome: self.by_outcome,
-            evidence: self.evidence,
-            cadence: self.cadence,
-        };
-        (setup, load)
+        let Self { setup, load } = self;
+        (Setup { threads: setup.threads.min(load.in_flight.most), ..setup }, load)
     }
 }
 
@@ -134,8 +65,17 @@ pub struct Setup {
     pub style: Style,
     /// Threads that send; no more are started than there are connections to share.
     pub threads: usize,
-    /// [`Plan::spin`].
+    /// Waits shorter than this are spun away instead of slept, because a sleep ends late. Zero under a CPU quota, which
+    /// spinning uses up, and where no core is left for the target.
     pub spin: Duration,
+}
+
+impl Setup {
+    /// One thread, everything else as vegeta has it.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Self { source, travel: Travel::default(), style: Style::default(), threads: 1, spin: Duration::ZERO }
+    }
 }
 
 /// One load on what a session holds.
@@ -157,7 +97,8 @@ pub struct Load {
     pub in_flight: InFlight,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
-    /// [`Plan::grace`].
+    /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
+    /// because the in-flight bound was reached are not sent after the end: the run ends on time.
     pub grace: Duration,
     /// How long late answers are waited for once nothing more is sent: what is in flight after that is aborted. None waits
     /// for each as long as its own time lasts.
@@ -171,7 +112,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Everything as vegeta has it, as in [`Plan::new`].
+    /// Everything as vegeta has it.
     #[must_use]
     pub fn new(arrivals: Arrivals, in_flight: usize) -> Self {
         Self {
@@ -256,7 +197,7 @@ pub struct Travel {
     pub redirects: Option<u32>,
     /// What a server lost by closing an idle connection, or says it has not looked at, is sent again.
     pub retries: bool,
-    /// Connections are used again.
+    /// Connections are used again, unless a variant says otherwise.
     pub keep_alive: bool,
     /// Most connections per origin.
     pub connections: usize,

@@ -119,7 +119,8 @@ impl Request {
         place.origin.variant.clone_from(&target.variant);
         let variant = target.variant.as_deref();
         let mut headers = Headers::read(target)?;
-        headers.close = style.close || headers.says_close || variant.is_some_and(|variant| variant.once);
+        let keep_alive = variant.and_then(|variant| variant.keep_alive).unwrap_or(!style.close);
+        headers.close = headers.says_close || !keep_alive;
         let mut bytes = Vec::with_capacity(256 + target.body.len());
         let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
         let proxy = proxies.of(&place.origin).filter(|_| !place.origin.tls);

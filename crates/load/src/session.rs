@@ -228,8 +228,8 @@ impl Crew<'_> {
         let travel = self.travel;
         Limits {
             connections: share(travel.connections, index, self.size),
-            idle: if travel.keep_alive { share(travel.idle, index, self.size) } else { 0 },
-            requests: if travel.keep_alive { travel.requests_per_connection } else { 1 },
+            idle: share(travel.idle, index, self.size),
+            requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
             step: travel.timeout.map_or(Nanos::MAX, nanos),
@@ -254,6 +254,7 @@ fn making(travel: &Travel, dial: Arc<Dial>) -> Making {
         http2: travel.http2.over_tls,
         h2c: travel.http2.clear,
         streams: travel.http2.streams,
+        keep_alive: travel.keep_alive,
         dial,
         begun: Arc::default(),
     }

@@ -9,95 +9,20 @@
 //! it was given up. One that ended before it had a connection has a response time and no service time; one that was not
 //! even to be sent has neither and is only counted.
 
+mod answers;
+mod histogram;
 mod json;
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::by_variant::ByVariant;
-use crate::clock::{Nanos, SECOND};
+use crate::clock::Nanos;
 use crate::evidence::Evidence;
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
-use crate::spread::{Precision, Spread};
 
-/// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
-/// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
-/// slower each second.
-const USUAL: Nanos = SECOND;
-
-/// A [`Spread`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Histogram(Spread);
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self(Spread::new(Precision::Three))
-    }
-}
-
-impl Histogram {
-    /// One more value.
-    #[inline]
-    pub fn record(&mut self, value: Nanos) {
-        self.0.record(i64::try_from(value).unwrap_or(i64::MAX));
-    }
-
-    /// Adds another's counts, exactly.
-    pub fn add(&mut self, other: &Self) {
-        self.0.merge(&other.0);
-    }
-
-    /// Forgets the counts and keeps the memory.
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// How many values it holds.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.0.count()
-    }
-
-    /// The value at a quantile from 0 to 1; 0 when empty.
-    #[must_use]
-    pub fn quantile(&self, quantile: f64) -> Nanos {
-        self.0.quantile(quantile).unsigned_abs()
-    }
-
-    /// The value that `rank` values do not exceed, counted from 1; none when there are fewer.
-    #[must_use]
-    pub fn at_rank(&self, rank: u64) -> Option<Nanos> {
-        // Half a value below, so that no rounding makes it the next one.
-        let quantile = (rank as f64 - 0.5) / self.count() as f64;
-        (1..=self.count()).contains(&rank).then(|| self.quantile(quantile))
-    }
-
-    /// The mean; 0 when empty.
-    #[must_use]
-    pub fn mean(&self) -> Nanos {
-        self.0.mean().unsigned_abs()
-    }
-
-    /// The smallest value; 0 when empty.
-    #[must_use]
-    pub fn min(&self) -> Nanos {
-        self.0.min().unsigned_abs()
-    }
-
-    /// The largest value; 0 when empty.
-    #[must_use]
-    pub fn max(&self) -> Nanos {
-        self.0.max().unsigned_abs()
-    }
-
-    /// The distribution itself, for logs and charts.
-    #[must_use]
-    pub fn spread(&self) -> &Spread {
-        &self.0
-    }
-}
+pub use answers::{Example, Statuses};
+pub use histogram::Histogram;
 
 /// The two times of one class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -159,7 +84,7 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::plan::Plan::spin`]), summed over the threads.
+    /// CPU time spent waiting on purpose ([`crate::plan::Setup::spin`]), summed over the threads.
     pub spun: Nanos,
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
@@ -196,54 +121,6 @@ pub struct Stats {
     /// Times by [`Class`].
     #[serde(with = "json::classes")]
     pub classes: [Times; 4],
-}
-
-/// One failure, for its words.
-#[derive(Debug, Clone)]
-pub enum Example {
-    /// Of this run.
-    Seen(Fault),
-    /// Of figures that were read.
-    Told(Box<str>),
-}
-
-impl fmt::Display for Example {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Seen(fault) => fault.fmt(f),
-            Self::Told(text) => f.write_str(text),
-        }
-    }
-}
-
-impl PartialEq for Example {
-    fn eq(&self, other: &Self) -> bool {
-        self.to_string() == other.to_string()
-    }
-}
-
-/// A counter per status from 100 to 999.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statuses(Box<[u64; 900]>);
-
-impl Default for Statuses {
-    fn default() -> Self {
-        Self(Box::new([0; 900]))
-    }
-}
-
-impl Statuses {
-    #[inline]
-    fn count(&mut self, status: u16) {
-        if let Some(counter) = self.0.get_mut(usize::from(status.wrapping_sub(100))) {
-            *counter += 1;
-        }
-    }
-
-    /// Those that came, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
-        (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
-    }
 }
 
 /// What ended after the schedule did.
@@ -366,7 +243,7 @@ impl Stats {
         self.busy += other.busy;
         self.spun += other.spun;
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
-        self.statuses.0.iter_mut().zip(other.statuses.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
+        self.statuses.add(&other.statuses);
         self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
         for (ours, theirs) in self.examples.iter_mut().zip(&other.examples) {
             if ours.is_none() {
@@ -397,10 +274,9 @@ impl Stats {
 
     fn reserve(&mut self) {
         let Self { lag, own_lag, connect, write, first_byte, body, .. } = self;
-        let usual = |histogram: &mut Histogram| histogram.0.reserve(USUAL);
-        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(usual);
+        [lag, own_lag, connect, write, first_byte, body].into_iter().for_each(Histogram::reserve);
         let Times { service, response } = &mut self.classes[Class::Good as usize];
-        [service, response].into_iter().for_each(usual);
+        [service, response].into_iter().for_each(Histogram::reserve);
     }
 
     /// Forgets everything and keeps the memory.
@@ -495,19 +371,5 @@ mod tests {
         sum.clear();
         assert_eq!((sum.done, sum.lag.count(), sum.all().service.count()), (0, 0, 0));
         assert_eq!(sum.statuses.iter().count(), 0);
-    }
-
-    #[test]
-    fn a_rank_is_exact_to_the_value_and_beyond_the_last_there_is_none() {
-        let mut values = Histogram::default();
-        (1..=300).for_each(|value| values.record(value));
-        assert_eq!(
-            (1..=300).map(|rank| values.at_rank(rank)).collect::<Vec<_>>(),
-            (1..=300).map(Some).collect::<Vec<_>>()
-        );
-        assert_eq!(
-            (values.at_rank(0), values.at_rank(301), Histogram::default().at_rank(1)),
-            (None, None, None)
-        );
     }
 }

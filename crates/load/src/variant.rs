@@ -1,5 +1,5 @@
 //! Ways of their own that some targets travel, so that one run can compare them: another address, another protocol, a new
-//! connection for each request, around the proxy.
+//! connection for each request or the same for all, around the proxy.
 //!
 //! A variant is read with its target, is part of the [`crate::request::Origin`] that connections are kept under, and changes only
 //! what it names. It knows nothing of connections; [`crate::transport`] and [`crate::resolve`] ask it.
@@ -25,8 +25,8 @@ pub struct Variant {
     pub server_name: Option<String>,
     /// What is spoken.
     pub protocol: Option<Protocol>,
-    /// Each request has a connection of its own.
-    pub once: bool,
+    /// Connections are used again, or each request has one of its own.
+    pub keep_alive: Option<bool>,
     /// Any certificate will do.
     pub insecure: bool,
     /// Instead of the run's; without any it goes around them.
@@ -68,9 +68,6 @@ pub enum BadVariant {
     /// No certificate has it.
     #[error("{0:?} is no name that TLS knows")]
     ServerName(String),
-    /// Keeping connections is the run's to say.
-    #[error("keepalive of a variant can only be false: each request has a connection of its own")]
-    KeepAlive,
     /// A proxy that cannot be used.
     #[error(transparent)]
     Proxy(#[from] BadProxy),
@@ -87,16 +84,13 @@ impl TryFrom<Written> for Variant {
         if !(1..=MOST_NAME).contains(&name.len()) {
             return Err(BadVariant::Name);
         }
-        if keepalive == Some(true) {
-            return Err(BadVariant::KeepAlive);
-        }
         if let Some(name) = server_name.as_ref().filter(|name| ServerName::try_from(name.as_str()).is_err()) {
             return Err(BadVariant::ServerName(name.clone()));
         }
         let address = address.map(|text| place(&text).ok_or(BadVariant::Address(text))).transpose()?;
         let proxies = proxy.map(|url| proxies(&url)).transpose()?.map(Arc::new);
-        let (once, insecure) = (keepalive.is_some(), insecure.unwrap_or(false));
-        Ok(Self { name, address, server_name, protocol, once, insecure, proxies })
+        let (keep_alive, insecure) = (keepalive, insecure.unwrap_or(false));
+        Ok(Self { name, address, server_name, protocol, keep_alive, insecure, proxies })
     }
 }
 
@@ -147,7 +141,7 @@ mod tests {
             address: Some(("::1".into(), 80)),
             server_name: Some("b".into()),
             protocol: Some(Protocol::Http2),
-            once: true,
+            keep_alive: Some(false),
             insecure: true,
             proxies: Some(Arc::default()),
         };
@@ -164,7 +158,7 @@ mod tests {
             (r#"{"name":"a","address":"::1:80"}"#, "brackets"),
             (r#"{"name":"a","address":"b:0"}"#, "host:port"),
             (r#"{"name":"a","server_name":"b c"}"#, "no name that TLS knows"),
-            (r#"{"name":"a","keepalive":true}"#, "can only be false"),
+            (r#"{"name":"a","keepalive":"yes"}"#, "expected a boolean"),
             (r#"{"name":"a","protocol":"http3"}"#, "unknown variant"),
             (r#"{"name":"a","proxy":"ftp://b"}"#, "no proxy of ours"),
         ] {

@@ -34,9 +34,9 @@ fn some(method: &str, url: &str, body: &str, requests: u64) -> Plan {
     let request = Request::new(&target, &style).unwrap();
     let list = List::new(vec![(request, Weight::default())]).unwrap();
     let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-    plan.style = style;
-    plan.until.hits = requests;
-    plan.in_flight.most = 1;
+    plan.setup.style = style;
+    plan.load.until.hits = requests;
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -75,7 +75,7 @@ fn a_trusted_server_is_asked_over_one_handshake() {
     let server = answering(authority.server(&[b"http/1.1"], false).unwrap());
     let mut plan = some("GET", &https(&server), "", 50);
     let (tls, _roots) = trusting(&authority);
-    plan.travel.tls = Some(tls.config().unwrap());
+    plan.setup.travel.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
 }
@@ -94,7 +94,7 @@ fn a_server_that_ends_without_a_close_notify_has_ended() {
         });
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
-        plan.travel.tls = Some(tls.config().unwrap());
+        plan.setup.travel.tls = Some(tls.config().unwrap());
         run(plan).total
     };
     assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
@@ -108,11 +108,11 @@ fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     let server = answering(authority.server(&[], false).unwrap());
     let (tls, _roots) = trusting(&Authority::new().unwrap());
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.travel.tls = Some(tls.config().unwrap());
+    plan.setup.travel.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!(outcome.total.fault(Fault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
     assert_eq!(run(plan).total.good(), 2);
 }
 
@@ -124,7 +124,7 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
     let tls = Tls { roots: vec![roots.path().to_owned()], ..Tls::default() };
     let good = |url: &str| {
         let mut plan = some("GET", url, "", 1);
-        plan.travel.tls = Some(tls.config().unwrap());
+        plan.setup.travel.tls = Some(tls.config().unwrap());
         let outcome = run(plan);
         (outcome.total.good(), outcome.total.examples.into_iter().flatten().next())
     };
@@ -140,13 +140,13 @@ fn a_client_certificate_is_presented() {
     let server = answering(authority.server(&[], true).unwrap());
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.travel.tls = Some(tls.config().unwrap());
+    plan.setup.travel.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 0);
     let identity = authority.client().unwrap();
     let both = file(&(identity.certificate + &identity.key));
     let tls = Tls { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.travel.tls = Some(tls.config().unwrap());
+    plan.setup.travel.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 1);
 }
 
@@ -167,8 +167,8 @@ fn sessions_are_resumed_when_wanted() {
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
         let (tls, _roots) = trusting(&authority);
-        plan.travel.tls = Some(Tls { resume, ..tls }.config().unwrap());
-        plan.travel.keep_alive = false;
+        plan.setup.travel.tls = Some(Tls { resume, ..tls }.config().unwrap());
+        plan.setup.travel.keep_alive = false;
         assert_eq!((run(plan).total.good(), server.connections()), (3, 3));
         assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
     }
@@ -188,7 +188,7 @@ fn a_large_body_over_tls_arrives_whole() {
     });
     let server = server.unwrap();
     let mut plan = some("POST", &https(&server), &"y".repeat(1_000_000), 3);
-    plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+    plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.bytes_in, outcome.total.bytes_out),
@@ -274,8 +274,8 @@ fn answer(
 
 fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> Plan {
     let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
-    plan.in_flight.most = in_flight;
-    plan.travel.http2 = Http2 { clear: true, ..Http2::default() };
+    plan.load.in_flight.most = in_flight;
+    plan.setup.travel.http2 = Http2 { clear: true, ..Http2::default() };
     plan
 }
 
@@ -286,8 +286,8 @@ fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many()
     let server = Http2Server::start(Some(config), 100, usize::MAX, answer);
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
-    plan.in_flight.most = 50;
-    plan.travel.tls = Some(tls.config().unwrap());
+    plan.load.in_flight.most = 50;
+    plan.setup.travel.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.bytes_in, server.connections()), (500, 2500, 1));
     assert_eq!(outcome.total.in_flight_peak, 50);
@@ -325,7 +325,7 @@ fn what_http2_forbids_is_not_sent_over_it() {
     };
     let request = Request::new(&target, &Style { http2: true, ..Style::default() }).unwrap();
     let mut plan = h2c(&server, "/", 3, 1);
-    plan.source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
+    plan.setup.source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (3, 1));
 }
@@ -348,8 +348,8 @@ fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
     };
     let server = Http2Server::start(None, 5, usize::MAX, keep);
     let mut plan = h2c(&server, "/", 100, 20);
-    plan.travel.http2.streams = 5;
-    plan.travel.connections = 4;
+    plan.setup.travel.http2.streams = 5;
+    plan.setup.travel.connections = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (100, 4));
 }
@@ -361,7 +361,7 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, silent_once);
     let mut plan = h2c(&server, "/", 10, 1);
-    plan.travel.timeout = Some(Duration::from_millis(200));
+    plan.setup.travel.timeout = Some(Duration::from_millis(200));
     let outcome = run(plan);
     assert_eq!((outcome.total.fault(Fault::Timeout), outcome.total.good(), server.connections()), (1, 9, 1));
 }
@@ -380,9 +380,9 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
     for method in ["GET", "POST"] {
         let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
-            plan.in_flight.most = in_flight;
-            plan.travel.http2 = Http2 { clear: true, ..Http2::default() };
-            plan.travel.connections = connections;
+            plan.load.in_flight.most = in_flight;
+            plan.setup.travel.http2 = Http2 { clear: true, ..Http2::default() };
+            plan.setup.travel.connections = connections;
             let outcome = run(plan);
             assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.faults);
         };
@@ -399,8 +399,8 @@ fn requests_per_connection_are_counted_when_they_begin() {
     for keep_alive in [true, false] {
         let server = Http2Server::start(None, 100, usize::MAX, answer);
         let mut plan = h2c(&server, "/", 30, 10);
-        plan.travel.keep_alive = keep_alive;
-        plan.travel.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
+        plan.setup.travel.keep_alive = keep_alive;
+        plan.setup.travel.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
         assert_eq!((run(plan).total.good(), server.connections()), (30, 30), "{keep_alive}");
     }
 }
@@ -421,14 +421,14 @@ fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
     for (age, connections) in [(Some(AGE), 3), (Some(Duration::from_secs(3600)), 1), (None, 1)] {
         let before = (quick.connections(), slow.connections());
         let mut plan = h2c(&quick, "/", 6, 1);
-        let style = plan.style.clone();
+        let style = plan.setup.style.clone();
         let urls = [&quick, &slow].map(|server| format!("http://{}/", server.address));
         let requests = urls.map(|url| {
             let target = Target { method: "GET".into(), url, ..Target::default() };
             (Request::new(&target, &style).unwrap(), Weight::default())
         });
-        plan.source = Source::List(List::new(requests.into()).unwrap());
-        plan.travel.connection_age = age;
+        plan.setup.source = Source::List(List::new(requests.into()).unwrap());
+        plan.setup.travel.connection_age = age;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
         let opened = (quick.connections() - before.0, slow.connections() - before.1);
@@ -488,8 +488,8 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
     let proxy = proxy.unwrap();
     let mut plan = some("GET", &https(&server), "", 3);
     let (tls, _roots) = trusting(&authority);
-    plan.travel.tls = Some(tls.config().unwrap());
-    plan.travel.dial.proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
+    plan.setup.travel.tls = Some(tls.config().unwrap());
+    plan.setup.travel.dial.proxies = Arc::new(Proxies::one(&proxy.url("")).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), proxy.connections(), server.connections()), (3, 1, 1));
 }

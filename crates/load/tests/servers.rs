@@ -43,8 +43,8 @@ fn source(method: &str, url: &str, body: &str) -> Source {
 /// A closed loop of one client and so many requests.
 fn some(server: &Server, requests: u64) -> Plan {
     let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Closed);
-    plan.until = Until { hits: requests, ..Until::default() };
-    plan.in_flight.most = 1;
+    plan.load.until = Until { hits: requests, ..Until::default() };
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -52,9 +52,9 @@ fn open(server: &Server, rate: &str, length: Duration) -> Plan {
     let schedule = Schedule::constant(rate.parse().unwrap(), Spacing::Even);
     let mut plan = Plan::new(source("GET", &server.url("/x"), ""), Arrivals::Open(schedule));
     // No test here may depend on how fast this machine is.
-    plan.in_flight.most = 10_000;
-    plan.grace = Duration::from_secs(10);
-    plan.until = Until { after: nanos(length), ..Until::default() };
+    plan.load.in_flight.most = 10_000;
+    plan.load.grace = Duration::from_secs(10);
+    plan.load.until = Until { after: nanos(length), ..Until::default() };
     plan
 }
 
@@ -144,7 +144,7 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
     for format in [Format::Json, Format::Csv] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 7);
-        plan.travel.requests_per_connection = 3;
+        plan.setup.travel.requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
         let carriers = carriers(&records);
         let told: Vec<_> = carriers.iter().map(|carrier| (carrier.number, carrier.before)).collect();
@@ -181,7 +181,7 @@ fn a_hit_that_never_had_a_connection_says_so() {
 fn an_exact_rate_makes_exactly_its_hits() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(500));
-    plan.threads = 2;
+    plan.setup.threads = 2;
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.scheduled, outcome.total.sent, records.len()), (Some(500), 500, 500));
     let began = records[0].timestamp.unix_ns();
@@ -200,7 +200,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
     let server = Server::answering(OK).unwrap();
     for (spacing, hits) in [(Spacing::Even, 5), (Spacing::Burst(3), 6)] {
         let mut plan = open(&server, "50", Duration::from_millis(100));
-        let Arrivals::Open(schedule) = &mut plan.arrivals else { unreachable!("an open loop") };
+        let Arrivals::Open(schedule) = &mut plan.load.arrivals else { unreachable!("an open loop") };
         *schedule = Schedule::constant("50".parse().unwrap(), spacing);
         let outcome = run(plan);
         assert_eq!(
@@ -209,7 +209,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
         );
     }
     let mut plan = open(&server, "50", Duration::from_secs(1));
-    plan.until = Until { hits: 4, ..Until::default() };
+    plan.load.until = Until { hits: 4, ..Until::default() };
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.scheduled_for), (Some(4), 4 * SECOND / 50));
 }
@@ -218,7 +218,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
 fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&silent, "100", Duration::MAX);
-    plan.until.hits = 10;
+    plan.load.until.hits = 10;
     let running = engine::start(plan, None).unwrap();
     let control = running.steer();
     while control.elapsed() < SECOND / 5 || control.in_flight() < 10 {
@@ -242,7 +242,7 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
     })
     .unwrap();
     let mut plan = open(&silent, "100", Duration::MAX);
-    plan.until.hits = 5;
+    plan.load.until.hits = 5;
     let sink = Sink::default();
     let output: Box<dyn Write + Send> = Box::new(sink.clone());
     let results =
@@ -310,8 +310,8 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
 fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), Spacing::Poisson(1)));
-    plan.until.hits = 20;
+    plan.load.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), Spacing::Poisson(1)));
+    plan.load.until.hits = 20;
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.unsent()), (Some(20), 0));
     assert!(outcome.scheduled_for < SECOND, "{}", outcome.scheduled_for);
@@ -337,9 +337,9 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
     let server = server.unwrap();
     for (threads, spacing) in [(1, Spacing::Even), (3, Spacing::Even), (2, Spacing::Burst(50))] {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
-        plan.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), spacing));
-        plan.source = lazy(&server, 20);
-        plan.threads = threads;
+        plan.load.arrivals = Arrivals::Open(Schedule::constant("1000".parse().unwrap(), spacing));
+        plan.setup.source = lazy(&server, 20);
+        plan.setup.threads = threads;
         let outcome = run(plan);
         assert_eq!(
             (outcome.scheduled, outcome.total.sent, outcome.scheduled_for),
@@ -354,10 +354,10 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let plan = |threads| {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
-        plan.source = lazy(&server, 50);
-        plan.in_flight = InFlight { most: 2, when_busy: WhenBusy::Drop };
-        plan.travel.timeout = Some(Duration::from_millis(200));
-        plan.threads = threads;
+        plan.setup.source = lazy(&server, 50);
+        plan.load.in_flight = InFlight { most: 2, when_busy: WhenBusy::Drop };
+        plan.setup.travel.timeout = Some(Duration::from_millis(200));
+        plan.setup.threads = threads;
         plan
     };
     for threads in [1, 2] {
@@ -380,8 +380,8 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
 fn a_shed_hit_left_its_target_to_the_next() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.source = lazy(&server, 20);
-    plan.travel.deadline = Some(Duration::ZERO);
+    plan.setup.source = lazy(&server, 20);
+    plan.setup.travel.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.total.fault(Fault::Shed), outcome.total.sent), (Some(20), 20, 0));
 }
@@ -404,8 +404,8 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, HITS as u64);
-    (plan.threads, plan.in_flight.most) = (2, 2);
-    plan.travel.timeout = Some(Duration::from_secs(5));
+    (plan.setup.threads, plan.load.in_flight.most) = (2, 2);
+    plan.setup.travel.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
     let timed_out = outcome.total.fault(Fault::Timeout);
     // So that the server's thread ends, too.
@@ -419,8 +419,8 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.threads, plan.in_flight.when_busy) = (2, WhenBusy::Drop);
-        plan.in_flight.most = 2;
+        (plan.setup.threads, plan.load.in_flight.when_busy) = (2, WhenBusy::Drop);
+        plan.load.in_flight.most = 2;
         let running = engine::start(plan, None).unwrap();
         let control = running.steer();
         while control.elapsed() < SECOND / 200 {
@@ -476,7 +476,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     let outcome = run(some(&server, 5));
     assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
     let mut plan = some(&server, 4);
-    plan.travel.retries = false;
+    plan.setup.travel.retries = false;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
     let posting = Server::start(|mut peer, _| {
@@ -487,7 +487,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     });
     let posting = posting.unwrap();
     let mut plan = some(&posting, 2);
-    plan.source = source("POST", &posting.url("/"), "x");
+    plan.setup.source = source("POST", &posting.url("/"), "x");
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.fault(Fault::ClosedEarly)),
@@ -546,7 +546,7 @@ fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 3);
-    plan.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.setup.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
     let outcome = run(plan);
     assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
 }
@@ -561,7 +561,7 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 10);
-    plan.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.setup.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
     assert_eq!(statuses(&run(plan)), [(413, 10)]);
 }
 
@@ -583,7 +583,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
     });
     let server = server.unwrap();
     let mut plan = some(&server, 12);
-    plan.evidence = 2;
+    plan.load.evidence = 2;
     let sink = Sink::default();
     let output = Box::new(sink.clone());
     let results =
@@ -655,7 +655,7 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.travel.timeout = Some(Duration::from_millis(100));
+    plan.setup.travel.timeout = Some(Duration::from_millis(100));
     let (outcome, records) = recorded(plan);
     assert_eq!(outcome.total.fault(Fault::Timeout), 1);
     assert!(outcome.total.bytes_in > 0);
@@ -666,7 +666,7 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
 fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = some(&server, 2);
-    plan.travel.timeout = Some(Duration::from_millis(50));
+    plan.setup.travel.timeout = Some(Duration::from_millis(50));
     let outcome = run(plan);
     let times = outcome.total.class(Class::TimedOut);
     assert_eq!((times.service.count(), outcome.total.done), (2, 2));
@@ -677,8 +677,8 @@ fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
 fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "2000", Duration::from_millis(300));
-    plan.in_flight = InFlight { most: 5, when_busy: WhenBusy::Queue };
-    plan.travel.timeout = Some(Duration::from_millis(100));
+    plan.load.in_flight = InFlight { most: 5, when_busy: WhenBusy::Queue };
+    plan.setup.travel.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
     assert_eq!(outcome.total.in_flight_peak, 5);
     assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
@@ -694,8 +694,8 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
 fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.in_flight = InFlight { most: 3, when_busy: WhenBusy::Drop };
-    plan.travel.timeout = Some(Duration::from_secs(1));
+    plan.load.in_flight = InFlight { most: 3, when_busy: WhenBusy::Drop };
+    plan.setup.travel.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.sent, outcome.total.fault(Fault::Dropped), records.len()), (3, 197, 200));
     assert_eq!(outcome.total.all().response.count(), 3, "what was never sent has no latency");
@@ -705,7 +705,7 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
 fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
     let server = Server::answering(OK).unwrap();
     let mut plan = some(&server, 10);
-    plan.in_flight.when_busy = WhenBusy::Drop;
+    plan.load.in_flight.when_busy = WhenBusy::Drop;
     assert_eq!(statuses(&run(plan)), [(200, 10)]);
 }
 
@@ -781,9 +781,9 @@ fn hits_that_are_never_sent_count_under_their_own_targets() {
         Reader::new("x", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
     let list = Intake::new(reader, Style::default(), None).list().unwrap();
     let mut plan = open(&server, "100", Duration::from_millis(60));
-    plan.source = Source::List(list);
-    plan.travel.deadline = Some(Duration::ZERO);
-    plan.by_outcome = true;
+    plan.setup.source = Source::List(list);
+    plan.setup.travel.deadline = Some(Duration::ZERO);
+    plan.load.by_outcome = true;
     let outcome = run(plan);
     let counts: Vec<_> = outcome.total.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
     assert_eq!(counts, [(0, 2), (1, 2), (2, 2)]);
@@ -807,12 +807,12 @@ fn redirects_are_followed_counted_and_bounded() {
     let outcome = run(some(&server, 2));
     assert_eq!((statuses(&outcome), outcome.total.redirects, server.connections()), (vec![(200, 2)], 2, 1));
     let mut plan = some(&server, 1);
-    plan.source = source("GET", &server.url("/loop"), "");
-    plan.travel.redirects = Some(3);
+    plan.setup.source = source("GET", &server.url("/loop"), "");
+    plan.setup.travel.redirects = Some(3);
     let outcome = run(plan);
     assert_eq!((outcome.total.fault(Fault::Redirects), outcome.total.redirects), (1, 3));
     let mut plan = some(&server, 1);
-    plan.travel.redirects = None;
+    plan.setup.travel.redirects = None;
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
 }
 
@@ -830,7 +830,7 @@ fn a_record_of_a_redirected_request_names_what_was_asked_for() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.source = source("PUT", &server.url("/a"), "");
+    plan.setup.source = source("PUT", &server.url("/a"), "");
     let (outcome, records) = recorded(plan);
     assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(200, 1)], 2));
     assert_eq!((records[0].method.as_str(), records[0].url.as_str()), ("PUT", server.url("/a").as_str()));
@@ -849,7 +849,7 @@ fn a_redirect_to_nowhere_is_the_answer() {
 fn a_refused_connection_names_the_reason() {
     let address = Server::answering(OK).unwrap().address();
     let mut plan = Plan::new(source("GET", &format!("http://{address}/"), ""), Arrivals::Closed);
-    plan.until.hits = 2;
+    plan.load.until.hits = 2;
     let (outcome, records) = recorded(plan);
     let refused = Fault::Connect(std::io::ErrorKind::ConnectionRefused);
     assert_eq!((outcome.total.fault(refused), outcome.total.connections), (2, 0));
@@ -860,7 +860,7 @@ fn a_refused_connection_names_the_reason() {
 fn the_warm_up_is_sent_and_not_counted() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.warm_up = Duration::from_millis(100);
+    plan.load.warm_up = Duration::from_millis(100);
     let (outcome, records) = recorded(plan);
     assert_eq!(
         (outcome.scheduled, outcome.total.sent, outcome.total.done, records.len()),
@@ -872,7 +872,7 @@ fn the_warm_up_is_sent_and_not_counted() {
 fn requests_of_the_warm_up_were_among_the_times_of_writing() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
-    plan.warm_up = Duration::from_millis(100);
+    plan.load.warm_up = Duration::from_millis(100);
     let outcome = run(plan);
     assert_eq!((outcome.total.sent, outcome.total.write.count()), (100, 100));
 }
@@ -882,7 +882,7 @@ fn a_changed_rate_takes_effect_while_running() {
     let server = Server::answering(OK).unwrap();
     // Unchanged it would take a minute.
     let mut plan = open(&server, "1", Duration::from_secs(3600));
-    plan.until.hits = 60;
+    plan.load.until.hits = 60;
     let running = engine::start(plan, None).unwrap();
     assert!(running.steer().set_rate("1000".parse().unwrap()));
     let outcome = running.finish();
@@ -894,8 +894,8 @@ fn a_changed_rate_takes_effect_while_running() {
 fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "5000", Duration::from_millis(200));
-    plan.travel.connections = 2;
-    plan.threads = 4;
+    plan.setup.travel.connections = 2;
+    plan.setup.threads = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
 }
@@ -911,8 +911,8 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
         });
         let server = server.unwrap();
         let mut plan = open(&server, "22", Duration::from_millis(60));
-        plan.travel.connections = 1;
-        plan.travel.timeout = Some(Duration::from_millis(110));
+        plan.setup.travel.connections = 1;
+        plan.setup.travel.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
         assert_eq!(outcome.total.done, 2);
         outcome.total.good() == 1
@@ -924,7 +924,7 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
 fn a_run_ends_when_its_errors_are_spent() {
     let server = Server::answering("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.errors = Some(ErrorBudget::Share(0.5));
+    plan.load.errors = Some(ErrorBudget::Share(0.5));
     let outcome = run(plan);
     assert_eq!(outcome.early, Some(Early::ErrorBudget));
     assert_eq!(outcome.total.done, outcome.total.sent);
@@ -934,8 +934,8 @@ fn a_run_ends_when_its_errors_are_spent() {
 /// A closed loop of one client towards a URL that is not necessarily a server's own.
 fn towards(url: &str, requests: u64) -> Plan {
     let mut plan = Plan::new(source("GET", url, ""), Arrivals::Closed);
-    plan.until.hits = requests;
-    plan.in_flight.most = 1;
+    plan.load.until.hits = requests;
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -946,7 +946,7 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
     let url = format!("http://localhost:{}/", server.address().port());
     for (lifetime, lookups) in [(Lifetime::Run, 1), (Lifetime::Connection, 4)] {
         let mut plan = towards(&url, 4);
-        plan.travel.dial.lifetime = lifetime;
+        plan.setup.travel.dial.lifetime = lifetime;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
@@ -990,10 +990,10 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
     let server = Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let server = server.unwrap();
     let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
-    plan.in_flight.most = 21;
-    plan.travel.dial.lifetime = Lifetime::Connection;
+    plan.load.in_flight.most = 21;
+    plan.setup.travel.dial.lifetime = Lifetime::Connection;
     // The one before the run serves the first connection; the others wait for each other's questions.
-    plan.travel.dial.servers = Arc::new(Servers::new(vec![reluctant(20)], ""));
+    plan.setup.travel.dial.servers = Arc::new(Servers::new(vec![reluctant(20)], ""));
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
     assert_eq!((outcome.total.connections, server.connections()), (21, 21));
@@ -1017,8 +1017,8 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     let (one, two) = (Server::start(play).unwrap(), Server::start(play).unwrap());
     let mut plan = towards("http://shop.example/", 6);
     let places = [&one, &two].map(|server| ("127.0.0.1".to_owned(), server.address().port()));
-    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.travel.requests_per_connection = 1;
+    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.travel.requests_per_connection = 1;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
 }
@@ -1030,8 +1030,8 @@ fn an_address_without_a_route_is_passed_over() {
     let mut plan = towards("http://shop.example/", 6);
     let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
         .map(|(host, port)| (host.to_owned(), port));
-    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.travel.requests_per_connection = 1;
+    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.travel.requests_per_connection = 1;
     assert_eq!(run(plan).total.good(), 6);
 }
 
@@ -1051,8 +1051,8 @@ fn around(urls: &[String], requests: u64) -> Plan {
     };
     let list = List::new(urls.iter().map(request).collect()).unwrap();
     let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-    plan.until.hits = requests;
-    plan.in_flight.most = 1;
+    plan.load.until.hits = requests;
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -1066,7 +1066,7 @@ fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
     ] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 20);
-        plan.travel.connection_age = age;
+        plan.setup.travel.connection_age = age;
         let outcome = run(plan);
         assert_eq!(
             (statuses(&outcome), outcome.total.connections, outcome.total.retried),
@@ -1092,7 +1092,7 @@ fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
 fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
     let server = Server::start(slow).unwrap();
     let mut plan = some(&server, 3);
-    plan.travel.connection_age = Some(AGE);
+    plan.setup.travel.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
     let outcome = run(some(&server, 3));
@@ -1104,7 +1104,7 @@ fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
 fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
     let (quick, slow) = (Server::answering(OK).unwrap(), Server::start(slow).unwrap());
     let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
-    plan.travel.connection_age = Some(AGE);
+    plan.setup.travel.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
     assert_eq!((quick.connections(), slow.connections()), (3, 3));
@@ -1135,8 +1135,8 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
     let (server, callers) = witness();
     let mut plan = some(&server, 7);
-    plan.travel.requests_per_connection = 1;
-    plan.travel.sources = vec![loopback(2), loopback(3)];
+    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.travel.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
     let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
@@ -1147,8 +1147,8 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 fn every_thread_sent_from_the_first_source_address() {
     let (server, callers) = witness();
     let mut plan = open(&server, "1000", Duration::from_millis(100));
-    (plan.threads, plan.travel.connections) = (2, 2);
-    plan.travel.sources = vec![loopback(2), loopback(3)];
+    (plan.setup.threads, plan.setup.travel.connections) = (2, 2);
+    plan.setup.travel.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
     let mut callers = callers.lock().unwrap().clone();
@@ -1160,8 +1160,8 @@ fn every_thread_sent_from_the_first_source_address() {
 fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
     let (server, callers) = witness();
     let mut plan = some(&server, 6);
-    plan.travel.requests_per_connection = 1;
-    plan.travel.sources = vec![NOWHERE, loopback(2)];
+    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.travel.sources = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.done), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
@@ -1181,12 +1181,12 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     let (server, callers) = witness();
     let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
     let mut plan = some(&server, 4);
-    plan.travel.requests_per_connection = 1;
-    plan.travel.sources = vec![loopback(2), six, loopback(3)];
+    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.travel.sources = vec![loopback(2), six, loopback(3)];
     assert_eq!(run(plan).total.good(), 4);
     assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
     let mut plan = some(&server, 2);
-    plan.travel.sources = vec![six];
+    plan.setup.travel.sources = vec![six];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
     assert!(records.iter().all(|record| record.error == "no socket to be had from ::1: unsupported"));
@@ -1197,9 +1197,9 @@ fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_add
     let (server, callers) = witness();
     let mut plan = towards("http://shop.example/", 4);
     let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
-    plan.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.travel.requests_per_connection = 1;
-    plan.travel.sources = vec![loopback(2)];
+    plan.setup.travel.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.setup.travel.requests_per_connection = 1;
+    plan.setup.travel.sources = vec![loopback(2)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
@@ -1219,7 +1219,7 @@ fn a_unix_socket_takes_everything() {
         }
     });
     let mut plan = towards("http://anything/", 2);
-    plan.travel.dial.unix_socket = Some(path);
+    plan.setup.travel.dial.unix_socket = Some(path);
     assert_eq!(run(plan).total.good(), 2);
     thread.join().unwrap();
 }
@@ -1243,10 +1243,10 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         let request = Request::new(&target, &style).unwrap();
         let list = List::new(vec![(request, Weight::default())]).unwrap();
         let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-        plan.until.hits = 1;
-        plan.style = style;
-        plan.travel.dial.proxies = Arc::clone(&proxies);
-        plan.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
+        plan.load.until.hits = 1;
+        plan.setup.style = style;
+        plan.setup.travel.dial.proxies = Arc::clone(&proxies);
+        plan.setup.travel.tls = Some(Tls { insecure: true, ..Tls::default() }.config().unwrap());
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Proxy(0))), (good, refused), "{url}");
     }
@@ -1262,7 +1262,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
         Reader::new("t", Box::new(std::io::Cursor::new(file)), target::Format::Http, Defaults::default());
     let intake = Intake::new(reader, Style::default(), Some(Templates::new(1)));
     let mut plan = some(&server, 10);
-    plan.source = Source::List(intake.list().unwrap());
+    plan.setup.source = Source::List(intake.list().unwrap());
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.fault(Fault::Template), records.len()), (5, 5, 10));
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
@@ -1272,7 +1272,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
 fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(420));
-    (plan.threads, plan.cadence, plan.by_outcome) = (2, Duration::from_millis(50), true);
+    (plan.setup.threads, plan.load.cadence, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
     let (outcome, intervals, records) = told(Format::Gob, false, plan);
     let (mut from, mut sum) = (0, Stats::default());
     for interval in &intervals {
@@ -1310,8 +1310,9 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
     let start_at = now + 1_000_000_000;
     let generators = slices.map(|slice| {
         let mut plan = open(&server, "500", Duration::from_millis(400));
-        plan.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).source;
-        (plan.threads, plan.slice, plan.start_at) = (slice.of() as usize, slice, Some(start_at));
+        plan.setup.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).setup.source;
+        (plan.setup.threads, plan.load.slice, plan.load.start_at) =
+            (slice.of() as usize, slice, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
     let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());
@@ -1332,8 +1333,9 @@ fn three_generators_that_read_one_input_send_each_line_once() {
         let input = Box::new(std::io::Cursor::new(file));
         let reader = Reader::new("x", input, target::Format::Http, Defaults::default());
         let mut plan = some(&server, u64::MAX);
-        plan.source = Source::Lazy(Intake::new(reader, Style::default(), None));
-        (plan.threads, plan.in_flight.most, plan.slice) = (2, 2, Slice::new(index, 3).unwrap());
+        plan.setup.source = Source::Lazy(Intake::new(reader, Style::default(), None));
+        (plan.setup.threads, plan.load.in_flight.most, plan.load.slice) =
+            (2, 2, Slice::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
         assert!(outcome.mistake.is_none());
         records
@@ -1348,7 +1350,7 @@ fn three_generators_that_read_one_input_send_each_line_once() {
 fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(400));
-    plan.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
+    plan.load.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
     let refused = engine::start(plan, None).err().unwrap().to_string();
     assert!(refused.starts_with("the run could be ready 1."), "{refused}");
     assert_eq!(server.connections(), 0);

@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND};
-use seawall_load::engine::{Load, Outcome, Plan, Session, StartError};
+use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
 use seawall_load::fault::Fault;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
@@ -29,7 +29,7 @@ fn list(urls: &[String]) -> Source {
 /// Of two threads.
 fn open(source: Source) -> Session {
     let mut plan = Plan::new(source, Arrivals::Closed);
-    plan.threads = 2;
+    plan.setup.threads = 2;
     Session::open(plan.split().0).unwrap()
 }
 
@@ -98,14 +98,20 @@ fn gated(gate: &Arc<RwLock<()>>) -> Server {
     server.unwrap()
 }
 
+/// A trial on a server whose gate is closed.
+fn with_five_unanswered(session: &mut Session) -> Trial<'_> {
+    let trial = session.trial(&paced(5, "1000"), None).unwrap();
+    until(|| trial.steer().in_flight() == 5);
+    trial
+}
+
 #[test]
 fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     let gate = Arc::new(RwLock::new(()));
     let server = gated(&gate);
     let mut session = open(list(&[server.url("/")]));
     let closed_gate = gate.write().unwrap();
-    let trial = session.trial(&paced(5, "1000"), None).unwrap();
-    until(|| trial.steer().in_flight() == 5);
+    let trial = with_five_unanswered(&mut session);
     trial.steer().abort();
     let first = trial.finish();
     let boundary = first.boundary();
@@ -148,8 +154,7 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     let server = gated(&gate);
     let mut session = open(list(&[server.url("/")]));
     let closed_gate = gate.write().unwrap();
-    let trial = session.trial(&paced(5, "1000"), None).unwrap();
-    until(|| trial.steer().in_flight() == 5);
+    let trial = with_five_unanswered(&mut session);
     drop(trial);
     assert_eq!(session.total().fault(Fault::Aborted), 5);
     drop(closed_gate);

@@ -55,9 +55,9 @@ fn open(server: &Server) -> Session {
     let request = Request::new(&target, &Style::default()).unwrap();
     let source = Source::List(List::new(vec![(request, Weight::default())]).unwrap());
     let mut plan = Plan::new(source, Arrivals::Closed);
-    plan.threads = 2;
-    plan.in_flight.most = CONNECTIONS;
-    plan.travel.connections = CONNECTIONS;
+    plan.setup.threads = 2;
+    plan.load.in_flight.most = CONNECTIONS;
+    plan.setup.travel.connections = CONNECTIONS;
     Session::open(plan.split().0).unwrap()
 }
 

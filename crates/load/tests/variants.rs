@@ -18,6 +18,10 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// One client that asks for these in turn, each a URL and what is said of its variant.
 fn plan(targets: &[(&str, &str)], requests: u64) -> Plan {
+    styled(targets, requests, &Style::default())
+}
+
+fn styled(targets: &[(&str, &str)], requests: u64, style: &Style) -> Plan {
     let line = |(url, variant): &(&str, &str)| {
         let variant = if variant.is_empty() { String::new() } else { format!(",\"variant\":{variant}") };
         format!("{{\"method\":\"GET\",\"url\":\"{url}\"{variant}}}\n")
@@ -25,10 +29,10 @@ fn plan(targets: &[(&str, &str)], requests: u64) -> Plan {
     let text: String = targets.iter().map(line).collect();
     let input = Box::new(std::io::Cursor::new(text.into_bytes()));
     let reader = Reader::new("targets", input, Format::Json, Defaults::default());
-    let list = Intake::new(reader, Style::default(), None).list().unwrap();
+    let list = Intake::new(reader, style.clone(), None).list().unwrap();
     let mut plan = Plan::new(Source::List(list), Arrivals::Closed);
-    plan.until.hits = requests;
-    plan.in_flight.most = 1;
+    plan.load.until.hits = requests;
+    plan.load.in_flight.most = 1;
     plan
 }
 
@@ -45,6 +49,18 @@ fn variants_of_one_url_share_no_connection() {
     assert_eq!((outcome.total.good(), server.connections()), (9, 1 + 1 + 3));
     let told: Vec<_> = outcome.total.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
     assert_eq!(told, [("again", 3), ("once", 3)], "what has no variant is in the run's figures alone");
+}
+
+/// What the run had switched off stayed off.
+#[test]
+fn a_variant_keeps_connections_where_the_run_does_not() {
+    let server = Server::answering(OK).unwrap();
+    let url = server.url("/");
+    let own =
+        [(&*url, ""), (&url, r#"{"name":"kept","keepalive":true}"#), (&url, r#"{"name":"as the run"}"#)];
+    let mut plan = styled(&own, 9, &Style { close: true, ..Style::default() });
+    plan.setup.travel.keep_alive = false;
+    assert_eq!((run(plan).total.good(), server.connections()), (9, 3 + 1 + 3));
 }
 
 #[test]
@@ -75,7 +91,7 @@ fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
     let url = server.url("/");
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
     // Nobody is there.
-    plan.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
+    plan.setup.travel.dial.proxies = Arc::new(Proxies::one("http://127.0.0.1:1").unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), proxy.connections()), (2, 1, 1));
 }
@@ -92,7 +108,7 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     let server = server.unwrap();
     let url = format!("https://localhost:{}/", server.address().port());
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
-    plan.travel.tls = Some(Tls::default().config().unwrap());
+    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
     let outcome = run(plan);
     let tls = (0..Fault::KINDS).find(|kind| Fault::name(*kind) == "tls").unwrap();
     assert_eq!((outcome.total.good(), outcome.total.faults[tls]), (2, 2));

@@ -111,6 +111,12 @@ pub fn data(stream: u32, bytes: &[u8], last: bool) -> Vec<u8> {
     frame(0, u8::from(last), stream, bytes)
 }
 
+/// A frame of a kind that is nobody's yet, which is passed over wherever it comes (RFC 9113, section 5.5): 40 bytes.
+#[must_use]
+pub fn unknown() -> Vec<u8> {
+    frame(0xbe, 0, 0, &[0; 40 - HEADER])
+}
+
 /// An end of one stream, for a reason (RFC 9113, section 7).
 #[must_use]
 pub fn reset(stream: u32, reason: u32) -> Vec<u8> {

@@ -5,18 +5,20 @@
 //! (reads fail after ten seconds, whatever happens).
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, Stream};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 /// A listener that lives as long as this value.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    address: SockAddr,
     stopped: Arc<AtomicBool>,
     accepted: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +31,7 @@ impl Server {
     /// Listens on a free port. The closure gets each connection with its number, from 0; what it returns is ignored,
     /// so that `?` ends a connection whose peer has gone.
     pub fn start(play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static) -> io::Result<Self> {
-        Self::listen(None, play)
+        Self::listen(&anywhere(), None, play)
     }
 
     /// The same over TLS.
@@ -37,14 +39,26 @@ impl Server {
         config: Arc<ServerConfig>,
         play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        Self::listen(Some(config), play)
+        Self::listen(&anywhere(), Some(config), play)
     }
 
-    fn listen(
+    /// The same on a Unix socket, over TLS or not.
+    pub fn start_unix(
+        path: &Path,
         config: Option<Arc<ServerConfig>>,
         play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::listen(&SockAddr::unix(path)?, config, play)
+    }
+
+    fn listen(
+        at: &SockAddr,
+        config: Option<Arc<ServerConfig>>,
+        play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let listener = Socket::new(at.domain(), Type::STREAM, None)?;
+        listener.bind(at)?;
+        listener.listen(128)?;
         let address = listener.local_addr()?;
         let (stopped, accepted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stop, count, play) = (Arc::clone(&stopped), Arc::clone(&accepted), Arc::new(play));
@@ -72,14 +86,14 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Where it listens; nowhere, which is port 0, if that is a Unix socket.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.address.as_socket().unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into())
     }
 
     /// `http://address` and a path.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("http://{}{path}", self.address())
     }
 
     /// Connections so far.
@@ -88,11 +102,22 @@ impl Server {
     }
 }
 
+impl Server {
+    fn wake(&self) -> io::Result<()> {
+        Socket::new(self.address.domain(), Type::STREAM, None)?.connect(&self.address)
+    }
+}
+
+/// A free port on loopback.
+fn anywhere() -> SockAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
         // Wakes the listener; if that fails it is gone already.
-        drop(TcpStream::connect(self.address));
+        drop(self.wake());
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -102,14 +127,16 @@ impl Drop for Server {
 /// The server's end of one connection.
 #[derive(Debug)]
 pub struct Peer {
-    socket: TcpStream,
+    socket: Socket,
     secure: Option<ServerConnection>,
     read: Vec<u8>,
 }
 
 impl Peer {
-    fn new(socket: TcpStream, config: Option<Arc<ServerConfig>>) -> io::Result<Self> {
-        socket.set_nodelay(true)?;
+    fn new(socket: Socket, config: Option<Arc<ServerConfig>>) -> io::Result<Self> {
+        if socket.domain()? != Domain::UNIX {
+            socket.set_tcp_nodelay(true)?;
+        }
         socket.set_read_timeout(Some(LONGEST_SILENCE))?;
         socket.set_write_timeout(Some(LONGEST_SILENCE))?;
         let secure = config.map(ServerConnection::new).transpose().map_err(io::Error::other)?;
@@ -121,7 +148,7 @@ impl Peer {
     /// # Errors
     /// The peer has gone.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.peer_addr()
+        self.socket.peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     /// The TLS session, if there is one.
@@ -172,7 +199,15 @@ impl Peer {
     /// # Errors
     /// The system refuses the option.
     pub fn receive_little(&self, bytes: usize) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).set_recv_buffer_size(bytes)
+        self.socket.set_recv_buffer_size(bytes)
+    }
+
+    /// Lets the system take so much more from this side than the peer has read, or as much as it may.
+    ///
+    /// # Errors
+    /// The system refuses the option.
+    pub fn send_ahead(&self, bytes: usize) -> io::Result<()> {
+        self.socket.set_send_buffer_size(bytes)
     }
 
     /// Sends bytes at once.
@@ -199,7 +234,7 @@ impl Peer {
     /// # Errors
     /// The peer has gone.
     pub fn send_last(&mut self, bytes: &[u8]) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).set_tcp_cork(true)?;
+        self.socket.set_tcp_cork(true)?;
         self.send(bytes)?;
         self.socket.shutdown(Shutdown::Write)
     }
@@ -232,7 +267,7 @@ impl Peer {
     /// # Errors
     /// The system refuses the option.
     pub fn reset(self) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
+        self.socket.set_linger(Some(Duration::ZERO))
     }
 
     /// Waits until the peer closes.

@@ -106,7 +106,7 @@ fn late(error: StartError) -> anyhow::Error {
 /// The metrics endpoint, if one is asked for. It listens before anything is sent.
 fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     let address = Some(args.prometheus_addr.as_str()).filter(|address| !address.is_empty());
-    address.map(|address| Exporter::listen(address, &plan.source)).transpose()
+    address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
 /// Files that intervals go to.
@@ -151,11 +151,11 @@ fn watch(
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.
 fn is_endless(plan: &Plan) -> bool {
-    let goes_on = match &plan.arrivals {
+    let goes_on = match &plan.load.arrivals {
         Arrivals::Open(schedule) => schedule.end().is_none(),
         Arrivals::Closed => true,
     };
-    goes_on && plan.until == Default::default()
+    goes_on && plan.load.until == Default::default()
 }
 
 /// The summary, where it does not mix with results.

@@ -83,8 +83,10 @@ fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
     let server = Server::answering(OK).unwrap();
     let closed = "attack -rate=0 -max-workers=1 --requests=10 --deadline=0s -output=none";
     let output = seawall(&format!("{closed} --summary=none"), &get(&server));
-    let warned =
-        |output: &Output| ["panicked", "hits"].iter().any(|word| text(&output.stderr).contains(word));
+    // Of the generator, which may be short of CPU, it may say that hits were late.
+    let warned = |output: &Output| {
+        ["panicked", "hits of the schedule"].iter().any(|words| text(&output.stderr).contains(words))
+    };
     assert!(!warned(&output), "{}", text(&output.stderr));
     let output = seawall(&format!("{closed} --summary=json"), &get(&server));
     let summary = summary(&output);

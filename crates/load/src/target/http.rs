@@ -1,35 +1,50 @@
 //! vegeta's http format: a request line, headers, comments, a body file; an empty line or the next request line ends it.
 
+use std::sync::Arc;
+
 use super::{Defaults, Lines, Reason, Target, Weight, header};
+use crate::variant::Variant;
 
 /// The next target and its first line.
 pub(super) fn next(lines: &mut Lines, defaults: &Defaults) -> Result<Option<(Target, usize)>, Reason> {
-    let Some((line, weight)) = request_line(lines)? else { return Ok(None) };
+    let mut target = defaults.target();
+    let Some(line) = request_line(lines, &mut target)? else { return Ok(None) };
     let first = lines.number;
-    let mut target = Target { weight, ..defaults.target() };
     (target.method, target.url) = method_and_url(&line)?;
     headers_and_body(lines, &mut target)?;
     Ok(Some((target, first)))
 }
 
-/// The first line that is neither empty nor a comment, with the weight that a comment gave it.
-fn request_line(lines: &mut Lines) -> Result<Option<(String, Weight)>, Reason> {
-    let mut given = Weight::default();
+/// The first line that is neither empty nor a comment. What comments say of the target is in it then.
+fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>, Reason> {
     while let Some(line) = lines.next()? {
         match line.strip_prefix('#') {
-            Some(comment) => given = weight(comment)?.unwrap_or(given),
+            Some(comment) => heed(comment.trim(), target)?,
             None if line.is_empty() => {}
-            None => return Ok(Some((line, given))),
+            None => return Ok(Some(line)),
         }
     }
     Ok(None)
 }
 
-/// `#weight=3` before a request line: a comment to vegeta, a share to us.
-fn weight(comment: &str) -> Result<Option<Weight>, Reason> {
-    let Some(number) = comment.trim().strip_prefix("weight=") else { return Ok(None) };
+/// `#weight=3` and `#variant={...}` before a request line: comments to vegeta, which reads the file as it always did.
+fn heed(comment: &str, target: &mut Target) -> Result<(), Reason> {
+    if let Some(number) = comment.strip_prefix("weight=") {
+        target.weight = weight(number)?;
+    } else if let Some(text) = comment.strip_prefix("variant=") {
+        target.variant = Some(Arc::new(variant(text)?));
+    }
+    Ok(())
+}
+
+fn weight(number: &str) -> Result<Weight, Reason> {
     let weight = number.trim().parse().ok().filter(|&weight| weight > 0);
-    weight.map(|weight| Some(Weight(weight))).ok_or_else(|| Reason::Weight(number.to_owned()))
+    weight.map(Weight).ok_or_else(|| Reason::Weight(number.to_owned()))
+}
+
+/// As in a JSON target.
+fn variant(text: &str) -> Result<Variant, Reason> {
+    serde_json::from_str(text).map_err(|error| Reason::Variant(error.to_string()))
 }
 
 fn method_and_url(line: &str) -> Result<(String, String), Reason> {
@@ -65,8 +80,10 @@ fn headers_and_body(lines: &mut Lines, target: &mut Target) -> Result<(), Reason
             target.body = body.into();
             return Ok(());
         }
-        if !line.starts_with('#') {
-            target.headers.push(header(&line)?);
+        match line.strip_prefix('#') {
+            None => target.headers.push(header(&line)?),
+            Some(comment) if comment.trim_start().starts_with("variant=") => return Err(Reason::LateVariant),
+            Some(_) => {}
         }
     }
     Ok(())
@@ -116,6 +133,39 @@ mod tests {
     fn a_comment_may_weigh_the_next_target() {
         let targets = read("# weight=3\nGET http://a/\n\nGET http://b/", Defaults::default()).unwrap();
         assert_eq!((targets[0].weight.0, targets[1].weight.0), (3, 1));
+    }
+
+    #[test]
+    fn a_comment_may_give_the_next_target_a_way_of_its_own() {
+        let text = "# variants are told apart\n#variant={\"name\":\"kept\",\"keepalive\":true}\n# weight=3\nGET http://a/\n\nGET http://b/";
+        let targets = read(text, Defaults::default()).unwrap();
+        let variant = targets[0].variant.as_ref().unwrap();
+        assert_eq!((variant.name.as_str(), variant.keep_alive), ("kept", Some(true)));
+        assert_eq!((targets[0].weight.0, &targets[1].variant), (3, &None));
+    }
+
+    #[test]
+    fn a_comment_that_is_no_variant_is_refused_with_the_reason() {
+        for (variant, why) in [
+            ("", "EOF"),
+            ("direct", "expected value"),
+            ("{}", "missing field `name`"),
+            (r#"{"name":"a","address":"b"}"#, "expected host:port"),
+            (r#"{"name":"a"} GET"#, "trailing characters"),
+        ] {
+            let said = mistake(&format!("GET http://a/\n\n# variant={variant}\nGET http://a/"));
+            assert!(said.starts_with("targets.txt:3: bad variant: ") && said.contains(why), "{said}");
+            assert!(
+                said.ends_with(r#"expected # variant={"name":"direct", ...}, as in a json target"#),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variant_after_its_request_line_is_refused_because_it_would_be_nobodys() {
+        let said = mistake("GET http://a/\nX: y\n# variant={\"name\":\"a\"}\n\nGET http://b/");
+        assert!(said.starts_with("targets.txt:3: bad variant: expected before"), "{said}");
     }
 
     #[test]

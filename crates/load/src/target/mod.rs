@@ -121,6 +121,12 @@ pub enum Reason {
     /// Not the JSON that the schema asks for.
     #[error("bad target: {0}")]
     Json(String),
+    /// A comment that is to be a variant.
+    #[error("bad variant: {0}; expected # variant={{\"name\":\"direct\", ...}}, as in a json target")]
+    Variant(String),
+    /// A comment that is a variant, among the headers of a target.
+    #[error("bad variant: expected before the request line of its target, after an empty line")]
+    LateVariant,
     /// A weight that is no positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
     Weight(String),

@@ -23,7 +23,7 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Idle connections kept of one route.
     pub(crate) idle: usize,
-    /// Requests after which a connection is not used again.
+    /// Requests after which a connection is not used again, where that is not the first.
     pub(crate) requests: u64,
     /// Age after which a connection is not used again.
     pub(crate) age: Nanos,
@@ -36,11 +36,22 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Requests that a connection may carry, which may be for one alone.
+    #[inline]
+    pub(crate) fn requests(&self, once: bool) -> u64 {
+        if once { 1 } else { self.requests }
+    }
+
+    /// Idle connections kept of a route. One that is for a single request is not kept for it.
+    #[inline]
+    pub(crate) fn idle(&self, once: bool) -> usize {
+        if once { 0 } else { self.idle }
+    }
+
     /// Whether a connection may carry another request.
     #[inline]
     pub(crate) fn allow<S: Stream>(&self, connection: &Connection<S>, now: Nanos) -> bool {
-        let most = if connection.once { 1 } else { self.requests };
-        connection.begun < most && now.saturating_sub(connection.opened) < self.age
+        connection.begun < self.requests(connection.once) && now.saturating_sub(connection.opened) < self.age
     }
 }
 
@@ -54,6 +65,8 @@ pub(crate) struct Making {
     pub(crate) h2c: bool,
     /// Most streams on one HTTP/2 connection.
     pub(crate) streams: usize,
+    /// Connections are used again, unless a variant says otherwise.
+    pub(crate) keep_alive: bool,
     pub(crate) dial: Arc<Dial>,
     /// Connections begun so far, by all threads of the run.
     pub(crate) begun: Arc<AtomicU64>,
@@ -80,6 +93,7 @@ impl Making {
     }
 
     pub(crate) fn path(&self, origin: &Origin) -> Path {
+        let own = origin.variant.as_ref().and_then(|variant| variant.keep_alive);
         let name = ServerName::try_from(origin.server_name().to_owned()).ok();
         let tls = self.tls_for(origin).zip(name).filter(|_| origin.tls);
         Path {
@@ -87,7 +101,7 @@ impl Making {
             tls,
             prior_knowledge: self.speaks(origin) == Speaks::Http2,
             streams: self.streams,
-            once: origin.variant.as_ref().is_some_and(|variant| variant.once),
+            once: !own.unwrap_or(self.keep_alive),
         }
     }
 
@@ -135,8 +149,15 @@ mod tests {
     /// Of a run that may speak HTTP/2 over TLS.
     fn made(url: &str, variant: &str) -> (Speaks, Path) {
         let tls = Some(Tls { http2: true, insecure: true, ..Tls::default() }.config().unwrap());
-        let making =
-            Making { tls, http2: true, h2c: false, streams: 1, dial: Arc::default(), begun: Arc::default() };
+        let making = Making {
+            tls,
+            http2: true,
+            h2c: false,
+            streams: 1,
+            keep_alive: true,
+            dial: Arc::default(),
+            begun: Arc::default(),
+        };
         let origin = origin(url, variant);
         (making.speaks(&origin), making.path(&origin))
     }

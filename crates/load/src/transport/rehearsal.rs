@@ -142,6 +142,7 @@ impl Rehearsal {
             http2: false,
             h2c: http2,
             streams: Self::STREAMS,
+            keep_alive: true,
             dial: Arc::default(),
             begun: Arc::default(),
         };

@@ -32,7 +32,7 @@ impl<N: Network> Pool<N> {
             return;
         }
         let ready = &mut self.routes[connection.route].ready;
-        let room = ready.len() < self.limits.idle || connection.is_http2();
+        let room = ready.len() < self.limits.idle(connection.once) || connection.is_http2();
         if room && self.limits.allow(connection, self.now) {
             connection.listed = true;
             ready.push(index);

@@ -101,7 +101,7 @@ impl Route {
         let wanted = match self.speaks {
             Speaks::Http1 => self.wanting(),
             Speaks::Http2 => {
-                let requests = if self.path.once { 1 } else { limits.requests };
+                let requests = limits.requests(self.path.once);
                 let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.path.streams);
                 self.waiting().div_ceil(each.max(1)) + self.warming
             }
@@ -155,7 +155,8 @@ impl Route {
 
     /// Wants as many connections as are lacking to so many, without a flight for them.
     pub(crate) fn warm(&mut self, connections: usize, limits: &Limits) {
-        let kept = if self.speaks == Speaks::Http2 { limits.http2_connections } else { limits.idle };
+        let idle = limits.idle(self.path.once);
+        let kept = if self.speaks == Speaks::Http2 { limits.http2_connections } else { idle };
         self.warming = connections.min(kept).min(limits.connections).saturating_sub(self.open);
     }
 

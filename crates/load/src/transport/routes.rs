@@ -234,6 +234,7 @@ mod tests {
             http2: false,
             h2c: false,
             streams: 1,
+            keep_alive: true,
             dial: Arc::default(),
             begun: Arc::default(),
         };

@@ -140,6 +140,7 @@ impl Protocol {
             http2: self.http2,
             h2c: self.http2,
             streams: 3,
+            keep_alive: true,
             dial: Arc::new(Dial::default()),
             begun: Arc::default(),
         };

@@ -362,10 +362,11 @@ an instant that has passed is refused.
 Weights: a comment line '# weight=3' before a request line (json: \"weight\":3) gives that target
 three shares.
 
-Variants: \"variant\":{\"name\":\"direct\", ...} in a json target gives its requests connections of their
+Variants: \"variant\":{\"name\":\"direct\", ...} in a json target, or a comment line
+'# variant={\"name\":\"direct\", ...}' before a request line, gives its requests connections of their
 own that differ from the run's in what it names: \"address\":\"10.0.0.1:80\" instead of what the URL
-says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":false, \"insecure\":true,
-\"proxy\":\"http://host:port\" or \"none\".
+says, \"server_name\" for TLS, \"protocol\":\"http1\" or \"http2\", \"keepalive\":true or false,
+\"insecure\":true, \"proxy\":\"http://host:port\" or \"none\".
 
 JSON of a run: --summary=json is one object, --intervals a line of its first four fields, then a line
 per interval, and a last one, without which the file is cut.

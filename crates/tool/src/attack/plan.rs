@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_lab::probe::{Snapshot, System};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::engine::{GRACE, InFlight, Plan, Results, Travel};
+use seawall_load::engine::{GRACE, InFlight, Load, Plan, Results, Setup, Travel};
 use seawall_load::profile;
 use seawall_load::rate::Pace;
 use seawall_load::request::Style;
@@ -45,25 +45,23 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &mut travel)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
-    Ok(Plan {
+    let setup = Setup { source, travel, style, threads, spin: args.spin.unwrap_or_else(|| spin(threads)) };
+    let load = Load {
         name: args.name.clone(),
-        source,
-        threads,
         arrivals,
         slice: args.slice,
         start_at: args.start_at.map(|start| start.0),
         until: until(args),
         errors: args.max_errors.map(|most| most.0),
         in_flight,
-        travel,
-        style,
-        spin: args.spin.unwrap_or_else(|| spin(threads)),
         warm_up: args.warm_up,
         grace: GRACE,
+        patience: None,
         by_outcome: !args.prometheus_addr.is_empty(),
         evidence: args.evidence,
         cadence: args.cadence.0,
-    })
+    };
+    Ok(Plan { setup, load })
 }
 
 /// What no single flag can know. All of it is said at once.

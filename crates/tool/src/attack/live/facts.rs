@@ -10,21 +10,21 @@ use crate::attack::args::Args;
 
 /// Facts of a plan that came from these flags.
 pub(super) fn of(args: &Args, plan: &Plan) -> Facts {
-    let (end, open) = match &plan.arrivals {
+    let (end, open) = match &plan.load.arrivals {
         Arrivals::Open(schedule) => (schedule.end(), true),
         Arrivals::Closed => (None, false),
     };
-    let end = end.unwrap_or(Nanos::MAX).min(plan.until.after);
+    let end = end.unwrap_or(Nanos::MAX).min(plan.load.until.after);
     Facts {
-        target: target(args, &plan.source),
+        target: target(args, &plan.setup.source),
         load: load(args, plan),
         end: Some(end).filter(|&end| end != Nanos::MAX),
-        hits: Some(plan.until.hits).filter(|&hits| hits != u64::MAX),
-        in_flight: plan.in_flight.most,
+        hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
+        in_flight: plan.load.in_flight.most,
         open,
         // The other slices would go on at the old rate.
-        steerable: open && plan.slice.is_whole(),
-        warm_up: nanos(plan.warm_up),
+        steerable: open && plan.load.slice.is_whole(),
+        warm_up: nanos(plan.load.warm_up),
     }
 }
 
@@ -40,12 +40,12 @@ fn target(args: &Args, source: &Source) -> String {
 
 fn load(args: &Args, plan: &Plan) -> String {
     let whole = whole_load(args, plan);
-    if plan.slice.is_whole() { whole } else { format!("slice {} of {whole}", plan.slice) }
+    if plan.load.slice.is_whole() { whole } else { format!("slice {} of {whole}", plan.load.slice) }
 }
 
 fn whole_load(args: &Args, plan: &Plan) -> String {
-    match (&plan.arrivals, &args.profile) {
-        (Arrivals::Closed, _) => format!("closed loop of {}", plan.in_flight.most),
+    match (&plan.load.arrivals, &args.profile) {
+        (Arrivals::Closed, _) => format!("closed loop of {}", plan.load.in_flight.most),
         (Arrivals::Open(_), Some(profile)) => profile.clone(),
         (Arrivals::Open(schedule), None) => format!("open loop at {}/s", schedule.rate_at(0)),
     }

@@ -1,0 +1,59 @@
+//! What servers said: how often each status came, and a failure of each kind in its words.
+//!
+//! Knows no times; [`super::Stats`] has one of each beside them.
+
+use std::fmt;
+
+use crate::fault::Fault;
+
+/// A counter per status from 100 to 999.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statuses(pub(super) Box<[u64; 900]>);
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self(Box::new([0; 900]))
+    }
+}
+
+impl Statuses {
+    #[inline]
+    pub(super) fn count(&mut self, status: u16) {
+        if let Some(counter) = self.0.get_mut(usize::from(status.wrapping_sub(100))) {
+            *counter += 1;
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
+    }
+
+    /// Those that came, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
+        (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
+    }
+}
+
+/// One failure, for its words.
+#[derive(Debug, Clone)]
+pub enum Example {
+    /// Of this run.
+    Seen(Fault),
+    /// Of figures that were read.
+    Told(Box<str>),
+}
+
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seen(fault) => fault.fmt(f),
+            Self::Told(text) => f.write_str(text),
+        }
+    }
+}
+
+impl PartialEq for Example {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
