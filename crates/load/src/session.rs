@@ -90,7 +90,7 @@ impl Session {
     /// [`StartError::System`].
     pub fn open(setup: Setup) -> Result<Self, StartError> {
         let Setup { source, travel, style, threads, spin } = setup;
-        if let Some(config) = &travel.tls {
+        if let Some(config) = travel.tls.as_ref().filter(|_| source.may_need_tls()) {
             tls::seed(config);
         }
         let mut lookups = Histogram::default();

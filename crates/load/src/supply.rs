@@ -121,6 +121,14 @@ impl Source {
             Self::Lazy(_) => &[],
         }
     }
+
+    /// Whether TLS is to be expected. Where no listed target asks for it, only a redirect can, and the first one waits for it.
+    pub(crate) fn may_need_tls(&self) -> bool {
+        match self {
+            Self::List(list) => list.requests().iter().any(|request| request.origin.tls),
+            Self::Lazy(_) => true,
+        }
+    }
 }
 
 /// Targets on their way from an input to requests.
