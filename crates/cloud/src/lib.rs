@@ -7,6 +7,8 @@
 
 mod frame;
 pub mod gce;
+pub mod head;
+mod hex;
 pub mod path;
 mod refusal;
 
