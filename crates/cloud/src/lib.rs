@@ -9,6 +9,7 @@ mod frame;
 pub mod gce;
 pub mod head;
 mod hex;
+mod json;
 pub mod path;
 mod refusal;
 
