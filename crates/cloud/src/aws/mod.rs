@@ -1,4 +1,4 @@
-//! AWS's dialects: the metadata service of EC2 ([`imds`]) and the credentials endpoint of containers.
+//! AWS's dialects: the metadata service of EC2 ([`imds`]) and the credentials endpoint of containers ([`containers`]).
 //!
 //! Both are answered from one identity of the pod, so that a client that changes from one to the other (Java's and JavaScript's
 //! second generation do, at any error) finds the same credentials. They share no address and no way of proof: the first is
@@ -6,6 +6,7 @@
 //!
 //! Why the statuses and the order of the refusals are as they are was measured with nineteen clients; the reason stands at each.
 
+pub mod containers;
 pub mod credentials;
 pub mod facts;
 mod fields;
@@ -16,6 +17,7 @@ pub mod role;
 pub mod session;
 pub mod time;
 
+pub use containers::Containers;
 pub use credentials::{Credentials, Shape};
 pub use facts::Node;
 pub use imds::{Asked, Imds, Query, Sessions, Tokens, What};

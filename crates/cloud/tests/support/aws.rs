@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use seawall_cloud::aws::imds::respond::{self, RoleInfo};
 use seawall_cloud::aws::imds::{NO_ROLE, Sessions, same_role};
 use seawall_cloud::aws::{
-    Asked, Bearer, Credentials, Imds, Keys, Longest, Node, Pattern, RoleName, Stamp, Tokens, UnixTime,
-    Visitor, What,
+    Asked, Bearer, Containers, Credentials, Imds, Keys, Longest, Node, Pattern, RoleName, Stamp, Tokens,
+    UnixTime, Visitor, What, containers,
 };
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::{PodUid, Secret};
@@ -158,4 +158,17 @@ pub(crate) fn request(line: &str, headers: &[&str]) -> String {
     let mut raw = format!("{line} HTTP/1.1\r\nHost: 169.254.169.254\r\n");
     headers.iter().for_each(|header| raw.extend([header, "\r\n"]));
     raw + "\r\n"
+}
+
+/// Asks the container endpoint and answers as the agent does, without a look at the token; the whole response.
+pub(crate) fn container(raw: &str) -> String {
+    let mut out = Vec::new();
+    with_head(raw, |head| {
+        let frame = Frame::of(head, DATE);
+        match Containers::new(containers::ADDRESSES).query(head) {
+            Ok(_) => containers::document(&mut out, &frame, &credentials()),
+            Err(refusal) => containers::refusal(&mut out, &frame, &refusal, 0x5ea),
+        }
+    });
+    String::from_utf8(out).expect("text")
 }

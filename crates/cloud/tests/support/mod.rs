@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub(crate) mod aws;
+pub(crate) mod spelling;
 
 use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
