@@ -100,6 +100,7 @@ impl World {
             head: &head,
             frame: &frame,
             tenant: &self.tenant,
+            peer: [127, 0, 0, 1].into(),
             request: 1,
             came: now,
             now,
