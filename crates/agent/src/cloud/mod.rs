@@ -168,6 +168,7 @@ impl Clouds {
         let (clouds, clock) = (self.clone(), clock.clone());
         let figures = move || clouds.brokers().map(|(_, broker)| broker.figures(&clock)).collect();
         registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));
+        self.0.iter().for_each(|(_, cloud)| cloud.register(registry));
     }
 
     /// What an operator should see though the agent serves.
