@@ -4,6 +4,7 @@
 //! what it counts and shows, and how its readiness is asked ([`Cloud`]). Everything else in the agent goes through the functions
 //! here. The list itself is four: [`names`], [`Sections`], [`Sections::all`] and [`Sections::file_keys`] each name every cloud once.
 
+mod ahead;
 #[expect(dead_code, reason = "its section and its dialects come next")]
 pub(crate) mod aws;
 mod brokered;
