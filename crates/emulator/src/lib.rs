@@ -12,4 +12,6 @@ pub mod google;
 mod jwt;
 pub mod keys;
 pub mod kubernetes;
+mod ledger;
+mod reply;
 mod server;
