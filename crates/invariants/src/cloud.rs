@@ -1,7 +1,9 @@
-//! What must hold for every byte string that a pod can send. Called by the fuzz target `gce`, by the replay of its
-//! corpus, and by the property tests.
+//! What must hold for every byte string that a pod can send to Google's dialect; [`aws`] has AWS's. Called by the fuzz target
+//! `gce`, by the replay of its corpus, and by the property tests.
 
 #![expect(clippy::expect_used, reason = "a broken invariant stops the test")]
+
+pub mod aws;
 
 use std::sync::LazyLock;
 
