@@ -7,6 +7,7 @@
 //! a token and an endpoint in the pod, and here the token is the agent's (`identity.tokenLifetime`) and the endpoint that of `aws.stsUrl`.
 
 use seawall_attest::{Carrier, FileKey};
+use seawall_broker::aws::ExternalId;
 use seawall_core::facts::Selection;
 
 use super::{arn, session};
@@ -65,13 +66,13 @@ const fn key(
 pub(in crate::cloud) const FILE_KEYS: &[FileKey] = &[
     key("awsRole", Carrier::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
     key("awsSessionName", Carrier::Pod, SESSION_NAME, "the name of a session", |text| !text.is_empty()),
-    key("awsExternalId", Carrier::Pod, EXTERNAL_ID, "an external id", session::is_external_id),
+    key("awsExternalId", Carrier::Pod, EXTERNAL_ID, "an external id", |text| ExternalId::parse(text).is_ok()),
     key("awsPermitted", Carrier::Namespace, PERMITTED, "a regular expression", |text| !text.is_empty()),
     key("awsAllowedRoles", Carrier::Namespace, ALLOWED_ROLES, "a JSON list of roles", |text| {
         text.starts_with('[')
     }),
     key("awsRoleArn", Carrier::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
-        arn::RoleArn::new(text).is_some()
+        arn::NamedRole::new(text).is_some()
     }),
     key("awsAudience", Carrier::ServiceAccount, AUDIENCE, "whom a token is for", session::is_audience),
 ];

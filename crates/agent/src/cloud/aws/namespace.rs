@@ -9,7 +9,7 @@ use seawall_cloud::aws::Pattern;
 use seawall_core::facts::{Annotations, Text};
 
 use super::annotations::{ALLOWED_ROLES, PERMITTED};
-use super::arn::{Base, RoleArn};
+use super::arn::{Base, NamedRole};
 
 /// Which annotations of a namespace count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Rules {
     pub(super) fn permit(
         self,
         namespace: Option<&Annotations>,
-        role: &RoleArn,
+        role: &NamedRole,
         base: Option<&Base>,
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
@@ -110,7 +110,7 @@ fn is_empty(text: &Text) -> bool {
 
 /// KIAM compares with the ARN since its version 4, and before with what the pod's annotation says. Both are taken of a role below the base;
 /// of another the ARN alone, so that `cart` never means the role of that name in somebody else's account.
-fn matches_permitted(expression: &Text, role: &RoleArn, base: Option<&Base>) -> Result<(), Refusal> {
+fn matches_permitted(expression: &Text, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
     let Text::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
     let below = base.and_then(|base| base.below(role));
@@ -119,7 +119,7 @@ fn matches_permitted(expression: &Text, role: &RoleArn, base: Option<&Base>) -> 
 }
 
 /// Entries are ARNs, or stand below the base.
-fn is_among(list: &Text, format: Format, role: &RoleArn, base: Option<&Base>) -> Result<(), Refusal> {
+fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
     let Text::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
     let entries: Vec<String> = serde_json::from_str(list).map_err(|_| MALFORMED_ALLOWED)?;
     for entry in &entries {
@@ -130,7 +130,7 @@ fn is_among(list: &Text, format: Format, role: &RoleArn, base: Option<&Base>) ->
     Err(NOT_ALLOWED)
 }
 
-fn is_entry_of(entry: &str, format: Format, role: &RoleArn, base: Option<&Base>) -> Result<bool, Refusal> {
+fn is_entry_of(entry: &str, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<bool, Refusal> {
     let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
     let text = match base {
         _ if is_whole => Some(role.as_str()),
@@ -178,7 +178,7 @@ mod tests {
     fn decide(rules: Rules, said: &[(&'static str, &str)], role: &str) -> Result<(), &'static str> {
         let said = said.iter().map(|(key, text)| (*key, Text::from(*text))).collect();
         let role = if role.starts_with("arn:") { role.to_owned() } else { format!("{OWN}{role}") };
-        let (role, base) = (RoleArn::new(&role).unwrap(), Base::new(OWN));
+        let (role, base) = (NamedRole::new(&role).unwrap(), Base::new(OWN));
         rules.permit(Some(&said), &role, base.as_ref()).map_err(|refusal| {
             assert_eq!(refusal.status, 403);
             refusal.code
@@ -232,7 +232,7 @@ mod tests {
         ] {
             assert_eq!(decide(rules, said, "cart"), expected, "{rules:?} {said:?}");
         }
-        let role = RoleArn::new(OTHERS).unwrap();
+        let role = NamedRole::new(OTHERS).unwrap();
         assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
     }
 

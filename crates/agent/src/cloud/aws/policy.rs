@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use seawall_broker::aws::{ExternalId, SessionName, Tags};
 use seawall_cloud::Refusal;
 use seawall_cloud::aws::imds::NO_ROLE;
 use seawall_cluster::Complaint;
@@ -19,7 +20,7 @@ use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::{Facts, Pod};
 
 use super::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
-use super::arn::{self, Base, RoleArn};
+use super::arn::{self, Base, NamedRole};
 use super::namespace;
 use super::session::{self, Tag};
 
@@ -33,7 +34,7 @@ pub(super) struct Rules {
     /// Whether ServiceAccounts may stand for roles; the audience of their tokens, where they name none.
     pub(super) by_service_account: Option<Arc<str>>,
     /// The role of a namespace's pods that name none.
-    pub(super) defaults: HashMap<String, RoleArn>,
+    pub(super) defaults: HashMap<String, NamedRole>,
     /// What sessions are tagged with that somebody else takes for the pod.
     pub(super) tags: Vec<Tag>,
     /// What sessions' names begin with.
@@ -43,8 +44,8 @@ pub(super) struct Rules {
 /// A role that a pod may have, and how it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    pub(super) role: RoleArn,
-    pub(super) session: Arc<str>,
+    pub(super) role: NamedRole,
+    pub(super) session: SessionName,
     pub(super) way: Way,
 }
 
@@ -54,7 +55,7 @@ pub(super) enum Way {
     /// The pod itself, with a token for this audience.
     WebIdentity { audience: Arc<str> },
     /// The agent for it, with credentials of its own.
-    Assume { external_id: Option<Arc<str>>, tags: Vec<(&'static str, Arc<str>)> },
+    Assume { external_id: Option<ExternalId>, tags: Tags },
 }
 
 /// Why a pod has no role.
@@ -99,6 +100,11 @@ const TWO_ROLES: Refusal = Refusal::new(
     "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount name different roles; \
      remove one.",
 );
+const UNTAGGABLE: Refusal = Refusal::new(
+    403,
+    "untaggable",
+    "A name of this pod fits no tag, and aws.session.tags asks for one of it.",
+);
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");
 
@@ -124,7 +130,7 @@ impl Rules {
     }
 
     /// The role that the pod's ServiceAccount stands for, and whom its token is for.
-    fn named_by_service_account(&self, facts: &Facts) -> Result<Option<(RoleArn, Arc<str>)>, Denied> {
+    fn named_by_service_account(&self, facts: &Facts) -> Result<Option<(NamedRole, Arc<str>)>, Denied> {
         let Some(audience) = &self.by_service_account else { return Ok(None) };
         let account = match &facts.service_account {
             Beside::NotRead => return Err(Denied::NotYet),
@@ -143,7 +149,7 @@ impl Rules {
     }
 
     /// The role that the pod names itself.
-    fn named_by_pod(&self, facts: &Facts) -> Result<Option<RoleArn>, Denied> {
+    fn named_by_pod(&self, facts: &Facts) -> Result<Option<NamedRole>, Denied> {
         if self.by_pod.is_none() {
             return Ok(None);
         }
@@ -152,7 +158,7 @@ impl Rules {
     }
 
     /// The role that the pod names itself, if its namespace permits it.
-    fn permitted(&self, pod: &Pod, facts: &Facts, role: RoleArn) -> Result<Grant, Denied> {
+    fn permitted(&self, pod: &Pod, facts: &Facts, role: NamedRole) -> Result<Grant, Denied> {
         let namespace = match &facts.namespace {
             Beside::NotRead => return Err(Denied::NotYet),
             Beside::Known(object) => object.as_ref().as_ref(),
@@ -167,23 +173,23 @@ impl Rules {
             None => session::default_name(&self.session_prefix, pod),
         };
         let external_id = match said(&facts.pod, EXTERNAL_ID, MALFORMED_EXTERNAL_ID)? {
-            Some(id) if session::is_external_id(id) => Some(id.clone()),
-            Some(_) => return Err(malformed(MALFORMED_EXTERNAL_ID)),
+            Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
             None => None,
         };
-        Ok(Grant { role, session, way: self.assume(pod, external_id) })
+        Ok(Grant { role, session, way: self.assume(pod, external_id)? })
     }
 
     /// The role of the pod's namespace, where the operator names one.
     fn by_default(&self, pod: &Pod) -> Result<Grant, Denied> {
         let role = self.defaults.get(&*pod.service_account.namespace).ok_or(Denied::NoRole(NO_ROLE))?;
         let session = session::default_name(&self.session_prefix, pod);
-        Ok(Grant { role: role.clone(), session, way: self.assume(pod, None) })
+        Ok(Grant { role: role.clone(), session, way: self.assume(pod, None)? })
     }
 
-    fn assume(&self, pod: &Pod, external_id: Option<Arc<str>>) -> Way {
-        let tags = self.tags.iter().map(|tag| (tag.key(), tag.value(pod))).collect();
-        Way::Assume { external_id, tags }
+    fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<Way, Denied> {
+        let tags = session::tags(&self.tags, pod)
+            .map_err(|_| Denied::Refused(Complaint::RefusedByPolicy, UNTAGGABLE))?;
+        Ok(Way::Assume { external_id, tags })
     }
 }
 
@@ -272,7 +278,7 @@ mod tests {
             (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
         ] {
             let grant = rules.decide(&pod(), &facts(pod_says, account_says, &permits)).unwrap();
-            assert_eq!((grant.role.as_str(), &*grant.session), (role, "shop.cart"), "{pod_says:?}");
+            assert_eq!((grant.role.as_str(), grant.session.as_str()), (role, "shop.cart"), "{pod_says:?}");
             let taken = match &grant.way {
                 Way::WebIdentity { audience } => &**audience,
                 Way::Assume { .. } => "assume",
@@ -348,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_default_role_is_the_configured_namespaces_alone_and_only_of_pods_that_name_none() {
-        let defaults = HashMap::from([("shop".to_owned(), RoleArn::new(PAY).unwrap())]);
+        let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
         let rules = Rules { defaults, ..all() };
         let decide = |pod: &Pod, facts: &Facts| rules.decide(pod, facts).map(|grant| grant.role);
         assert_eq!(decide(&pod(), &facts(&[], &[], &[])).unwrap().as_str(), PAY);
@@ -365,8 +371,8 @@ mod tests {
             Rules { tags: vec![Tag::Namespace, Tag::PodName], session_prefix: "kiam-".into(), ..all() };
         let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
         let grant = rules.decide(&pod(), &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
-        assert_eq!(&*grant.session, "kiam-my-session");
-        let tags = vec![("kubernetes-namespace", "shop".into()), ("kubernetes-pod-name", "cart-0".into())];
-        assert_eq!(grant.way, Way::Assume { external_id: Some("me:1".into()), tags });
+        assert_eq!(grant.session.as_str(), "kiam-my-session");
+        let tags = session::tags(&[Tag::PodName, Tag::Namespace], &pod()).unwrap();
+        assert_eq!(grant.way, Way::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
     }
 }

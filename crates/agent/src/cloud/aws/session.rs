@@ -6,40 +6,39 @@
 
 use std::sync::Arc;
 
+use seawall_broker::aws::{NameError, SessionName, Tags};
 use seawall_core::Pod;
 
-/// Longest name of a session, in characters (STS API reference, `roleSessionNameType`).
-const LONGEST_NAME: usize = 64;
+/// Longest beginning of sessions' names: half of their room is left for what follows.
+const LONGEST_PREFIX: usize = 32;
 
 /// The name of a session, made fit: what AWS does not take becomes `-`, and what is too long is cut, as KIAM does.
-pub(super) fn name(prefix: &str, wanted: &str) -> Arc<str> {
-    let fit = |letter: char| if is_letter(letter) { letter } else { '-' };
-    let mut name: String = prefix.chars().chain(wanted.chars()).map(fit).take(LONGEST_NAME).collect();
-    // The least is two.
-    while name.len() < 2 {
-        name.push('-');
-    }
-    name.into()
+pub(super) fn name(prefix: &str, wanted: &str) -> SessionName {
+    SessionName::made_of(&format!("{prefix}{wanted}"))
 }
 
 /// What a session is called where nobody says: a namespace holds no point, so where it ends is clear.
-pub(super) fn default_name(prefix: &str, pod: &Pod) -> Arc<str> {
+pub(super) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
     name(prefix, &format!("{}.{}", account.namespace, account.name))
 }
 
-/// Whether a session's name may begin so: half of its room is left for what follows.
+/// Whether a session's name may begin so.
 pub(super) fn is_prefix(text: &str) -> bool {
-    text.len() <= LONGEST_NAME / 2 && text.chars().all(is_letter)
+    text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
 }
 
-fn is_letter(letter: char) -> bool {
-    letter.is_ascii_alphanumeric() || "_+=,.@-".contains(letter)
-}
-
-/// Whether this may be an external id (STS API reference, `externalIdType`).
-pub(super) fn is_external_id(text: &str) -> bool {
-    (2..=1224).contains(&text.len()) && text.chars().all(|c| is_letter(c) || c == ':' || c == '/')
+/// What a pod's session is tagged with.
+///
+/// # Errors
+/// Kubernetes has a name that is no tag's value.
+pub(super) fn tags(of: &[Tag], pod: &Pod) -> Result<Tags, NameError> {
+    let tag = |tag: &Tag| seawall_broker::aws::Tag {
+        key: tag.key().into(),
+        value: tag.value(pod),
+        transitive: false,
+    };
+    Tags::new(of.iter().map(tag).collect())
 }
 
 /// Whether this may be whom a token is for: it is sent to the API server as it stands.
@@ -96,29 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_session_name_is_always_one_that_aws_takes() {
-        for (prefix, wanted, name_of) in [
-            ("", "cart", "cart"),
-            ("kiam-", "cart", "kiam-cart"),
-            ("", "a b/c:d\né", "a-b-c-d--"),
-            ("", "", "--"),
-            ("", "x", "x-"),
-            ("", "A+b=c,d.e@f_g-9", "A+b=c,d.e@f_g-9"),
-        ] {
-            assert_eq!(&*name(prefix, wanted), name_of);
-        }
-        assert_eq!(name("kiam-", &"n".repeat(100)).len(), 64);
-        assert_eq!(&*default_name("", &pod()), "shop.cart.v2");
-    }
-
-    #[test]
-    fn an_external_id_is_what_aws_takes() {
-        for good in ["ab", "123456789012:abc/d@e", &"x".repeat(1224)] {
-            assert!(is_external_id(good), "{good}");
-        }
-        for bad in ["", "a", "a b", "a\n", "é1", &"x".repeat(1225)] {
-            assert!(!is_external_id(bad), "{bad:?}");
-        }
+    fn a_session_is_called_by_its_pods_account_unless_somebody_says() {
+        assert_eq!(name("kiam-", "my session").as_str(), "kiam-my-session");
+        assert_eq!(default_name("", &pod()).as_str(), "shop.cart.v2");
+        assert!(is_prefix("") && is_prefix("kiam-") && !is_prefix("a b") && !is_prefix(&"x".repeat(33)));
     }
 
     #[test]
@@ -126,6 +106,6 @@ mod tests {
         let tags = Tag::ALL.map(|tag| (tag.key(), tag.value(&pod())));
         let values = tags.each_ref().map(|(_, value)| &**value);
         assert_eq!(values, ["shop", "cart.v2", "cart-0", "u1"]);
-        assert!(tags.iter().all(|(key, _)| key.starts_with("kubernetes-") && key.len() <= 128));
+        assert!(super::tags(&Tag::ALL, &pod()).is_ok());
     }
 }
