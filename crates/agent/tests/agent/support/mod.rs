@@ -4,6 +4,7 @@
 //! be right: [`until`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
 
 pub(crate) mod cloud;
+pub(crate) mod hosted;
 pub(crate) mod namespace;
 pub(crate) mod world;
 
