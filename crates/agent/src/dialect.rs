@@ -6,6 +6,7 @@
 //! long poll, the real server) becomes a [`Later`] and is the caller's task's business, never the thread's.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) frame: &'a Frame<'a>,
     /// Whose shares it takes.
     pub(crate) tenant: &'a Tenant,
+    /// Where it came from.
+    pub(crate) peer: IpAddr,
     pub(crate) request: u64,
     /// When it came: earlier than `now` if it had to wait until it was known who asks.
     pub(crate) came: Moment,

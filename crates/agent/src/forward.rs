@@ -19,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use seawall_cloud::Refusal;
 
+use crate::connections::Cap;
 use crate::long_polls::{LongPolls, PollPlace};
 use crate::places::{Place, Places};
 use crate::tenants::Tenant;
@@ -140,11 +141,11 @@ async fn take(body: &mut Incoming, part: &mut Part) -> hyper::Result<()> {
     Ok(())
 }
 
-/// One thread's client of the real metadata server; the places are all threads'.
-#[derive(Debug)]
+/// One thread's client of the real metadata server; the places are all threads'. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
-    upstream: String,
+    upstream: Arc<str>,
     places: Arc<Places>,
     long_polls: LongPolls,
 }
@@ -162,7 +163,7 @@ impl Forwarder {
             .pool_max_idle_per_host(idle)
             .http1_max_buf_size(WINDOW)
             .build(connector);
-        Self { client, upstream: upstream.to_owned(), places, long_polls }
+        Self { client, upstream: upstream.into(), places, long_polls }
     }
 
     /// Whether this is a long poll, and the answer that will come, or why none came.
@@ -175,16 +176,33 @@ impl Forwarder {
         forward: &Forward<'_>,
     ) -> Result<(bool, impl Future<Output = Result<Forwarded, Refusal>> + use<>), Refusal> {
         let poll = forward.hold.map(|_| self.long_polls.enter(&tenant.long_polls)).transpose()?;
+        Ok((poll.is_some(), self.asked(tenant.connections.clone(), poll, forward)?))
+    }
+
+    /// The answer to a request that is no long poll, of the caller whose connections `share` counts.
+    ///
+    /// # Errors
+    /// What is to be asked fits no request.
+    pub(crate) fn short(
+        &self,
+        share: Arc<Cap>,
+        forward: &Forward<'_>,
+    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
+        self.asked(share, None, forward)
+    }
+
+    fn asked(
+        &self,
+        share: Arc<Cap>,
+        poll: Option<PollPlace>,
+        forward: &Forward<'_>,
+    ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
         let deadline = DEADLINE + forward.hold.unwrap_or_default();
         let request = self.request(forward)?;
         let is_poll = poll.is_some();
-        let (client, places, share, mut stop) = (
-            self.client.clone(),
-            self.places.clone(),
-            tenant.connections.clone(),
-            self.long_polls.stop.clone(),
-        );
-        let answer = async move {
+        let (client, places, mut stop) =
+            (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
+        Ok(async move {
             let asked = async {
                 let place = if is_poll { None } else { places.enter(&share).await };
                 ask(&client, request).await?.whole_or_rest(place, poll).await
@@ -194,8 +212,7 @@ impl Forwarder {
                 answered = asked => answered.unwrap_or(Err(SLOW)),
                 () = stop.begun(), if is_poll => Err(STOPPING),
             }
-        };
-        Ok((is_poll, answer))
+        })
     }
 
     fn request(&self, forward: &Forward<'_>) -> Result<Request<Empty<Bytes>>, Refusal> {

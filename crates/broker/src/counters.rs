@@ -15,6 +15,7 @@ pub struct Counters {
     evicted: AtomicU64,
     misses_refused: AtomicU64,
     below_floor: AtomicU64,
+    cut: AtomicU64,
     /// Nanoseconds; all ones until something was handed out.
     least_remaining: AtomicU64,
     floor_breaches: AtomicU64,
@@ -30,6 +31,7 @@ impl Default for Counters {
             evicted: AtomicU64::default(),
             misses_refused: AtomicU64::default(),
             below_floor: AtomicU64::default(),
+            cut: AtomicU64::default(),
             least_remaining: AtomicU64::new(u64::MAX),
             floor_breaches: AtomicU64::default(),
         }
@@ -64,6 +66,10 @@ impl Counters {
 
     pub(crate) fn below_floor(&self) {
         self.below_floor.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn evicted(&self) {
@@ -106,6 +112,11 @@ impl Counters {
     /// Answers with less life than the floor: an outage used up the margin, or the upstream's credentials are too short.
     pub fn floor_breaches_total(&self) -> u64 {
         self.floor_breaches.load(Ordering::Relaxed)
+    }
+
+    /// Principals found to be granted shorter lives than were asked for.
+    pub fn cut_total(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Credentials issued with a life too short for the floor.

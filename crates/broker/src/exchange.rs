@@ -21,6 +21,16 @@ pub struct Issued<C> {
     pub credential: C,
     /// How long it lives, counted from before the call: never longer than the upstream means it to.
     pub lifetime: Duration,
+    /// The lifetime that was asked for, on the one answer from which the room learnt that this principal is granted less: it is
+    /// said then, and not at each renewal.
+    pub cut_from: Option<Duration>,
+}
+
+impl<C> Issued<C> {
+    /// What was issued as it was asked for.
+    pub fn new(credential: C, lifetime: Duration) -> Self {
+        Self { credential, lifetime, cut_from: None }
+    }
 }
 
 /// The future of an exchange. In a box, so that a call which waits for its turn weighs nothing of it.

@@ -99,9 +99,13 @@ impl<X: Exchange> Flight<X> {
 
     fn succeeded(&self, issued: Issued<X::Credential>, started: Moment) {
         let shared = &*self.shared;
-        let Issued { credential, lifetime } = issued;
+        let Issued { credential, lifetime, cut_from } = issued;
         let now = shared.clock.now();
         shared.limiter.succeeded(&self.account, now);
+        if let Some(asked) = cut_from {
+            shared.counters.cut();
+            shared.log.cut(now, &self.principal, asked, lifetime);
+        }
         self.check_life(now, lifetime);
         // At least a pause after now: an upstream whose credentials die at once must not be asked in a loop.
         let earliest = now + shared.settings.retry_first;

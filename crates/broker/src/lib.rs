@@ -5,7 +5,7 @@
 //! renewed ahead of its floor, which is never a request's business. All calls to a cloud run on the control thread's
 //! runtime and pass one limiter. The broker knows no address of a pod, and no HTTP outside of `https`.
 //!
-//! A cloud is a room ([`google`]): an [`Exchange`] with principals and credentials of its own. Each has a [`Broker`] of its own,
+//! A cloud is a room ([`google`], [`aws`]): an [`Exchange`] with principals and credentials of its own. Each has a [`Broker`] of its own,
 //! which reads no field of either. Another cloud is another folder and its line here.
 //!
 //! Files know only those before them: `account`, `failure`, `settings`; `unavailable`, `principal`, `exchange`; `counters`, `log`,
@@ -13,6 +13,7 @@
 //! first six and `https`, the way to a cloud's services; nothing here knows a room.
 
 mod account;
+pub mod aws;
 mod broker;
 mod counters;
 mod exchange;

@@ -39,6 +39,18 @@ impl Log {
         );
     }
 
+    pub(crate) fn cut(&self, now: Moment, principal: &impl Principal, asked: Duration, lifetime: Duration) {
+        let Some(left_out) = self.may_say(now) else { return };
+        tracing::warn!(
+            cloud = self.cloud,
+            workload = %principal.workload(),
+            asked_seconds = asked.as_secs(),
+            lifetime_seconds = lifetime.as_secs(),
+            left_out,
+            "the cloud grants credentials of a shorter life than was asked for"
+        );
+    }
+
     pub(crate) fn short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::warn!(

@@ -3,38 +3,15 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod lines;
 mod world;
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lines::Lines;
 use seawall_broker::Fault;
 use seawall_broker::google::{SETTINGS, WantRef};
 use world::{Mood, SECRET, TOKEN, World, run};
-
-/// Keeps every line that is logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Lines {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            line += &format!("{field}={value:?} ");
-        });
-        self.0.lock().unwrap().push(line);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
 
 #[test]
 fn what_is_logged_is_bounded_and_holds_no_credential() {
@@ -53,7 +30,7 @@ fn what_is_logged_is_bounded_and_holds_no_credential() {
             }
         });
     });
-    let lines = lines.0.lock().unwrap();
+    let lines = lines.all();
     assert!(lines.iter().any(|line| line.contains("credential issued") && line.contains("shop/cart")));
     assert!(lines.iter().any(|line| line.contains("no credential") && line.contains("TEAPOT")));
     assert!(

@@ -77,7 +77,7 @@ impl KeyCloud {
         }
         let (id, secret) = (format!("{}-{call}", of.role), Secret::new(format!("secret of {}", of.role)));
         let credential = Keys { id, secret, ends: self.clock.wall() + HOUR };
-        Ok(Issued { credential, lifetime: HOUR })
+        Ok(Issued::new(credential, HOUR))
     }
 }
 

@@ -5,8 +5,12 @@
 //! and the broker's lease. What is decided here is what a caller may ask at all; *who* asks is decided before, and
 //! *which credential* answers is decided after.
 
+pub mod aws;
 mod frame;
 pub mod gce;
+pub mod head;
+mod hex;
+mod json;
 pub mod path;
 mod refusal;
 

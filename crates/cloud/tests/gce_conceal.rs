@@ -4,9 +4,10 @@ mod support;
 
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::conceal::{BINDING, CONCEALED, DIRECTORY_ALT, METHOD, RECURSION, UNKNOWN_PATH};
-use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
+use seawall_cloud::gce::head::NO_FLAVOR;
 use seawall_cloud::gce::query::{BAD_VALUE, BOUND_TOKEN, REPEATED_KEY, UNKNOWN_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
+use seawall_cloud::head::{BODY, RELAYED};
 use seawall_cloud::path::{BAD_PATH, BAD_TARGET};
 use support::{admit, forward, get, with};
 

@@ -10,10 +10,11 @@ use std::fmt::Write;
 use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::federate::{DIRECTORY_QUERY, METHOD, NO_ACCOUNT, NO_IDENTITY, NOT_FOUND};
-use seawall_cloud::gce::head::{BODY, NO_FLAVOR, RELAYED};
+use seawall_cloud::gce::head::NO_FLAVOR;
 use seawall_cloud::gce::query::{BAD_AUDIENCE, BAD_QUERY, BAD_VALUE, BOUND_TOKEN, REPEATED_KEY};
 use seawall_cloud::gce::scopes::BAD_SCOPES;
 use seawall_cloud::gce::{Alt, Credential, Node, Query, Scopes, Server, Text, Tree, What};
+use seawall_cloud::head::{BODY, RELAYED};
 use seawall_cloud::path::BAD_PATH;
 use support::{DATE, V1, ask, body, direct, exchange, get, header, impersonating, node, status, with};
 

@@ -358,6 +358,7 @@ async fn the_shipped_rules_are_all_that_the_agent_may_do() {
         [
             r#"["create"] [""] ["events"]"#,
             r#"["create"] [""] ["serviceaccounts/token"]"#,
+            r#"["get","list","watch"] [""] ["namespaces"]"#,
             r#"["get","list","watch"] [""] ["serviceaccounts"]"#,
             r#"["list","watch"] [""] ["pods"]"#,
         ]
@@ -368,7 +369,6 @@ async fn the_shipped_rules_are_all_that_the_agent_may_do() {
         "/api/v1/configmaps",
         "/api/v1/nodes",
         "/api/v1/nodes/node1",
-        "/api/v1/namespaces",
         "/api/v1/namespaces/seawall/pods/seawall-agent",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     ] {

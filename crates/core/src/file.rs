@@ -19,6 +19,16 @@ use rustix::fs::{Mode, OFlags};
 /// # Errors
 /// What was found and what was expected; never a byte of the content. The path is the caller's to name.
 pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
+    let bytes = read_bytes(path, largest)?;
+    let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
+    Ok(Secret::new(text.to_owned()))
+}
+
+/// The bytes of a regular file of at most `largest` bytes.
+///
+/// # Errors
+/// As [`read`], but that any bytes will do.
+pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
     let (file, about) = open(path, largest)?;
     // Room for all of it at once: a buffer that grows leaves copies behind that nobody overwrites.
     let room = usize::try_from(about.len()).unwrap_or(largest).min(largest) + 1;
@@ -27,8 +37,7 @@ pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     if bytes.expose().len() > largest {
         return Err(too_large(largest));
     }
-    let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
-    Ok(Secret::new(text.to_owned()))
+    Ok(bytes)
 }
 
 fn open(path: &Path, largest: usize) -> Result<(File, Metadata), String> {

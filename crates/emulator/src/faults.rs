@@ -4,6 +4,7 @@
 //! everything else, as in front of a real service; then a request hangs, is cut off, or is answered (well or badly)
 //! after the latency.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,35 @@ pub(crate) enum Fate {
 pub(crate) struct Gate {
     /// A lock, because a test's thread changes what the server's reads; never held across an await.
     now: Mutex<Arc<Weather>>,
+}
+
+/// One gate for each endpoint of a cloud.
+#[derive(Debug)]
+pub(crate) struct Gates<E>(BTreeMap<E, Gate>);
+
+impl<E: Copy + Ord> Gates<E> {
+    /// Gates for `all`, of which those of `faulty` have these faults.
+    pub(crate) fn new(all: &[E], faulty: &[E], faults: &Faults) -> Self {
+        let gate = |endpoint: &E| {
+            let faults = if faulty.contains(endpoint) { faults.clone() } else { Faults::default() };
+            (*endpoint, Gate::new(faults))
+        };
+        Self(all.iter().map(gate).collect())
+    }
+
+    /// What becomes of a request, after the wait that its endpoint's faults ask for.
+    pub(crate) async fn pass(&self, endpoint: E, clock: &Clock) -> Fate {
+        match self.0.get(&endpoint) {
+            Some(gate) => gate.pass(clock).await,
+            None => Fate::Close,
+        }
+    }
+
+    pub(crate) fn set(&self, endpoint: E, faults: Faults) {
+        if let Some(gate) = self.0.get(&endpoint) {
+            gate.set(faults);
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use prometheus_client::registry::Registry;
 use seawall_core::facts::Selection;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Facts, Floor, Pod};
@@ -53,6 +54,9 @@ pub(crate) trait Cloud: Debug + Send + Sync {
 
     /// What gives its credentials, if it gives some.
     fn broker(&self) -> Option<&dyn Brokered>;
+
+    /// Registers what it counts beside what every broker does.
+    fn register(&self, _registry: &mut Registry) {}
 
     /// The floor of credentials that may end with the Kubernetes token that they were exchanged for.
     fn floor_of_exchanged(&self) -> Option<Floor> {

@@ -4,6 +4,8 @@
 //! what it counts and shows, and how its readiness is asked ([`Cloud`]). Everything else in the agent goes through the functions
 //! here. The list itself is four: [`names`], [`Sections`], [`Sections::all`] and [`Sections::file_keys`] each name every cloud once.
 
+mod ahead;
+pub(crate) mod aws;
 mod brokered;
 pub(crate) mod google;
 mod interface;
@@ -40,6 +42,7 @@ pub(crate) use interface::{Applicant, Tools};
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sections {
     pub(crate) google: Option<google::Section>,
+    pub(crate) aws: Option<aws::Section>,
     #[cfg(test)]
     pub(crate) tide: Option<tide::Section>,
 }
@@ -48,10 +51,12 @@ impl Sections {
     /// Reads all of them. `listen` is where the agent listens itself.
     pub(crate) fn read(root: &Table<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let google = root.key("google");
+        let aws = root.key("aws");
         #[cfg(test)]
         let tide = root.key("tide");
         Self {
             google: google.is_present().then(|| google::Section::read(&google, base, listen)),
+            aws: aws.is_present().then(|| aws::Section::read(&aws, base, listen)),
             #[cfg(test)]
             tide: tide.is_present().then(|| tide::Section::read(&tide)),
         }
@@ -61,6 +66,7 @@ impl Sections {
     fn all(&self) -> Vec<(CloudName, &dyn Section)> {
         let each: [(_, Option<&dyn Section>); _] = [
             (CloudName::Google, self.google.as_ref().map(|section| section as _)),
+            (CloudName::Aws, self.aws.as_ref().map(|section| section as _)),
             #[cfg(test)]
             (CloudName::Tide, self.tide.as_ref().map(|section| section as _)),
         ];
@@ -71,6 +77,7 @@ impl Sections {
     pub(crate) fn file_keys() -> Vec<FileKey> {
         [
             google::FILE_KEYS,
+            aws::FILE_KEYS,
             #[cfg(test)]
             tide::FILE_KEYS,
         ]
@@ -166,6 +173,7 @@ impl Clouds {
         let (clouds, clock) = (self.clone(), clock.clone());
         let figures = move || clouds.brokers().map(|(_, broker)| broker.figures(&clock)).collect();
         registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));
+        self.0.iter().for_each(|(_, cloud)| cloud.register(registry));
     }
 
     /// What an operator should see though the agent serves.

@@ -7,6 +7,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CloudName {
     Google,
+    Aws,
     #[cfg(test)]
     Tide,
 }
@@ -15,6 +16,7 @@ impl CloudName {
     /// All there are.
     pub(crate) const ALL: &[Self] = &[
         Self::Google,
+        Self::Aws,
         #[cfg(test)]
         Self::Tide,
     ];
@@ -23,6 +25,7 @@ impl CloudName {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Google => "google",
+            Self::Aws => "aws",
             #[cfg(test)]
             Self::Tide => "tide",
         }
@@ -31,9 +34,11 @@ impl CloudName {
 
 /// A dialect by its name on a listener. A cloud may have several, for clients that look for it in different places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum DialectName {
     Google,
+    AwsImds,
+    AwsContainers,
     #[cfg(test)]
     Tide,
     #[cfg(test)]
@@ -44,6 +49,8 @@ impl DialectName {
     /// All there are.
     pub(crate) const ALL: &[Self] = &[
         Self::Google,
+        Self::AwsImds,
+        Self::AwsContainers,
         #[cfg(test)]
         Self::Tide,
         #[cfg(test)]
@@ -54,6 +61,9 @@ impl DialectName {
     fn about(self) -> (&'static str, CloudName, bool) {
         match self {
             Self::Google => ("google", CloudName::Google, true),
+            Self::AwsImds => ("aws-imds", CloudName::Aws, true),
+            // At an address of its own, the only one to which SDKs send a pod's token in the clear.
+            Self::AwsContainers => ("aws-containers", CloudName::Aws, false),
             #[cfg(test)]
             Self::Tide => ("tide", CloudName::Tide, true),
             #[cfg(test)]

@@ -97,7 +97,7 @@ impl Exchange for Section {
             let token = subject.subject_token(&self.0).await?;
             let mark = Secret::new(format!("{}+{}", sailor.0, token.expose()));
             let credential = Pass { harbour: self.0.clone(), mark };
-            Ok(Issued { credential, lifetime: Duration::from_secs(3600) })
+            Ok(Issued::new(credential, Duration::from_secs(3600)))
         })
     }
 }

@@ -268,7 +268,7 @@ impl Connection {
         let now = self.now();
         let Who { caller, tenant } = who;
         let came = self.came.take().unwrap_or(now);
-        let asker = Asker { dialects: &self.dialects, caller, tenant, came };
+        let asker = Asker { dialects: &self.dialects, caller, tenant, peer: self.peer.ip(), came };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.turns.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
         // Behind an answer that closes nothing is looked at any more.

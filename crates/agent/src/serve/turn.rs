@@ -1,5 +1,6 @@
 //! One turn: the whole requests in the bytes that were read become answers in the buffer that is written next.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,12 +49,13 @@ pub(super) struct Batch {
 const GONE: Refusal =
     Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on another one.");
 
-/// Who asks, whose shares that takes, and since when it waits.
+/// Who asks from where, whose shares that takes, and since when it waits.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) dialects: &'a Rc<Dialects>,
     pub(super) caller: &'a Caller,
     pub(super) tenant: &'a Tenant,
+    pub(super) peer: IpAddr,
     /// When the first request came.
     pub(super) came: Moment,
 }
@@ -201,7 +203,7 @@ impl Thread {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<After> {
-        let Asker { dialects, caller, tenant, came } = asker;
+        let Asker { dialects, caller, tenant, peer, came } = asker;
         let dialect = dialects.of(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
@@ -214,7 +216,7 @@ impl Thread {
         let frame = Frame { keep_alive, ..Frame::of(head, date) };
         let end = || (!keep_alive).then_some(if bodiless { After::Close } else { After::Linger });
         let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.memory.wants_another();
-        let asked = Asked { head, frame: &frame, tenant, request, came, now, is_to_be_remembered };
+        let asked = Asked { head, frame: &frame, tenant, peer, request, came, now, is_to_be_remembered };
         match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
@@ -307,7 +309,8 @@ mod tests {
 
     fn ask_of(world: &World, dialects: &Rc<Dialects>, bytes: &str) -> (String, Batch) {
         let World { caller, tenant, clock, .. } = world;
-        let asker = Asker { dialects, caller, tenant, came: clock.now() };
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let asker = Asker { dialects, caller, tenant, peer, came: clock.now() };
         let mut out = Vec::new();
         let batch = thread(world).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
         (String::from_utf8(out).unwrap(), batch)

@@ -8,6 +8,7 @@
 mod support;
 
 mod admin;
+mod aws;
 mod bad_input;
 mod conceal;
 mod configuration;

@@ -212,7 +212,7 @@ fn issued(
         return Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())));
     }
     let credential = Credential::new(token).map_err(|error| nonsense(error.to_string()))?;
-    Ok(Issued { credential, lifetime })
+    Ok(Issued::new(credential, lifetime))
 }
 
 impl Exchange for GoogleExchange {

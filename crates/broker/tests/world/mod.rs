@@ -243,7 +243,7 @@ impl Cloud {
             Mood::Issues => {
                 let text = format!("{SECRET}-{}", self.count());
                 let credential = Credential::new(Secret::new(text)).unwrap();
-                Ok(Issued { credential, lifetime: *self.lifetime.lock().unwrap() })
+                Ok(Issued::new(credential, *self.lifetime.lock().unwrap()))
             }
             Mood::Fails(fault) => Err(ExchangeError::new(fault, "fake", "HTTP 418 TEAPOT")),
             Mood::Hangs => std::future::pending().await,

@@ -19,6 +19,7 @@ use seawall_wire::RequestHead;
 use super::head::{self, Marks};
 use super::query::{Alt, Hold, Params, UNKNOWN_KEY, Unknown};
 use crate::Refusal;
+use crate::head::without_body;
 use crate::path::{self, Path};
 
 /// The refusal of a method other than GET and HEAD.
@@ -60,7 +61,7 @@ pub struct Forward<'b> {
 /// The first rule that forbids it.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<Forward<'b>, Refusal> {
     head::only_reads(head, METHOD, BINDING)?;
-    head::without_body(head)?;
+    without_body(head)?;
     let marks = Marks::of(head);
     marks.direct()?;
     let target = path::canonicalise(head.target)?;

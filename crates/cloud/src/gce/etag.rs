@@ -1,5 +1,7 @@
 //! Entity tags as Google's server spells them: sixteen hexadecimal digits, no quotes.
 
+use crate::hex::hex;
+
 /// The tag of some content. Equal content has an equal tag, also after a restart and on another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag(u64);
@@ -22,14 +24,6 @@ impl ETag {
     pub fn matches(self, last: &str) -> bool {
         last.as_bytes() == self.digits()
     }
-}
-
-/// A number as sixteen hexadecimal digits.
-pub(super) fn hex(number: u64) -> [u8; 16] {
-    std::array::from_fn(|place| {
-        let nibble = (number >> (60 - 4 * place)) & 0xf;
-        b"0123456789abcdef"[nibble as usize]
-    })
 }
 
 #[cfg(test)]

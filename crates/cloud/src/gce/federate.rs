@@ -19,6 +19,7 @@ use super::query::{Alt, Hold, Params, Unknown};
 use super::scopes::Scopes;
 use super::tree::{Directory, Found, Leaf};
 use crate::Refusal;
+use crate::head::without_body;
 use crate::path::{self, Path, Target};
 
 /// The refusal of a method other than GET and HEAD. 405 (with `Allow`, RFC 9110 section 15.5.6) is final for
@@ -229,7 +230,7 @@ impl Tree {
     /// The rule that forbids it, or 404.
     pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<Query<'t, 'b>, Refusal> {
         head::only_reads(head, METHOD, BINDING)?;
-        head::without_body(head)?;
+        without_body(head)?;
         let marks = Marks::of(head);
         marks.direct()?;
         let target = path::canonicalise(head.target)?;

@@ -1,18 +1,10 @@
-//! The rules on a request head that both modes share: method, body, the mark of a relay, the flavour header.
+//! The rules on a request head that both modes share: method, the mark of a relay, the flavour header.
 
-use seawall_wire::{Framing, RequestHead};
+use seawall_wire::RequestHead;
 
 use crate::Refusal;
+use crate::head::{RELAYED, is_relay_mark};
 
-/// The refusal of a request that announces a body. Its bytes are still in the connection: close it.
-pub const BODY: Refusal =
-    Refusal::new(400, "body", "Metadata requests have no body, so this one is not read further.");
-/// The refusal of a relayed request.
-pub const RELAYED: Refusal = Refusal::new(
-    403,
-    "relayed",
-    "The request carries a header that proxies add (X-Forwarded-For or Forwarded), and metadata is for direct callers only.",
-);
 /// The refusal of a request without the flavour header.
 pub const NO_FLAVOR: Refusal =
     Refusal::new(403, "no_flavor", "The request lacks the required header Metadata-Flavor: Google.");
@@ -52,15 +44,6 @@ impl Marks {
     }
 }
 
-/// A proxy that an attacker steers announces itself so. The real server refuses `X-Forwarded-For`; `Forwarded` is the
-/// same statement in its standard form (RFC 7239), and no SDK sends either. Other marks are let be: `Via` and
-/// `X-Forwarded-Proto` come from sidecars that carry honest traffic. Names match in any case; the wire refuses a
-/// name with a space, and no header of the client's is ever sent upstream, so a variant such as `X_Forwarded_For`
-/// reaches nobody who could take it for this one.
-fn is_relay_mark(name: &str) -> bool {
-    name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
-}
-
 /// `Metadata-Flavor: Google`, or the older `X-Google-Metadata-Request: True` that the real server still takes.
 ///
 /// What protects is that a cross-site form or a naive URL fetcher cannot add a header of this *name*. The value
@@ -93,15 +76,4 @@ pub(super) fn only_reads(
 fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();
     head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))
-}
-
-/// A length of zero is no body: some HTTP libraries send it with every request.
-///
-/// # Errors
-/// [`BODY`].
-pub(super) fn without_body(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
-    match head.framing {
-        Framing::None | Framing::Length(0) => Ok(()),
-        _ => Err(BODY),
-    }
 }

@@ -6,9 +6,10 @@
 
 use seawall_wire::write;
 
-use super::etag::{ETag, hex};
+use super::etag::ETag;
 use super::federate::{Known, Redirect};
 use super::query::Alt;
+use crate::hex::hex;
 use crate::{Frame, Length, Refusal};
 
 /// Which server the response claims to be.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::etag::ETag;
+use crate::json::write_string;
 
 /// A thing with a path. Cheap to clone: what is the node's is in the tree of each of its accounts.
 #[derive(Clone, Debug)]
@@ -252,21 +253,6 @@ fn write_joined<T>(out: &mut String, items: impl Iterator<Item = T>, mut write: 
     }
 }
 
-/// A JSON string (RFC 8259 section 7). The text comes from the operator's configuration or the pod's ServiceAccount.
-fn write_string(out: &mut String, text: &str) {
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            control if control < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(control))),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,13 +304,6 @@ mod tests {
         assert!(matches!(tree.find(token.path.segments()), Some(Found::Token)));
         let below = canonicalise("/service-accounts/a-b@c-d/token/x").unwrap();
         assert!(tree.find(below.path.segments()).is_none());
-    }
-
-    #[test]
-    fn strings_are_escaped_in_json() {
-        let mut out = String::new();
-        write_string(&mut out, "a\"b\\c\nd\u{1}é");
-        assert_eq!(out, r#""a\"b\\c\nd\u0001é""#);
     }
 
     #[test]

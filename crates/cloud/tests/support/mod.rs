@@ -3,6 +3,9 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests stop like tests")]
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod aws;
+pub(crate) mod spelling;
+
 use seawall_cloud::Frame;
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{

@@ -9,10 +9,10 @@ use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::json;
 
+use super::broken::broken;
 use super::endpoint::Endpoint;
-use super::gates::{Gates, broken, garbled};
 use super::impersonation::Impersonation;
-use super::ledger::{Counts, End};
+
 use super::metadata::Metadata;
 use super::options::Options;
 use super::reply::{self, Reply};
@@ -20,8 +20,10 @@ use super::routing::Route;
 use super::services;
 use super::state::State;
 use super::token::AccessToken;
-use crate::faults::{Fate, Faults};
+use crate::faults::{Fate, Faults, Gates};
 use crate::keys::KeyError;
+use crate::ledger::{Counts, End};
+use crate::reply::garbled;
 use crate::server::{Closed, Service};
 
 /// The emulator's own page, for checkers outside of the process: what [`super::Running`] tells those within.
@@ -30,7 +32,7 @@ const COUNTS: &str = "/emulator/counts";
 #[derive(Debug)]
 pub(super) struct Cloud {
     state: State,
-    gates: Gates,
+    gates: Gates<Endpoint>,
     metadata: Metadata,
 }
 
@@ -61,7 +63,7 @@ impl Service for Cloud {
 impl Cloud {
     pub(super) fn new(options: Options, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
-            gates: Gates::new(&options.faults),
+            gates: Gates::new(&Endpoint::ALL, &Endpoint::FAULTY, &options.faults),
             metadata: Metadata::new(&options.machine),
             state: State::new(options, clock)?,
         })
@@ -86,11 +88,11 @@ impl Cloud {
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
             (endpoint.name().to_owned(), told)
         });
-        let impersonations = self.state.ledger.impersonations().into_iter().map(
+        let impersonations = self.state.impersonations.all().into_iter().map(
             |((subject, account), tokens)| json!({"subject": subject, "account": account, "tokens": tokens}),
         );
         let told = json!({"endpoints": endpoints.collect::<serde_json::Map<_, _>>(),
-                          "exchanges": self.state.ledger.exchanges(),
+                          "exchanges": self.state.exchanges.all(),
                           "impersonations": impersonations.collect::<Vec<_>>()});
         reply::json(StatusCode::OK, &told)
     }
@@ -119,11 +121,11 @@ impl Cloud {
     }
 
     pub(super) fn exchanges(&self) -> BTreeMap<String, u64> {
-        self.state.ledger.exchanges()
+        self.state.exchanges.all()
     }
 
     pub(super) fn impersonations(&self) -> BTreeMap<(String, String), u64> {
-        self.state.ledger.impersonations()
+        self.state.impersonations.all()
     }
 
     pub(super) fn access_token(&self, token: &str) -> Option<AccessToken> {

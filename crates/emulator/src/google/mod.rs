@@ -9,12 +9,11 @@
 //! Formats: google-auth-library-python `google/oauth2/sts.py`, `google/auth/iam.py`,
 //! `google/auth/impersonated_credentials.py`; cloud.google.com/iam/docs/reference/sts/rest.
 
+mod broken;
 mod cloud;
 mod credentials;
 mod endpoint;
-mod gates;
 mod impersonation;
-mod ledger;
 mod metadata;
 mod options;
 mod provider;
@@ -26,9 +25,9 @@ mod state;
 mod sts;
 mod token;
 
+pub use crate::ledger::Counts;
 pub use endpoint::Endpoint;
 pub use impersonation::Impersonation;
-pub use ledger::Counts;
 pub use metadata::{CONCEALED, Machine};
 pub use options::Options;
 pub use provider::Provider;

@@ -2,22 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use http::StatusCode;
 use http::header::{self, HeaderValue};
-use http::{Response, StatusCode};
-use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// An answer of the emulator.
-pub(crate) type Reply = Response<Full<Bytes>>;
-
-/// An answer with a content type.
-pub(super) fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    reply
-}
+use crate::reply::Unread;
+pub(super) use crate::reply::{Reply, body, html, is_form, reply};
 
 /// JSON, as Google's APIs label it.
 pub(super) fn json(status: StatusCode, body: &Value) -> Reply {
@@ -34,14 +24,6 @@ pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) ->
     json(status, &json!({"error": error, "error_description": description}))
 }
 
-/// A small page, as a front end in front of the service answers.
-pub(super) fn html(status: StatusCode, sentence: &str) -> Reply {
-    let body = format!(
-        "<!DOCTYPE html>\n<html><head><title>Error {status}</title></head><body><p>{sentence}</p></body></html>\n"
-    );
-    reply(status, "text/html; charset=UTF-8", body)
-}
-
 /// The answer of a broken service, in the shape of an API.
 pub(super) fn failure(status: StatusCode) -> Reply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
@@ -54,4 +36,15 @@ pub(super) fn throttled(mut reply: Reply, wait: Duration) -> Reply {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     reply
+}
+
+impl Unread {
+    /// Google's answer to a body that is not read.
+    pub(super) fn reply(self) -> Reply {
+        let (status, name) = match self {
+            Self::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "INVALID_ARGUMENT"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "DEADLINE_EXCEEDED"),
+        };
+        api_error(status, name, &self.to_string())
+    }
 }

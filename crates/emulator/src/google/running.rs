@@ -11,10 +11,10 @@ use seawall_core::Clock;
 use super::cloud::Cloud;
 use super::endpoint::Endpoint;
 use super::impersonation::Impersonation;
-use super::ledger::Counts;
 use super::options::Options;
 use super::token::AccessToken;
 use crate::faults::Faults;
+use crate::ledger::Counts;
 use crate::server::Server;
 
 /// A running emulator. Dropping it closes the listener and every connection.

@@ -2,32 +2,22 @@
 //!
 //! Each reads its request, asks `sts` or `credentials` for the decision and the state for the token, and writes the reply.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::reply::{self, Reply, api_error, oauth_error};
+use super::reply::{self, Reply, oauth_error};
 use super::state::State;
 use super::token::AccessToken;
 use super::{credentials, sts};
 
-/// Longest request body, in bytes. A Kubernetes token has one or two KiB.
-const BODY_LIMIT: usize = 256 * 1024;
-
-/// How long a body may take, on the machine's clock: it guards memory, see [`crate::server`].
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
 pub(super) async fn exchange(state: &State, request: Request<Incoming>) -> Reply {
-    if !is_form(&request) {
+    if !reply::is_form(&request) {
         return sts::Refused::NotForm.reply();
     }
-    let body = match body(request).await {
+    let body = match reply::body(request).await {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(unread) => return unread.reply(),
     };
     match sts::exchange(&body, &state.providers, state.seconds()) {
         Ok(granted) => federated(state, granted),
@@ -36,7 +26,7 @@ pub(super) async fn exchange(state: &State, request: Request<Incoming>) -> Reply
 }
 
 fn federated(state: &State, granted: sts::Granted) -> Reply {
-    state.ledger.exchanged(&granted.subject);
+    state.exchanges.count(granted.subject.clone());
     let lifetime = state.policy().token_lifetime;
     let token = AccessToken {
         sub: granted.subject,
@@ -53,9 +43,9 @@ fn federated(state: &State, granted: sts::Granted) -> Reply {
 
 pub(super) async fn access_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
     let caller = caller(state, &request);
-    let body = match body(request).await {
+    let body = match reply::body(request).await {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(unread) => return unread.reply(),
     };
     impersonate(state, account, caller, &body).unwrap_or_else(|refused| refused.reply())
 }
@@ -70,7 +60,7 @@ fn impersonate(
     let policy = state.policy();
     let wanted: credentials::AccessTokenRequest = credentials::read(body)?;
     let (scopes, lifetime) = wanted.check(&caller, account, &policy.impersonation, state.long_lifetimes)?;
-    state.ledger.impersonated(&caller.sub, account);
+    state.impersonations.count((caller.sub.clone(), account.to_owned()));
     let lifetime = lifetime.min(policy.token_lifetime);
     let token = state.service_account_token(caller.sub, account, scopes, lifetime);
     let end = jiff::Timestamp::try_from(state.clock.wall() + lifetime).unwrap_or(jiff::Timestamp::MAX);
@@ -80,9 +70,9 @@ fn impersonate(
 
 pub(super) async fn id_token_for(state: &State, account: &str, request: Request<Incoming>) -> Reply {
     let caller = caller(state, &request);
-    let body = match body(request).await {
+    let body = match reply::body(request).await {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(unread) => return unread.reply(),
     };
     match identify(state, account, caller, &body) {
         Ok(claims) => match state.signed(&claims).await {
@@ -104,7 +94,7 @@ fn identify(
     let policy = state.policy();
     let wanted: credentials::IdTokenRequest = credentials::read(body)?;
     wanted.check(&caller, account, &policy.impersonation)?;
-    state.ledger.impersonated(&caller.sub, account);
+    state.impersonations.count((caller.sub.clone(), account.to_owned()));
     Ok(wanted.claims(account, state.seconds(), policy.token_lifetime))
 }
 
@@ -148,22 +138,4 @@ fn caller(state: &State, request: &Request<Incoming>) -> Option<AccessToken> {
     let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("Bearer") { state.access_token(token.trim()) } else { None }
-}
-
-fn is_form(request: &Request<Incoming>) -> bool {
-    let stated = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = stated.unwrap_or_default().split(';').next().unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
-}
-
-/// The whole body, within its bounds of size and time.
-async fn body(request: Request<Incoming>) -> Result<Bytes, Reply> {
-    let whole = Limited::new(request.into_body(), BODY_LIMIT).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(_)) => {
-            Err(api_error(StatusCode::PAYLOAD_TOO_LARGE, "INVALID_ARGUMENT", "the body is too long"))
-        }
-        Err(_) => Err(api_error(StatusCode::REQUEST_TIMEOUT, "DEADLINE_EXCEEDED", "the body took too long")),
-    }
 }

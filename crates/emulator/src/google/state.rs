@@ -9,19 +9,27 @@ use seawall_core::Clock;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::endpoint::Endpoint;
 use super::impersonation::Impersonation;
-use super::ledger::Ledger;
 use super::options::Options;
 use super::provider::Provider;
 use super::token::{AccessToken, Mint};
 use crate::jwt;
 use crate::keys::{Algorithm, KeyError, SigningKey};
+use crate::ledger::{Ledger, Tally};
+
+/// The name under which everything above the bound is counted.
+const OTHERS: &str = "(others)";
 
 /// Everything that outlives a request, but for the gates and the machine.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) clock: Clock,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: Ledger<Endpoint>,
+    /// Successful exchanges by Kubernetes subject.
+    pub(super) exchanges: Tally<String>,
+    /// Tokens issued by Kubernetes subject and account.
+    pub(super) impersonations: Tally<(String, String)>,
     pub(super) providers: Vec<Provider>,
     pub(super) long_lifetimes: bool,
     /// Made by the first who needs it; everyone else waits for that one.
@@ -42,6 +50,8 @@ impl State {
         Ok(Self {
             clock,
             ledger: Ledger::default(),
+            exchanges: Tally::new(OTHERS.to_owned()),
+            impersonations: Tally::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
             long_lifetimes: options.long_lifetimes,
             key: OnceCell::new_with(options.identity_key),

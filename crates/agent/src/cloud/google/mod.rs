@@ -24,8 +24,8 @@ use seawall_cluster::Complaint;
 use seawall_core::facts::Selection;
 use seawall_core::{Clock, Floor, ServiceAccount};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
+use super::ahead::Ahead;
 use super::brokered::Brokered;
 use super::interface::{self, Applicant, Cloud, Tools};
 use super::names::{CloudName, DialectName};
@@ -37,7 +37,7 @@ use crate::forward::Forwarder;
 use crate::ready::Probe;
 use crate::route::Route;
 use account::NoAccount;
-use ahead::Ahead;
+use ahead::First;
 use answer::{GoogleDialect, Serves};
 use config::{Federate, Mode};
 use passthrough::Passthrough;
@@ -106,7 +106,7 @@ struct Federation {
     broker: Broker,
     trees: Trees,
     passthrough: HashSet<ServiceAccount>,
-    ahead: mpsc::Sender<Ahead>,
+    ahead: Ahead<First>,
 }
 
 impl Google {
@@ -192,9 +192,8 @@ impl Federation {
             federate.ca_file.as_deref().map(named_file).transpose().context("google.caFile")?;
         let exchange = Arc::new(GoogleExchange::new(exchange, clock.clone())?);
         let broker = Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone());
-        let (ahead, waiting) = mpsc::channel(ahead::WAITING);
-        runtime.spawn(ahead::fetch_all(waiting));
-        Ok(Self { broker, trees: Trees::new(&federate.node, &federate.pool), passthrough, ahead })
+        let trees = Trees::new(&federate.node, &federate.pool);
+        Ok(Self { broker, trees, passthrough, ahead: Ahead::start(runtime) })
     }
 
     /// Nothing while it is not known which account the pod's ServiceAccount stands for.
@@ -234,8 +233,7 @@ impl Federation {
         let complainer = applicant.complainer.clone();
         // Once for a pod: whoever may annotate its ServiceAccount could otherwise have calls made as often as he changes his mind.
         if applicant.ahead && matches!(before, Decided::NotYet) {
-            // Where there is no room, the pod's own request is the first.
-            let _ = self.ahead.try_send(Ahead::new(&tree, &holder, &complainer));
+            self.ahead.fetch(First::new(&tree, &holder, &complainer));
         }
         Entitlement::Federated(Federated { tree, holder, account, complainer })
     }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use seawall_core::Clock;
@@ -10,20 +9,18 @@ use seawall_emulator::google::{self, Endpoint, Impersonation, Options, Provider,
 use seawall_emulator::keys::{Algorithm, SigningKey};
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
-use tokio::sync::oneshot;
 
+use super::hosted::Hosted;
 use super::world::Pod;
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";
 pub(crate) const AUDIENCE: &str = "seawall-emulator.svc.id.goog";
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// A running emulator. One thread of its own; it ends with the value.
+/// A running emulator.
 pub(crate) struct Cloud {
-    running: Option<Running>,
+    running: Hosted<Running>,
     issuer: Issuer,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Cloud {
@@ -49,13 +46,7 @@ impl Cloud {
             identity_key: Some(identity_key()),
             ..Options::default()
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let running = runtime.block_on(google::start(options, Clock::system())).unwrap();
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::spawn(move || {
-            let _ = runtime.block_on(stopped);
-        });
-        Self { running: Some(running), issuer, stop: Some(stop), thread: Some(thread) }
+        Self { running: Hosted::start(google::start(options, Clock::system())), issuer }
     }
 
     /// A Kubernetes token of this pod, valid for an hour.
@@ -86,16 +77,7 @@ impl std::ops::Deref for Cloud {
     type Target = Running;
 
     fn deref(&self) -> &Running {
-        self.running.as_ref().expect("runs until it is dropped")
-    }
-}
-
-impl Drop for Cloud {
-    fn drop(&mut self) {
-        drop(self.running.take());
-        drop(self.stop.take());
-        // A panic of the emulator shows in the test's own output.
-        let _ = self.thread.take().map(JoinHandle::join);
+        &self.running
     }
 }
 

@@ -3,7 +3,9 @@
 //! Source addresses 127.0.0.x stand for pods. Everything a test starts ends with it, in a panic too. No test sleeps to
 //! be right: [`until`] looks again until a condition holds, and its deadline is for broken programs, not for slow machines.
 
+pub(crate) mod aws;
 pub(crate) mod cloud;
+pub(crate) mod hosted;
 pub(crate) mod namespace;
 pub(crate) mod world;
 

@@ -1,0 +1,368 @@
+//! The metadata service of EC2 on one traffic thread: one request to one answer.
+//!
+//! The order is the argument, and what clients make of a status decides it. A session token is given to whoever asks, also while it is
+//! not known who that is: a client that is refused one goes on without, some for the life of their process. What is refused for what the
+//! pod is, or has to be waited for, is so at the *listing*; once that names a role its document is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use seawall_broker::aws::Credential;
+use seawall_cloud::aws::imds::{NO_TOKEN, goes_on_after, respond, same_role};
+use seawall_cloud::aws::{
+    ALPHABET, Asked as Wanted, Bearer, Imds, Longest, Query, RoleName, Sessions, Shape, Stamp, Tokens,
+    UnixTime, Visitor, What, imds,
+};
+use seawall_cloud::path::Alphabet;
+use seawall_cloud::{Frame, Refusal};
+use seawall_core::{Clock, Lease, Moment};
+use seawall_wire::RequestHead;
+
+use super::config::Section;
+use super::passthrough::Passthrough;
+use super::token_keys::TokenKeys;
+use super::wait::{self, Deadline};
+use super::{Entitlement, Own, Standing, lend, routes};
+use crate::again::Again;
+use crate::callers::Caller;
+use crate::cloud::names::CloudName;
+use crate::dialect::{Asked, Dialect, Step};
+use crate::entitlements::Decided;
+use crate::ready::Probe;
+use crate::reply::{Later, Reply, Writing, Written};
+use crate::route::{self, Route};
+
+/// Readiness asks for a token, as every library does first.
+pub(super) const PROBE: Probe = Probe {
+    method: "PUT",
+    target: "/latest/api/token",
+    headers: "X-aws-ec2-metadata-token-ttl-seconds: 1\r\n",
+    answer_has: "x-aws-ec2-metadata-token-ttl-seconds: ",
+};
+
+/// What all threads' dialects have in common.
+#[derive(Debug)]
+pub(super) struct Service {
+    imds: Imds,
+    keys: Arc<TokenKeys>,
+    tokens: Tokens,
+    longest: Longest,
+    clock: Clock,
+    /// Requests without a session token, whether or not one is required.
+    pub(super) without_token: Counter,
+}
+
+/// The dialect on one thread.
+#[derive(Debug)]
+pub(super) struct ImdsDialect {
+    service: Arc<Service>,
+    passthrough: Passthrough,
+}
+
+const ANYONE: Refusal =
+    Refusal::new(403, "unknown_caller", "Credentials and metadata are given only to pods that are known.");
+
+const ONLY_A_PROBE: Refusal = Refusal::new(403, "probe", "The readiness probe holds no credentials.");
+
+impl Service {
+    /// By this section.
+    ///
+    /// # Errors
+    /// An expression that the configuration took for good is none.
+    pub(super) fn new(section: &Section, keys: Arc<TokenKeys>, clock: Clock) -> anyhow::Result<Self> {
+        Ok(Self {
+            imds: Imds::new(&section.facts, section.imds.patterns()?),
+            keys,
+            tokens: section.imds.tokens,
+            longest: Longest::new(section.imds.token_lifetime).unwrap_or_default(),
+            clock,
+            without_token: Counter::default(),
+        })
+    }
+
+    fn now(&self) -> UnixTime {
+        UnixTime::from(self.clock.wall())
+    }
+
+    fn query<'t, 'b>(
+        &'t self,
+        asked: Asked<'_, '_, 'b>,
+        visitor: &Visitor,
+    ) -> Result<Wanted<'t, 'b>, Refusal> {
+        let keys = self.keys.load();
+        let sessions = Sessions { keys: &keys, tokens: self.tokens, longest: self.longest };
+        let wanted = self.imds.query(asked.head, &sessions, visitor, self.now());
+        let is_without = match &wanted {
+            Ok(Wanted::Read(query)) => query.session.is_none(),
+            Ok(Wanted::Token(_)) => false,
+            Err(refusal) => *refusal == NO_TOKEN,
+        };
+        if is_without {
+            self.without_token.inc();
+        }
+        wanted
+    }
+}
+
+impl Dialect for ImdsDialect {
+    fn cloud(&self) -> CloudName {
+        CloudName::Aws
+    }
+
+    fn alphabet(&self) -> &'static Alphabet {
+        &ALPHABET
+    }
+
+    fn claims(&self, path: &str) -> bool {
+        imds::claims(path)
+    }
+
+    fn goes_on_after(&self, method: &str) -> bool {
+        goes_on_after(method)
+    }
+
+    fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+        patience(head)
+    }
+
+    fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let answered = match caller {
+            Caller::Pod(pod) => match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+                Decided::Is(own) => self.of_pod(own, asked, out),
+                Decided::NotYet => {
+                    let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
+                    self.of_nobody(visitor, Err(Step::NotYet), asked, out)
+                }
+                // No listener speaks the dialect of a cloud that is off.
+                Decided::Off => Err(ANYONE),
+            },
+            Caller::Unsettled => {
+                self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
+            }
+            Caller::Nobody(refusal) => {
+                self.of_nobody(Visitor::unsettled(asked.peer), Ok(*refusal), asked, out)
+            }
+            Caller::Anyone => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ANYONE), asked, out),
+            Caller::Probe => self.of_nobody(Visitor::unsettled(asked.peer), Ok(ONLY_A_PROBE), asked, out),
+        };
+        answered.unwrap_or_else(|refusal| {
+            self.refuse(&refusal, asked.frame, asked.request, out);
+            Step::Answered { route: &route::REFUSED, status: refusal.status }
+        })
+    }
+
+    fn refuse(&self, refusal: &Refusal, frame: &Frame<'_>, request: u64, out: &mut Vec<u8>) {
+        respond::refusal(out, frame, refusal, request);
+    }
+}
+
+/// What becomes of a reader who is no pod that is decided: this refusal, or a step.
+type Instead = Result<Refusal, Step>;
+
+impl ImdsDialect {
+    pub(super) fn new(service: Arc<Service>, passthrough: Passthrough) -> Self {
+        Self { service, passthrough }
+    }
+
+    /// A token, and nothing else.
+    fn of_nobody(
+        &self,
+        visitor: Visitor,
+        instead: Instead,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        match (self.service.query(asked, &visitor), instead) {
+            (Ok(Wanted::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
+            (Err(refusal), Err(_)) => Err(refusal),
+            (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
+            (_, Ok(refusal)) => Err(refusal),
+            (Ok(Wanted::Read(_)), Err(step)) => Ok(step),
+        }
+    }
+
+    fn token(&self, grant: &seawall_cloud::aws::Grant, frame: &Frame<'_>, out: &mut Vec<u8>) -> Step {
+        self.service.keys.signed();
+        respond::token(out, frame, grant);
+        Step::Answered { route: &routes::TOKEN, status: 200 }
+    }
+
+    fn of_pod(
+        &self,
+        own: &Entitlement,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let visitor = Visitor::pod(own.bearer, asked.peer);
+        match self.service.query(asked, &visitor)? {
+            Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
+            Wanted::Read(query) => self.read(own, query, asked, out),
+        }
+    }
+
+    fn read(
+        &self,
+        own: &Entitlement,
+        query: Query<'_, '_>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
+        let answered = |route| Ok(Step::Answered { route, status: 200 });
+        match query.what {
+            What::Roles(_) => own.own().map(|own| list(own, asked, out)),
+            What::Role { name, shape } => {
+                let own = own.own()?;
+                same_role(&name, Some(&own.role))?;
+                Ok(self.document(own, shape, query.session, asked, out))
+            }
+            What::RoleInfo => {
+                self.info(own.own()?, asked, out);
+                answered(&routes::FACTS)
+            }
+            What::Known(known) => {
+                respond::known(out, asked.frame, &known);
+                answered(&routes::FACTS)
+            }
+            What::Pass(path) => self.passthrough.forward(asked.tenant, &path).map(Step::Later),
+        }
+    }
+
+    /// From memory if a lease is held, else as soon as the broker has one.
+    fn document(
+        &self,
+        own: &Own,
+        shape: Shape,
+        session: Option<UnixTime>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Some(lease) = own.holder.held((), asked.now) else {
+            return later(own, &routes::CREDENTIALS, asked, move |lease| Came::Document(lease, shape));
+        };
+        respond::document(out, asked.frame, &lend::credentials(&lease), shape);
+        let question = || {
+            let (service, role) = (self.service.clone(), own.role.clone());
+            Box::new(DocumentAgain { service, role, shape, session }) as Box<dyn Again>
+        };
+        Step::Lent { route: &routes::CREDENTIALS, question: asked.is_to_be_remembered.then(question) }
+    }
+
+    /// A pod has no instance profile; tools read its role's account and name of this.
+    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) {
+        let role = own.access.role();
+        let profile = role.map(|role| role.as_str().replacen(":role/", ":instance-profile/", 1));
+        let info = respond::RoleInfo {
+            profile_arn: profile.as_deref().unwrap_or_default(),
+            profile_id: None,
+            last_updated: Stamp::of(self.service.now()),
+        };
+        respond::role_info(out, asked.frame, &info);
+    }
+}
+
+/// The pod's role, once its credentials are there for a while.
+fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    match own.holder.held((), asked.now) {
+        Some(lease) if lease.remaining(asked.now) >= lend::LISTED => {
+            respond::role_name(out, asked.frame, &own.role);
+            Step::Answered { route: &routes::ROLES, status: 200 }
+        }
+        _ => {
+            let role = own.role.clone();
+            later(own, &routes::ROLES, asked, move |lease| Came::Listed(lease, role))
+        }
+    }
+}
+
+/// The SDK for Go waits half a second for the head of an answer, most others one, and few try again.
+fn patience(head: &RequestHead<'_, '_>) -> Duration {
+    const GO: &[u8] = b"aws-sdk-go-v2/";
+    let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
+    if is_go { lend::PATIENCE_OF_GO } else { lend::PATIENCE }
+}
+
+fn later(
+    own: &Own,
+    route: &'static Route,
+    asked: Asked<'_, '_, '_>,
+    then: impl FnOnce(Arc<Lease<Credential>>) -> Came + 'static,
+) -> Step {
+    let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
+    let own = own.clone();
+    Step::Later(Later::new(route, false, async move {
+        let came = wait::lease(&own, deadline).await.map_or_else(Came::Refused, then);
+        Box::new(came) as Box<dyn Reply>
+    }))
+}
+
+/// What a request waited for.
+#[derive(Debug)]
+enum Came {
+    Listed(Arc<Lease<Credential>>, RoleName),
+    Document(Arc<Lease<Credential>>, Shape),
+    Refused(Refusal),
+}
+
+const ENDING: Refusal = Refusal::new(
+    503,
+    "upstream_down",
+    "AWS cannot be asked right now, and the credentials that are held end; try again shortly.",
+);
+
+impl Reply for Came {
+    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+        let refusal = match *self {
+            Self::Listed(lease, _) if lease.remaining(writing.now) < lend::LISTED => ENDING,
+            Self::Listed(_, role) => {
+                respond::role_name(out, writing.frame, &role);
+                return Written::whole(200);
+            }
+            Self::Document(lease, shape) => {
+                respond::document(out, writing.frame, &lend::credentials(&lease), shape);
+                return Written::whole(200);
+            }
+            Self::Refused(refusal) => refusal,
+        };
+        respond::refusal(out, writing.frame, &refusal, writing.request);
+        Written::whole(refusal.status)
+    }
+}
+
+/// A document that was asked for before, with the same session token.
+#[derive(Debug)]
+struct DocumentAgain {
+    service: Arc<Service>,
+    role: RoleName,
+    shape: Shape,
+    /// When the token ends that stands in the request.
+    session: Option<UnixTime>,
+}
+
+impl Again for DocumentAgain {
+    /// From the caller's own holder, as it is now. What the same bytes mean changes when its role does, and when their token ends; it
+    /// was this caller's, because what is remembered is.
+    fn answer(
+        &self,
+        caller: &Caller,
+        frame: &Frame<'_>,
+        now: Moment,
+        out: &mut Vec<u8>,
+    ) -> Option<&'static Route> {
+        let Caller::Pod(pod) = caller else { return None };
+        if self.session.is_some_and(|end| end <= self.service.now()) {
+            return None;
+        }
+        let entitlements = pod.entitlements();
+        let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = entitlements.of(CloudName::Aws)
+        else {
+            return None;
+        };
+        let lease = own.holder.held((), now).filter(|_| own.role == self.role)?;
+        if self.session.is_none() {
+            self.service.without_token.inc();
+        }
+        respond::document(out, frame, &lend::credentials(&lease), self.shape);
+        Some(&routes::CREDENTIALS)
+    }
+}

@@ -1,0 +1,218 @@
+//! AWS: what its section says, what a pod is entitled to, and its dialects on each traffic thread.
+//!
+//! A pod has one identity at both endpoints, the metadata service (`imds`) and that of containers (`containers`), because clients
+//! change from one to the other: one entitlement, one holder, one lease. Which role that is, is `policy`'s to say; how it is taken,
+//! `access`'s.
+
+mod access;
+mod ahead;
+mod annotations;
+mod arn;
+mod bearer;
+mod config;
+mod containers;
+mod debug;
+mod imds;
+mod lend;
+mod namespace;
+mod passthrough;
+mod policy;
+mod refusals;
+mod routes;
+mod session;
+mod token_keys;
+mod wait;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Holder, HolderSpec, SETTINGS};
+use seawall_cloud::Refusal;
+use seawall_cloud::aws::{Bearer, Containers, RoleName};
+use seawall_core::facts::Selection;
+use seawall_core::{Clock, Floor};
+use tokio::runtime::Handle;
+
+use super::ahead::Ahead;
+use super::brokered::Brokered;
+use super::interface::{self, Applicant, Cloud, Tools};
+use super::names::{CloudName, DialectName};
+use crate::complain::Complainer;
+use crate::config::values::named_file;
+use crate::dialect::Dialect;
+use crate::entitlements::{self, Decided, Entitlements};
+use crate::forward::Forwarder;
+use crate::ready::Probe;
+use crate::route::Route;
+use access::Accesses;
+use ahead::First;
+use containers::ContainersDialect;
+use imds::{ImdsDialect, Service};
+use passthrough::Passthrough;
+use policy::{Denied, Grant, Rules};
+use token_keys::TokenKeys;
+
+pub(super) use annotations::FILE_KEYS;
+pub(crate) use config::Section;
+
+/// What a pod may have of AWS.
+#[derive(Clone, Debug)]
+pub(super) struct Entitlement {
+    /// What its session tokens name it by: made once, because it takes a hash.
+    bearer: Bearer,
+    standing: Standing,
+}
+
+#[derive(Clone, Debug)]
+enum Standing {
+    /// A role of its own.
+    Role(Own),
+    /// None, and why.
+    Refused(Refusal),
+}
+
+/// A pod's role and the way to its leases.
+#[derive(Clone, Debug)]
+struct Own {
+    role: RoleName,
+    access: Arc<Access>,
+    holder: Arc<Holder>,
+    /// Told when the pod is refused something.
+    complainer: Complainer,
+}
+
+impl Entitlement {
+    fn own(&self) -> Result<&Own, Refusal> {
+        match &self.standing {
+            Standing::Role(own) => Ok(own),
+            Standing::Refused(refusal) => Err(*refusal),
+        }
+    }
+}
+
+/// AWS at work.
+#[derive(Debug)]
+struct Aws {
+    rules: Rules,
+    accesses: Accesses,
+    broker: Broker,
+    ahead: Ahead<First>,
+    service: Arc<Service>,
+    containers: Containers,
+    container_audience: Arc<str>,
+    upstream: String,
+    clock: Clock,
+}
+
+impl interface::Section for Section {
+    fn selection(&self) -> Selection {
+        let by_pod = self.rules.by_pod;
+        annotations::selection(
+            by_pod.is_some_and(|rules| rules.kiam),
+            by_pod.is_some_and(|rules| rules.kube2iam.is_some()),
+            self.rules.by_service_account.is_some(),
+        )
+    }
+
+    fn must_know_pods(&self) -> bool {
+        true
+    }
+
+    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+        let more_roots =
+            self.exchange.ca_file.as_deref().map(named_file).transpose().context("aws.caFile")?;
+        let config = Config { more_roots, ..access::config(&self.exchange, &self.imds.upstream) };
+        let exchange = Arc::new(AwsExchange::new(config, clock.clone())?);
+        let keys = Arc::new(TokenKeys::open(self.imds.key_file.as_deref(), clock)?);
+        runtime.spawn(keys.clone().keep());
+        Ok(Box::new(Aws {
+            rules: self.rules.clone(),
+            accesses: Accesses::new(&self.exchange)?,
+            broker: Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone()),
+            ahead: Ahead::start(runtime),
+            service: Arc::new(Service::new(self, keys, clock.clone())?),
+            containers: Containers::new(self.containers.hosts.iter().copied()),
+            container_audience: self.containers.audience.as_str().into(),
+            upstream: self.imds.upstream.clone(),
+            clock: clock.clone(),
+        }))
+    }
+}
+
+impl Cloud for Aws {
+    fn routes(&self) -> &'static [&'static Route] {
+        &routes::ALL
+    }
+
+    fn entitle(
+        &self,
+        applicant: &Applicant<'_>,
+        before: &Entitlements,
+    ) -> Option<Arc<dyn entitlements::Entitlement>> {
+        let standing = match self.rules.decide(applicant.pod, applicant.facts) {
+            Ok(grant) => Standing::Role(self.own(applicant, &grant, before.of(CloudName::Aws))),
+            Err(Denied::NotYet) => return None,
+            Err(Denied::NoRole(refusal)) => Standing::Refused(refusal),
+            Err(Denied::Refused(complaint, refusal)) => {
+                applicant.complainer.refused(complaint, &refusal);
+                Standing::Refused(refusal)
+            }
+        };
+        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing }))
+    }
+
+    fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
+        if name == DialectName::AwsContainers {
+            let (endpoint, audience) = (self.containers.clone(), self.container_audience.clone());
+            return Rc::new(ContainersDialect::new(endpoint, audience, self.clock.clone()));
+        }
+        let forwarder =
+            Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
+        Rc::new(ImdsDialect::new(self.service.clone(), Passthrough(forwarder)))
+    }
+
+    fn probe(&self, name: DialectName) -> Probe {
+        if name == DialectName::AwsContainers { containers::PROBE } else { imds::PROBE }
+    }
+
+    fn broker(&self) -> Option<&dyn Brokered> {
+        Some(&self.broker)
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let help = "Requests for metadata without a session token, which aws.imds.tokens: required refuses";
+        let without: Counter = self.service.without_token.clone();
+        registry.register("seawall_aws_requests_without_token", help, without);
+    }
+
+    fn floor_of_exchanged(&self) -> Option<Floor> {
+        None
+    }
+}
+
+impl Aws {
+    /// What it had before stays where its role and the way to it are the same: its leases with it.
+    fn own(&self, applicant: &Applicant<'_>, grant: &Grant, before: Decided<&Entitlement>) -> Own {
+        let access = self.accesses.of(grant);
+        if let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = before
+            && *own.access == access
+        {
+            return own.clone();
+        }
+        let access = Arc::new(access);
+        let spec = HolderSpec {
+            pod: applicant.pod.clone(),
+            entitlement: Some(access.clone()),
+            subject: (applicant.subject)(),
+        };
+        let (holder, complainer) = (self.broker.holder(spec), applicant.complainer.clone());
+        // Once for a pod: whoever may annotate it could otherwise have calls made as often as he changes his mind.
+        if applicant.ahead && matches!(before, Decided::NotYet) {
+            self.ahead.fetch(First::new(&holder, &complainer));
+        }
+        Own { role: grant.role.name().clone(), access, holder, complainer }
+    }
+}

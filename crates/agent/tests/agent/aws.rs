@@ -1,0 +1,249 @@
+//! AWS's endpoints as pods meet them: each way to a role, what is refused and how, one identity at both endpoints.
+
+use std::thread;
+
+use seawall_emulator::faults::Faults;
+
+use super::support::aws::{
+    ABROAD, BASE, CONTAINERS, DEFAULT, GREEDY, IRSA, KIAM, KUBE2IAM, NONE, PODS, Pod, ROLES, TORN, TTL,
+    World, head,
+};
+use super::support::client::Answer;
+use super::support::until_true;
+use super::support::world::{PROJECT_ID, STRANGER};
+
+fn code(answer: &Answer) -> (u16, String) {
+    (answer.status, answer.json()["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn each_way_gives_a_pod_the_role_that_is_named_for_it_and_no_other() {
+    let world = World::start("", "");
+    let user = "arn:aws:iam::123456789012:user/seawall";
+    for (pod, role, name, taken_by) in [
+        (IRSA, format!("{BASE}irsa"), "shop.irsa", IRSA.subject()),
+        (KIAM, format!("{BASE}team/kiam"), "cart-session", user.into()),
+        (KUBE2IAM, ABROAD.into(), "lab.kube2iam", user.into()),
+        (DEFAULT, format!("{BASE}plain"), "plain.plain", user.into()),
+    ] {
+        let (document, session) = world.document(&pod);
+        assert_eq!((session.role, session.name, session.taken_by), (role, name.into(), taken_by));
+        let expected = if pod.name == IRSA.name { None } else { Some(pod.namespace) };
+        assert_eq!(session.tags.get("kubernetes-namespace").map(String::as_str), expected);
+        let expiration = document["Expiration"].as_str().unwrap();
+        assert!(expiration.len() == 20 && expiration.ends_with('Z'), "whole seconds: {expiration}");
+    }
+}
+
+#[test]
+fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
+    let world = World::start("", "");
+    for (pod, expected) in
+        [(NONE, (404, "no_role")), (GREEDY, (403, "not_permitted")), (TORN, (403, "two_roles"))]
+    {
+        for target in [ROLES, ROLES.trim_end_matches('/'), &format!("{ROLES}irsa")] {
+            let answer = world.get(&pod, target);
+            assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{} {target}", pod.name);
+            assert!(answer.header("retry-after").is_empty(), "{answer:?}");
+        }
+        let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
+        assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
+    }
+}
+
+#[test]
+fn what_is_forged_foreign_or_relayed_is_refused() {
+    let world = World::start("passthrough: [\".*credentials.*\"]", "");
+    world.document(&IRSA);
+    let own = world.session_token(&IRSA);
+    let shown = |token: &str| format!("X-aws-ec2-metadata-token: {token}\r\n");
+    let mut forged = own.clone().into_bytes();
+    forged[20] ^= 1;
+    let forged = String::from_utf8(forged).unwrap_or_default();
+    let irsa = format!("{ROLES}irsa");
+    for (pod, method, target, headers, status) in [
+        (IRSA, "GET", irsa.as_str(), String::new(), 401),
+        (IRSA, "GET", &irsa, shown(&forged), 401),
+        (IRSA, "GET", &irsa, shown(&own[..40]), 401),
+        (KIAM, "GET", &irsa, shown(&own), 401),
+        (IRSA, "GET", &irsa, format!("{}{}", shown(&own), shown(&own)), 400),
+        (IRSA, "GET", &irsa, format!("{}X-Forwarded-For: 10.0.0.1\r\n", shown(&own)), 403),
+        (IRSA, "PUT", "/latest/api/token", format!("{TTL}X-Forwarded-For: 10.0.0.1\r\n"), 403),
+        (IRSA, "PUT", "/latest/api/token", String::new(), 400),
+        (IRSA, "PUT", "/2021-01-03/api/token", TTL.into(), 403),
+        (IRSA, "GET", &format!("{ROLES}kiam"), shown(&own), 403),
+        (IRSA, "GET", &format!("{ROLES}%2e%2e/%2e%2e/user-data"), shown(&own), 404),
+        (IRSA, "GET", "/latest/user-data", shown(&own), 404),
+        (IRSA, "POST", &irsa, shown(&own), 405),
+    ] {
+        let answer = world.ask(&pod, method, target, &headers);
+        assert_eq!(answer.status, status, "{method} {target} {headers}: {answer:?}");
+        assert!(answer.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "{answer:?}");
+    }
+    // Behind what is let through stands the instance's role.
+    let node =
+        world.get(&IRSA, "/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance");
+    assert_eq!(node.status, 404, "{node:?}");
+}
+
+#[test]
+fn a_stranger_has_a_token_and_nothing_else() {
+    let world = World::start("tokens: optional", "");
+    let to = world.agent.listeners[0];
+    let put = world.send(STRANGER, to, &head("PUT", "/latest/api/token", "a", TTL));
+    assert_eq!((put.status, put.header("x-aws-ec2-metadata-token-ttl-seconds")), (200, "300"));
+    for target in [ROLES, "/latest/meta-data/placement/region", "/latest/user-data"] {
+        let answer = world.send(STRANGER, to, &head("GET", target, "a", ""));
+        assert_eq!(code(&answer), (403, "unknown_caller".to_owned()), "{target}");
+    }
+}
+
+#[test]
+fn both_endpoints_give_a_pod_the_same_credentials() {
+    let world = World::start("", "");
+    let (document, _) = world.document(&KIAM);
+    let contained = world.contain(&KIAM, &world.token(&KIAM, CONTAINERS)).json();
+    for member in ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"] {
+        assert_eq!(document[member], contained[member], "{member}");
+    }
+    assert_eq!(contained["RoleArn"], format!("{BASE}team/kiam"));
+    assert_eq!(contained["AccountId"], "123456789012");
+}
+
+#[test]
+fn the_containers_endpoint_takes_a_pods_own_token_by_its_own_address() {
+    let world = World::start("", "");
+    let to = world.agent.listeners[1];
+    let good = world.token(&IRSA, CONTAINERS);
+    for (headers, host, status) in [
+        (String::new(), "169.254.170.23", 401),
+        ("Authorization: Bearer x\r\n".into(), "169.254.170.23", 401),
+        (format!("Authorization: {}\r\n", world.token(&KIAM, CONTAINERS)), "169.254.170.23", 403),
+        (format!("Authorization: {}\r\n", world.token(&IRSA, "sts.amazonaws.com")), "169.254.170.23", 403),
+        (format!("Authorization: {good}\r\n"), "rebound.example", 403),
+        (format!("Authorization: {good}\r\nX-Forwarded-For: 1.2.3.4\r\n"), "169.254.170.23", 403),
+    ] {
+        let answer = world.send(IRSA.at, to, &head("GET", "/v1/credentials", host, &headers));
+        assert_eq!(answer.status, status, "{headers}: {answer:?}");
+        assert!(
+            answer.json()["message"].is_string() && answer.header("retry-after").is_empty(),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(world.contain(&IRSA, &good).status, 200);
+    // The metadata service is not spoken there.
+    assert_eq!(world.send(IRSA.at, to, &head("PUT", "/latest/api/token", "169.254.170.23", TTL)).status, 405);
+}
+
+#[test]
+fn pods_that_ask_all_at_once_are_never_given_one_anothers() {
+    let world = World::start("", "");
+    let roles = [(IRSA, "irsa"), (KIAM, "kiam"), (KUBE2IAM, "abroad"), (DEFAULT, "plain")];
+    thread::scope(|scope| {
+        for (pod, role) in roles {
+            let world = &world;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let (_, session) = world.document(&pod);
+                    assert!(session.role.ends_with(&format!("/{role}")), "{} got {session:?}", pod.name);
+                    let contained = world.contain(&pod, &world.token(&pod, CONTAINERS)).json();
+                    assert_eq!(world.session(&contained).role, session.role);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_session_token_outlives_the_agent() {
+    let mut world = World::start("keyFile: token-keys", "");
+    let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&IRSA));
+    let ask = |world: &World| world.ask(&IRSA, "GET", "/latest/meta-data/placement/region", &shown);
+    assert_eq!(ask(&world).body, "eu-west-1");
+    until_true("the keys to be kept", || world.file("token-keys").is_some());
+    world.restart();
+    assert_eq!(ask(&world).body, "eu-west-1");
+}
+
+#[test]
+fn requests_without_a_token_are_counted_whether_or_not_they_are_answered() {
+    let count = |world: &World| {
+        let metrics = world.admin("/metrics").body;
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+        line.unwrap().parse::<u32>().unwrap()
+    };
+    for (tokens, status) in [("required", 401), ("optional", 200)] {
+        let world = World::start(&format!("tokens: {tokens}"), "");
+        world.document(&IRSA);
+        assert_eq!(count(&world), 0, "{tokens}");
+        for asked in 1..=3 {
+            // The last two come again, and are answered without being read.
+            assert_eq!(world.ask(&IRSA, "GET", &format!("{ROLES}irsa"), "").status, status);
+            assert_eq!(count(&world), asked, "{tokens}");
+        }
+    }
+}
+
+const GOOGLE: &str = "google:\n  projectId: my-project\n  numericProjectId: 1\n  zone: z\n  cluster: { name: c, location: l }\n  \
+    provider: \"//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/c\"\n";
+
+#[test]
+fn one_listener_speaks_googles_dialect_and_awss_and_is_ready() {
+    let world = World::start("", GOOGLE);
+    let project = world.ask(&IRSA, "GET", PROJECT_ID, "Metadata-Flavor: Google\r\n");
+    assert_eq!((project.status, project.body.as_str()), (200, "my-project"));
+    let (_, session) = world.document(&IRSA);
+    assert_eq!(session.role, format!("{BASE}irsa"));
+    let zone = world.get(&IRSA, "/latest/meta-data/placement/availability-zone/");
+    assert_eq!(zone.body, "eu-west-1a");
+    let ready = world.admin("/readyz");
+    assert_eq!(ready.status, 200, "{ready:?}");
+    let pods = world.admin("/debug/pods").json();
+    let entry = pods["pods"].as_array().unwrap().iter().find(|entry| entry["pod"] == IRSA.name).unwrap();
+    assert_eq!(entry["aws"]["standing"], "role");
+    assert_eq!(entry["aws"]["way"], "webIdentity");
+    assert_eq!(entry["google"]["standing"], "federated");
+}
+
+#[test]
+fn of_the_real_service_a_pod_reads_what_is_let_pass_and_by_the_agents_own_token() {
+    let world = World::start("passthrough: [/latest/meta-data/instance-id]", "");
+    let passed = world.get(&NONE, "/latest/meta-data/instance-id");
+    assert_eq!((passed.status, passed.body.as_str()), (200, "i-0123456789abcdef0"));
+    assert!(passed.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "{passed:?}");
+    for target in [
+        "/latest/meta-data/instance-id/x",
+        "/latest/meta-data/mac",
+        "/latest/dynamic/instance-identity/pkcs7",
+    ] {
+        assert_eq!(world.get(&NONE, target).status, 404, "{target}");
+    }
+    let stranger = head("GET", "/latest/meta-data/instance-id", "a", "");
+    assert_ne!(world.send(STRANGER, world.agent.listeners[0], &stranger).status, 200);
+}
+
+#[test]
+fn while_sts_hangs_every_pod_is_answered_in_time_and_what_is_held_is_lent() {
+    let world = World::start("", "");
+    world.document(&IRSA);
+    world.aws.set_faults(&Faults { hang_rate: 1.0, ..Faults::default() });
+    let (_, session) = world.document(&IRSA);
+    assert_eq!(session.role, format!("{BASE}irsa"));
+    let shown = format!("X-aws-ec2-metadata-token: {}\r\n", world.session_token(&KIAM));
+    let answer = world.ask(&KIAM, "GET", ROLES, &shown);
+    assert_eq!(code(&answer), (503, "upstream_slow".to_owned()), "a cold one is told to come again");
+}
+
+#[test]
+fn no_secret_is_in_the_log_or_on_the_admin_port() {
+    let world = World::start("", "");
+    let (document, _) = world.document(&IRSA);
+    let shown = world.session_token(&IRSA);
+    let pages =
+        format!("{}{}{}", world.admin("/debug/pods").body, world.admin("/metrics").body, world.agent.log());
+    for secret in [document["SecretAccessKey"].as_str(), document["Token"].as_str(), Some(&*shown)] {
+        assert!(!pages.contains(secret.unwrap()));
+    }
+    assert!(PODS.iter().any(|pod: &Pod| pages.contains(pod.name)), "the pages are those of these pods");
+}

@@ -1,0 +1,131 @@
+//! Keys of the node's own that sign calls: given, in a file, or its instance role's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use seawall_core::Secret;
+use seawall_core::file;
+
+use super::credential::Credential;
+use crate::failure::{ExchangeError, Fault};
+
+/// Keys that sign.
+#[derive(Debug)]
+pub struct Keys {
+    /// `AKIA…` of a user, `ASIA…` of a session.
+    pub access_key_id: Box<str>,
+    /// What requests are signed with.
+    pub secret_access_key: Secret<String>,
+    /// What is shown beside the signature, if the keys are a session's.
+    pub session_token: Option<Secret<String>>,
+}
+
+impl Keys {
+    /// Whether they are a role's: what is assumed with them is a chain, and AWS gives a chain one hour.
+    pub(super) fn are_of_a_session(&self) -> bool {
+        self.session_token.is_some()
+    }
+
+    pub(super) fn of(credential: &Credential) -> Self {
+        Self {
+            access_key_id: credential.access_key_id().into(),
+            secret_access_key: Secret::new(credential.secret_access_key().to_owned()),
+            session_token: Some(Secret::new(credential.session_token().to_owned())),
+        }
+    }
+}
+
+/// Where the node's keys come from.
+#[derive(Clone, Debug)]
+pub enum KeySource {
+    /// These.
+    Given(Arc<Keys>),
+    /// A file of AWS's (`~/.aws/credentials`), read anew for each call: whoever renews it need not tell us.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its section; AWS's own is `default`.
+        profile: String,
+    },
+    /// The role of the instance, asked of its metadata service (version 2 only).
+    Instance {
+        /// `http://169.254.169.254`, or where that is reached past the agent's own listener.
+        url: String,
+    },
+}
+
+/// Largest file read.
+const LARGEST: usize = 64 * 1024;
+
+const STEP: &str = "node's keys";
+
+/// Reads a profile of a file.
+pub(super) fn read(path: &Path, profile: &str) -> Result<Keys, ExchangeError> {
+    let failed = |what: &dyn std::fmt::Display| {
+        ExchangeError::new(Fault::Rejected, STEP, format_args!("{}: {what}", path.display()))
+    };
+    let text = file::read(path, LARGEST).map_err(|error| failed(&error))?;
+    parse(text.expose(), profile)
+        .ok_or_else(|| failed(&format_args!("no aws_access_key_id and aws_secret_access_key in [{profile}]")))
+}
+
+/// The format of AWS's shared files: sections in brackets, `name = value`, comments with `#` or `;`
+/// (docs.aws.amazon.com/sdkref/latest/guide/file-format.html).
+fn parse(text: &str, profile: &str) -> Option<Keys> {
+    let (mut id, mut secret, mut token) = (None, None, None);
+    let mut is_ours = false;
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            is_ours = section.split(']').next().map(str::trim) == Some(profile);
+        }
+        let Some((name, value)) = line.split_once('=').filter(|_| is_ours && !line.starts_with(['#', ';']))
+        else {
+            continue;
+        };
+        let value = Some(value.trim()).filter(|value| !value.is_empty());
+        match name.trim() {
+            "aws_access_key_id" => id = value,
+            "aws_secret_access_key" => secret = value,
+            "aws_session_token" => token = value,
+            _ => {}
+        }
+    }
+    let secret_of = |text: &str| Secret::new(text.to_owned());
+    Some(Keys {
+        access_key_id: id?.into(),
+        secret_access_key: secret_of(secret?),
+        session_token: token.map(secret_of),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "# aws_access_key_id = no\n[other]\naws_access_key_id=AKIAOTHER\naws_secret_access_key=o\n\
+                        [ node ] ; ours\n aws_access_key_id = AKIANODE\naws_secret_access_key = s3c=ret\nregion = x\n\
+                        [session]\naws_access_key_id=ASIA\naws_secret_access_key=s\naws_session_token=t0ken==\n[half]\naws_access_key_id=x\n";
+
+    #[test]
+    fn a_profile_is_read_by_its_name_and_no_other() {
+        let node = parse(FILE, "node").unwrap();
+        assert_eq!((&*node.access_key_id, &**node.secret_access_key.expose()), ("AKIANODE", "s3c=ret"));
+        assert!(!node.are_of_a_session() && parse(FILE, "session").unwrap().are_of_a_session());
+        assert!(
+            parse(FILE, "half").is_none() && parse(FILE, "none").is_none() && parse("", "default").is_none()
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let text = format!("{:?}", KeySource::Given(Arc::new(parse(FILE, "node").unwrap())));
+        assert!(!text.contains("s3c"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = read(Path::new("/no/such/file"), "default").unwrap_err();
+        assert_eq!(error.fault, Fault::Rejected);
+        assert!(error.to_string().contains("/no/such/file"), "{error}");
+    }
+}

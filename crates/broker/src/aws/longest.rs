@@ -1,0 +1,70 @@
+//! Which roles allow shorter sessions than are asked for: learnt from a refusal, so that it costs one call a day and not one each
+//! renewal.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use seawall_core::Moment;
+
+use super::names::RoleArn;
+
+/// Asked for where longer was refused: what every role of AWS's allows, and what STS issues at the least.
+const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
+
+/// After this somebody may have changed the role.
+const FORGET: Duration = Duration::from_secs(24 * 3600);
+
+/// Roles remembered; far more than have pods on one node.
+const MOST: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Longest(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
+
+impl Longest {
+    /// What to ask for.
+    pub(super) fn to_ask(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
+        let roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let learnt = roles.get(role).filter(|(_, since)| now.since(*since) < FORGET);
+        learnt.map_or(wanted, |(longest, _)| wanted.min(*longest))
+    }
+
+    /// This much was granted after more had been refused.
+    pub(super) fn learn(&self, role: &RoleArn, longest: Duration, now: Moment) {
+        let mut roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if roles.len() >= MOST {
+            roles.clear();
+        }
+        roles.insert(role.clone(), (longest, now));
+    }
+}
+
+/// The next to try after `refused`.
+pub(super) fn shorter(refused: Duration) -> Option<Duration> {
+    SHORTER.into_iter().find(|length| *length < refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_learnt_is_asked_for_a_day() {
+        let (longest, role) =
+            (Longest::default(), RoleArn::parse("arn:aws:iam::123456789012:role/a").unwrap());
+        let hours = |n: u64| Duration::from_secs(n * 3600);
+        let at = |n: u64| Moment::from_nanos(0) + hours(n);
+        assert_eq!(longest.to_ask(&role, hours(6), at(0)), hours(6));
+        longest.learn(&role, hours(1), at(0));
+        assert_eq!(longest.to_ask(&role, hours(6), at(23)), hours(1));
+        assert_eq!(longest.to_ask(&role, hours(6), at(24)), hours(6));
+    }
+
+    #[test]
+    fn an_hour_is_tried_before_a_quarter_of_one() {
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        assert_eq!(shorter(minutes(360)), Some(minutes(60)));
+        assert_eq!(shorter(minutes(60)), Some(minutes(15)));
+        assert_eq!(shorter(minutes(15)), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! AWS's names, checked once where they enter: from here on none is a character that would mean something else in a URL, a form
+//! or a header. Limits are those of the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A name that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NameError(&'static str);
+
+/// A role's ARN: `arn:PARTITION:iam::ACCOUNT:role/PATH/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RoleArn(Arc<str>);
+
+impl RoleArn {
+    /// Checks an ARN.
+    ///
+    /// # Errors
+    /// Not a role's, or too long.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let refused = NameError("expected the ARN of a role, such as arn:aws:iam::123456789012:role/NAME");
+        let (partition, rest) =
+            text.strip_prefix("arn:").and_then(|rest| rest.split_once(':')).ok_or(refused)?;
+        let (account, resource) =
+            rest.strip_prefix("iam::").and_then(|rest| rest.split_once(':')).ok_or(refused)?;
+        let path = resource.strip_prefix("role/").ok_or(refused)?;
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_partition = partition.starts_with("aws") && partition.bytes().all(is_of_host);
+        let is_account = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
+        let is_path = path.len() <= 512 + 64 && path.bytes().all(|b| is_word(b) || b == b'/');
+        if is_partition && is_account && is_path && (1..=64).contains(&name.len()) {
+            return Ok(Self(text.into()));
+        }
+        Err(refused)
+    }
+
+    /// The ARN.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The account whose role it is.
+    pub fn account(&self) -> &str {
+        self.0.split(':').nth(4).unwrap_or_default()
+    }
+
+    /// The role's name, without its path.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// The name of a session: what CloudTrail shows beside the role.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionName(Arc<str>);
+
+/// Longest name of a session, in characters.
+const SESSION_NAME: usize = 64;
+
+impl SessionName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// Not 2 to 64 letters, digits and `_+=,.@-`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        if (2..=SESSION_NAME).contains(&text.len()) && text.bytes().all(is_word) {
+            return Ok(Self(text.into()));
+        }
+        Err(NameError("expected the name of a session: 2 to 64 letters, digits and _+=,.@-"))
+    }
+
+    /// A name made of any text: what may not stand in one becomes `-`, what is too long is cut, what is too short is filled.
+    pub fn made_of(text: &str) -> Self {
+        let plain = |c: char| if u8::try_from(c).is_ok_and(is_word) { c } else { '-' };
+        let mut name: String = text.chars().take(SESSION_NAME).map(plain).collect();
+        while name.len() < 2 {
+            name.push('-');
+        }
+        Self(name.into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a role of another account may ask a caller to know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExternalId(Arc<str>);
+
+impl ExternalId {
+    /// Checks an id.
+    ///
+    /// # Errors
+    /// Not 2 to 1224 letters, digits and `_+=,.@:/-`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let is_in = |b| is_word(b) || b == b':' || b == b'/';
+        if (2..=1224).contains(&text.len()) && text.bytes().all(is_in) {
+            return Ok(Self(text.into()));
+        }
+        Err(NameError("expected an external id: 2 to 1224 letters, digits and _+=,.@:/-"))
+    }
+
+    /// The id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A tag of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tag {
+    /// Its name.
+    pub key: Arc<str>,
+    /// Its value; may be empty.
+    pub value: Arc<str>,
+    /// Whether sessions that are taken from this one have it, too.
+    pub transitive: bool,
+}
+
+/// The tags of a session, sorted, no key twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tags(Arc<[Tag]>);
+
+impl Tags {
+    /// Checks tags.
+    ///
+    /// # Errors
+    /// More than 50, a key twice (capitals do not tell keys apart), or text that no tag has.
+    pub fn new(mut tags: Vec<Tag>) -> Result<Self, NameError> {
+        tags.sort();
+        let mut keys: Vec<_> = tags.iter().map(|tag| tag.key.to_lowercase()).collect();
+        keys.sort();
+        let is_twice = keys.windows(2).any(|pair| pair[0] == pair[1]);
+        if tags.len() <= 50 && !is_twice && tags.iter().all(Tag::is_good) {
+            return Ok(Self(tags.into()));
+        }
+        Err(NameError(
+            "expected at most 50 tags, no key twice: keys of 1 to 128, values of 0 to 256 letters, digits, spaces and _.:/=+-@",
+        ))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Tag> {
+        self.0.iter()
+    }
+}
+
+impl Tag {
+    fn is_good(&self) -> bool {
+        let is_in = |c: char| c.is_alphanumeric() || c == ' ' || "_.:/=+-@".contains(c);
+        let is_text = |text: &str| text.chars().all(is_in);
+        (1..=128).contains(&self.key.chars().count())
+            && self.value.chars().count() <= 256
+            && is_text(&self.key)
+            && is_text(&self.value)
+    }
+}
+
+/// A region, such as `eu-west-1`: part of a host's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Region(Arc<str>);
+
+impl Region {
+    /// Checks a region. Which there are is not known here: AWS adds some each year.
+    ///
+    /// # Errors
+    /// Not small letters, digits and hyphens, or too long for a label.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let is_region = text.contains('-') && text.bytes().all(is_of_host);
+        if is_region && (3..=32).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') {
+            return Ok(Self(text.into()));
+        }
+        Err(NameError("expected a region, such as eu-west-1"))
+    }
+
+    /// The region.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name of an EKS cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterName(Arc<str>);
+
+impl ClusterName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// Not 1 to 100 letters, digits, `-` and `_`.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let is_in = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if (1..=100).contains(&text.len()) && text.bytes().all(is_in) {
+            return Ok(Self(text.into()));
+        }
+        Err(NameError("expected the name of an EKS cluster: 1 to 100 letters, digits, - and _"))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How long a session is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionLength(Duration);
+
+impl SessionLength {
+    /// One hour: what every role allows, and all that a role may that is assumed from another.
+    pub const HOUR: Self = Self(Duration::from_secs(3600));
+
+    /// Checks a length, to the whole second.
+    ///
+    /// # Errors
+    /// Below one hour, or above twelve. AWS would issue 15 minutes; clients that refresh what has less than that left would then ask
+    /// on every single call, which is the one mistake that must not be made here.
+    pub fn new(length: Duration) -> Result<Self, NameError> {
+        if (3600..=12 * 3600).contains(&length.as_secs()) {
+            return Ok(Self(Duration::from_secs(length.as_secs())));
+        }
+        Err(NameError(
+            "expected a session of 1h to 12h: SDKs refresh what has less than 15m left, so shorter sessions are fetched on every call",
+        ))
+    }
+
+    /// The length.
+    pub fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl fmt::Display for RoleArn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// IAM's word characters.
+fn is_word(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
+}
+
+fn is_of_host(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_told_by_their_account_and_name() {
+        let role = RoleArn::parse("arn:aws-cn:iam::123456789012:role/a/b/cart+=,.@_-x").unwrap();
+        assert_eq!((role.account(), role.name()), ("123456789012", "cart+=,.@_-x"));
+        for odd in [
+            "",
+            "cart",
+            "arn:aws:iam::12345678901:role/x",
+            "arn:aws:iam::123456789012:user/x",
+            "arn:aws:iam::123456789012:role/",
+            "arn:aws:iam::123456789012:role/x y",
+            "arn:aws:iam::123456789012:role/x%2fy",
+            "arn:evil:iam::123456789012:role/x",
+            "arn:aws:sts::123456789012:assumed-role/x/y",
+            "arn:aws:iam::123456789012:role/x\n",
+        ] {
+            assert!(RoleArn::parse(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_region_cannot_name_another_host() {
+        assert!(
+            ["eu-west-1", "us-gov-east-1", "eusc-de-east-1"].map(Region::parse).iter().all(Result::is_ok)
+        );
+        for odd in ["", "eu", "-eu-west-1", "eu-west-1-", "eu.evil-1", "eu-west-1/", "EU-WEST-1", "a-b@c"] {
+            assert!(Region::parse(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn any_text_makes_the_name_of_a_session() {
+        for (text, name) in [("", "--"), ("a", "a-"), ("shop/cart:é", "shop-cart--"), ("a@b", "a@b")] {
+            assert_eq!(SessionName::made_of(text).as_str(), name);
+            assert!(SessionName::parse(name).is_ok());
+        }
+        assert_eq!(SessionName::made_of(&"x".repeat(99)).as_str().len(), 64);
+        assert!(["a", "a b", "a/b", &"x".repeat(65)].map(SessionName::parse).iter().all(Result::is_err));
+    }
+
+    #[test]
+    fn sessions_of_less_than_an_hour_are_refused_by_name() {
+        let minutes = |n: u64| SessionLength::new(Duration::from_secs(n * 60));
+        assert!(minutes(15).unwrap_err().to_string().contains("on every call"));
+        assert!(minutes(59).is_err() && minutes(721).is_err());
+        assert_eq!(minutes(60), Ok(SessionLength::HOUR));
+    }
+
+    #[test]
+    fn tags_are_sorted_and_no_key_is_there_twice() {
+        let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into(), transitive: false };
+        let tags = Tags::new(vec![tag("b", ""), tag("a", "x y")]).unwrap();
+        assert_eq!(tags.iter().map(|tag| &*tag.key).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(Tags::new(vec![tag("a", "1"), tag("A", "2")]).is_err());
+        assert!(Tags::new(vec![tag("", "1")]).is_err() && Tags::new(vec![tag("a", "\n")]).is_err());
+        assert!(Tags::new((0..51).map(|n| tag(&n.to_string(), "")).collect()).is_err());
+    }
+
+    #[test]
+    fn ids_and_clusters_hold_no_character_that_means_something_elsewhere() {
+        assert!(ExternalId::parse("a:b/c@d").is_ok() && ClusterName::parse("my_cluster-1").is_ok());
+        assert!(["x", "a&b", "a b"].map(ExternalId::parse).iter().all(Result::is_err));
+        assert!(["", "a/b", "..", "a?b"].map(ClusterName::parse).iter().all(Result::is_err));
+    }
+}

@@ -1,0 +1,75 @@
+//! Signatures of version 4, by AWS's own library.
+
+use std::time::SystemTime;
+
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningError, SigningSettings, sign};
+use aws_sigv4::sign::v4::SigningParams;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tracing::Dispatch;
+use tracing::dispatcher::with_default;
+
+use super::keys::Keys;
+use crate::failure::{ExchangeError, Fault};
+
+/// For which service of which region a signature is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope<'a> {
+    pub(super) service: &'static str,
+    pub(super) region: &'a str,
+}
+
+/// Signs a request with everything in it, `body` included.
+pub(super) fn signed(
+    step: &'static str,
+    mut request: Request<Full<Bytes>>,
+    body: &[u8],
+    keys: &Keys,
+    scope: Scope<'_>,
+    now: SystemTime,
+) -> Result<Request<Full<Bytes>>, ExchangeError> {
+    // The library tells its whole input to the log at the level of traces: the body may hold a pod's token.
+    with_default(&Dispatch::none(), || apply(&mut request, body, keys, scope, now)).map_err(|_| {
+        ExchangeError::new(Fault::Rejected, step, "the call cannot be signed with these keys")
+    })?;
+    Ok(request)
+}
+
+/// Why no signature was made. What the library says of it may quote its input.
+struct Unsignable;
+
+impl From<SigningError> for Unsignable {
+    fn from(_: SigningError) -> Self {
+        Self
+    }
+}
+
+fn apply(
+    request: &mut Request<Full<Bytes>>,
+    body: &[u8],
+    keys: &Keys,
+    scope: Scope<'_>,
+    now: SystemTime,
+) -> Result<(), Unsignable> {
+    let token = keys.session_token.as_ref().map(|token| token.expose().clone());
+    let secret = keys.secret_access_key.expose().as_str();
+    let identity = Credentials::new(&*keys.access_key_id, secret, token, None, "seawall").into();
+    let params = SigningParams::builder()
+        .identity(&identity)
+        .region(scope.region)
+        .name(scope.service)
+        .time(now)
+        .settings(SigningSettings::default())
+        .build()
+        .map_err(|_| Unsignable)?
+        .into();
+    let uri = request.uri().to_string();
+    let headers =
+        request.headers().iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let signable = SignableRequest::new(request.method().as_str(), uri, headers, SignableBody::Bytes(body))?;
+    let (instructions, _) = sign(signable, &params)?.into_parts();
+    instructions.apply_to_request_http1x(request);
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Reads texts out of a small XML document by where they stand: bytes in, values out.
+//!
+//! Strict and small. The document is UTF-8, well-formed, flat, and declares no types of its own (so there is no entity to expand);
+//! names count without their prefix, since STS's namespace is the only one; attributes and elements that nobody asked for are passed
+//! over. An element that is asked for and there twice is an error: which is meant would be a guess.
+
+use quick_xml::events::{BytesRef, Event};
+use quick_xml::reader::Reader;
+use seawall_core::Secret;
+
+/// Deepest element. STS's answers have four levels.
+const DEPTH: usize = 16;
+
+/// Not a document that is read here. It says nothing of the text, which may hold a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The texts at these places, each a list of names from the root on with `/` between; `None` where there is no such element.
+pub(super) fn texts<const N: usize>(
+    document: &[u8],
+    places: [&str; N],
+) -> Result<[Option<Secret<String>>; N], Malformed> {
+    let mut walk =
+        Walk { places, found: [const { None }; N], place: String::new(), ends: Vec::new(), has_root: false };
+    let mut reader = Reader::from_str(std::str::from_utf8(document).map_err(|_| Malformed)?);
+    loop {
+        match reader.read_event().map_err(|_| Malformed)? {
+            Event::Start(start) => walk.enter(start.local_name().into_inner())?,
+            Event::End(_) => walk.leave(),
+            Event::Empty(empty) => {
+                walk.enter(empty.local_name().into_inner())?;
+                walk.leave();
+            }
+            Event::Text(text) => walk.text(&text.xml10_content())?,
+            Event::CData(text) => walk.text(&text.xml10_content())?,
+            Event::GeneralRef(entity) => walk.text(character(&entity)?.encode_utf8(&mut [0; 4]))?,
+            Event::DocType(_) => return Err(Malformed),
+            Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
+            Event::Eof => return walk.finish(),
+        }
+    }
+}
+
+/// XML's own five, and characters by their number. Others would need a document's own declarations.
+fn character(entity: &BytesRef<'_>) -> Result<char, Malformed> {
+    match &**entity {
+        "lt" => Ok('<'),
+        "gt" => Ok('>'),
+        "amp" => Ok('&'),
+        "apos" => Ok('\''),
+        "quot" => Ok('"'),
+        _ => entity.resolve_char_ref().ok().flatten().ok_or(Malformed),
+    }
+}
+
+struct Walk<'p, const N: usize> {
+    places: [&'p str; N],
+    found: [Option<Secret<String>>; N],
+    /// Where we are.
+    place: String,
+    /// How long `place` is in each of the elements around us.
+    ends: Vec<usize>,
+    has_root: bool,
+}
+
+impl<const N: usize> Walk<'_, N> {
+    fn enter(&mut self, name: &str) -> Result<(), Malformed> {
+        let is_second_root = self.ends.is_empty() && self.has_root;
+        if is_second_root || self.ends.len() >= DEPTH {
+            return Err(Malformed);
+        }
+        self.has_root = true;
+        self.ends.push(self.place.len());
+        if self.ends.len() > 1 {
+            self.place.push('/');
+        }
+        self.place.push_str(name);
+        match self.here() {
+            Some(found) if found.is_some() => Err(Malformed),
+            Some(found) => {
+                *found = Some(Secret::new(String::new()));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self) {
+        self.place.truncate(self.ends.pop().unwrap_or_default());
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Malformed> {
+        if self.ends.is_empty() && !text.trim().is_empty() {
+            return Err(Malformed);
+        }
+        if let Some(Some(found)) = self.here() {
+            found.expose_mut().push_str(text);
+        }
+        Ok(())
+    }
+
+    /// The text that is asked for from where we are.
+    fn here(&mut self) -> Option<&mut Option<Secret<String>>> {
+        let index = self.places.iter().position(|place| *place == self.place)?;
+        self.found.get_mut(index)
+    }
+
+    fn finish(self) -> Result<[Option<Secret<String>>; N], Malformed> {
+        if self.ends.is_empty() && self.has_root { Ok(self.found) } else { Err(Malformed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(document: &str) -> Result<[Option<String>; 2], Malformed> {
+        let found = texts(document.as_bytes(), ["a/b", "a/c/d"])?;
+        Ok(found.map(|text| text.map(|text| text.expose().clone())))
+    }
+
+    fn some(b: &str, d: &str) -> Result<[Option<String>; 2], Malformed> {
+        Ok([Some(b.to_owned()), Some(d.to_owned())])
+    }
+
+    #[test]
+    fn texts_are_found_by_where_they_stand() {
+        assert_eq!(read("<a><b>1</b><c><d>2</d></c></a>"), some("1", "2"));
+        let decorated = "<?xml version=\"1.0\"?>\n<!-- x --><s:a xmlns:s=\"u\" e='f'>\n <b>&lt;&#x41;&amp;</b><x><b>no</b></x>\
+                         <c><d><![CDATA[2]]>3<e>no</e></d></c><d>no</d></s:a>\n";
+        assert_eq!(read(decorated), some("<A&", "23"));
+        assert_eq!(read("<a><b/></a>"), Ok([Some(String::new()), None]));
+    }
+
+    #[test]
+    fn what_is_not_one_whole_plain_document_is_refused() {
+        for odd in [
+            "",
+            "x",
+            "<a>",
+            "</a>",
+            "<a></b>",
+            "<a/><a/>",
+            "<a/>x",
+            "<a><b>1</b><b>2</b></a>",
+            "<a><b>&secret;</b></a>",
+            "<a><b>&#0;</b></a>",
+            "<a><b>&#xD800;</b></a>",
+            "<!DOCTYPE a [<!ENTITY s \"x\">]><a><b>&s;</b></a>",
+            "<a><b>1</b",
+            &format!("{}{}", "<a>".repeat(17), "</a>".repeat(17)),
+        ] {
+            assert_eq!(read(odd), Err(Malformed), "{odd}");
+        }
+        assert_eq!(texts(b"<a>\xff</a>", ["a"]).unwrap_err(), Malformed);
+    }
+
+    fn escaped(text: &str) -> String {
+        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\r', "&#13;")
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back_as_it_was_written(b in "\\PC*", d in "[ -~\\r\\n\\t]{0,64}") {
+            let document = format!("<a><b>{}</b><c><d>{}</d></c></a>", escaped(&b), escaped(&d));
+            prop_assert_eq!(read(&document), some(&b, &d));
+        }
+
+        #[test]
+        fn no_bytes_are_read_wrong_enough_to_fail(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let _ = texts(&bytes, ["a", "a/b"]);
+        }
+
+        /// Cut anywhere, a good document is none.
+        #[test]
+        fn half_an_answer_is_no_answer(cut in 0usize..60) {
+            let whole = "<a><b>1</b><c><d>2</d></c><e f=\"g\">&amp;</e><!-- h --></a>";
+            prop_assert!(read(&whole[..cut.min(whole.len() - 1)]).is_err());
+        }
+
+        #[test]
+        fn pieces_of_markup_in_any_order_never_panic(pieces in proptest::collection::vec(
+            prop_oneof![Just("<a>"), Just("</a>"), Just("<b>"), Just("</b>"), Just("<a"), Just("&"), Just("&#"), Just("&lt;"),
+                Just("<![CDATA["), Just("]]>"), Just("<!--"), Just("-->"), Just("<?"), Just("?>"), Just("x"), Just("<a:b>"), Just("=\"")],
+            0..24,
+        )) {
+            let _ = read(&pieces.concat());
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! An operator's regular expression that must match the whole of a text: which paths of the node's metadata pods may read, which
+//! roles a namespace permits.
+//!
+//! The engine takes time linear in the text, whatever the expression, so one from an annotation costs no more than its size. An
+//! expression that matched a part of a path would let pass whatever holds that part, so none does.
+
+use regex_lite::{Regex, RegexBuilder};
+
+/// Longest expression, in bytes.
+const MAX_EXPRESSION: usize = 2048;
+
+/// Most memory of a compiled expression, in bytes: repetitions of repetitions multiply.
+const MAX_SIZE: usize = 256 * 1024;
+
+/// An expression that matches whole texts.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+/// An expression cannot be used; says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a usable regular expression: {0}")]
+pub struct PatternError(String);
+
+impl Pattern {
+    /// Reads an expression (the syntax of the `regex` crate, without Unicode's classes).
+    ///
+    /// # Errors
+    /// It is not one, or too large.
+    pub fn new(expression: &str) -> Result<Self, PatternError> {
+        if expression.len() > MAX_EXPRESSION {
+            return Err(PatternError(format!("longer than {MAX_EXPRESSION} bytes")));
+        }
+        // Alone first: `a)|(b` is an expression only between our own parentheses, where it would escape the anchors.
+        compile(expression)?;
+        compile(&format!(r"\A(?:{expression})\z")).map(Self)
+    }
+
+    /// Whether it matches all of `text`.
+    pub fn matches(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+}
+
+fn compile(expression: &str) -> Result<Regex, PatternError> {
+    let regex = RegexBuilder::new(expression).size_limit(MAX_SIZE).build();
+    regex.map_err(|error| PatternError(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_matches_the_whole_or_nothing() {
+        for (expression, text, matches) in [
+            ("/latest/meta-data/ami-id", "/latest/meta-data/ami-id", true),
+            ("meta-data", "/latest/meta-data/ami-id", false),
+            ("/latest/meta-data/.*", "/latest/meta-data/mac", true),
+            ("/latest/meta-data/.*", "/x/latest/meta-data/mac", false),
+            ("a|b", "b", true),
+            ("a|b", "bc", false),
+            ("a|b", "ca", false),
+            ("^a$", "a", true),
+            ("(?m)^a$", "a\nb", false),
+            ("(?i)A", "a", true),
+            ("^$", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(Pattern::new(expression).unwrap().matches(text), matches, "{expression} on {text:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_escape_the_anchors_is_no_expression() {
+        for expression in
+            ["a)|(b", "a)|(?:b", ")", "(", "(?x)a #", "a{99999999}", &"a".repeat(2049), "((a{999}){999}){9}"]
+        {
+            assert!(Pattern::new(expression).is_err(), "{expression}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The name of a role: what the metadata service lists, and what its clients put into the next path.
+
+use std::sync::Arc;
+
+/// Longest name of a role (IAM user guide, "IAM and AWS STS quotas").
+pub const MAX_ROLE_NAME: usize = 64;
+
+/// A role's name: 1 to 64 of letters, digits and `+ = , . @ _ -`. The last part of its ARN, without its path.
+///
+/// Nothing in it ends a line or means anything in a URL: two clients abort at a listing that makes no URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RoleName(Arc<str>);
+
+impl RoleName {
+    /// The name, if it is one. `.` and `..` are none: in a path they would name something else.
+    pub fn new(name: &str) -> Option<Self> {
+        is_role_name(name).then(|| Self(name.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+pub(super) fn is_role_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte);
+    (1..=MAX_ROLE_NAME).contains(&name.len()) && name.bytes().all(is_letter) && !matches!(name, "." | "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_iam_takes_for_one() {
+        for name in ["a", "cart-reader", "A+b=c,d.e@f_g-9", "...", &"r".repeat(64)] {
+            assert_eq!(RoleName::new(name).as_ref().map(RoleName::as_str), Some(name));
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a b",
+            "a\n",
+            "a\r\nb",
+            "a%2B",
+            "arn:aws:iam::1:role/a",
+            "ä",
+            &"r".repeat(65),
+        ] {
+            assert_eq!(RoleName::new(name), None, "{name:?}");
+        }
+    }
+}

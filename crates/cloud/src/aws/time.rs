@@ -1,0 +1,119 @@
+//! Time as AWS's clients read it: whole seconds of UTC. Asks no clock.
+//!
+//! Session tokens outlive the agent, so their times are those of the wall and not of a clock that counts from somewhere.
+
+use std::time::{Duration, SystemTime};
+
+/// Whole seconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnixTime(pub u64);
+
+impl UnixTime {
+    /// This much later, in whole seconds.
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span.as_secs()))
+    }
+
+    /// Time from `earlier` to here; zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_secs(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<SystemTime> for UnixTime {
+    /// Rounded down: a credential must never seem to live longer than it does. What is before 1970 is 1970.
+    fn from(time: SystemTime) -> Self {
+        Self(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs())
+    }
+}
+
+/// A time as `YYYY-MM-DDThh:mm:ssZ`: without a fraction, and with `Z`, because aws-config reads no offset.
+///
+/// Writing it takes some sixty instructions, so nobody needs to keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp([u8; 20]);
+
+/// 9999-12-31T23:59:59Z, the last time of this form.
+const LAST: u64 = 253_402_300_799;
+
+impl Stamp {
+    /// The form of this time.
+    pub fn of(time: UnixTime) -> Self {
+        let seconds = time.0.min(LAST);
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        let (year, month, day) = date(days);
+        let mut text = *b"0000-00-00T00:00:00Z";
+        let parts = [year / 100, year % 100, month, day, second / 3600, second / 60 % 60, second % 60];
+        for (at, part) in [0, 2, 5, 8, 11, 14, 17].into_iter().zip(parts) {
+            text[at] = digit(part / 10);
+            text[at + 1] = digit(part);
+        }
+        Self(text)
+    }
+
+    /// The twenty characters.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn digit(number: u64) -> u8 {
+    b"0123456789"[(number % 10) as usize]
+}
+
+/// Year, month and day of a day since 1970, in the proleptic Gregorian calendar.
+///
+/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`): years begin in March, so that
+/// the leap day is a year's last, and the calendar repeats after 146,097 days.
+fn date(days: u64) -> (u64, u64, u64) {
+    const CYCLE: u64 = 146_097;
+    // From 0000-03-01 on.
+    let days = days + 719_468;
+    let (cycle, day) = (days / CYCLE, days % CYCLE);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = year + 400 * cycle;
+    if month < 10 { (year, month + 3, day) } else { (year + 1, month - 9, day) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(seconds: u64) -> String {
+        String::from_utf8_lossy(Stamp::of(UnixTime(seconds)).as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn known_times_have_their_known_form() {
+        for (seconds, form) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (LAST, "9999-12-31T23:59:59Z"),
+            (u64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(text(seconds), form);
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_dropped_and_never_rounded_up() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_999);
+        assert_eq!(UnixTime::from(time), UnixTime(1));
+        assert_eq!(UnixTime::from(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), UnixTime(0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_is_written_as_another_library_writes_it(seconds in 0..=253_370_764_800_i64) {
+            let other = jiff::Timestamp::from_second(seconds).unwrap().to_string();
+            prop_assert_eq!(text(seconds.unsigned_abs()), other);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Numbers as hexadecimal digits: tags of content, ids of requests.
+
+/// A number as sixteen hexadecimal digits.
+pub(crate) fn hex(number: u64) -> [u8; 16] {
+    std::array::from_fn(|place| {
+        let nibble = (number >> (60 - 4 * place)) & 0xf;
+        b"0123456789abcdef"[nibble as usize]
+    })
+}

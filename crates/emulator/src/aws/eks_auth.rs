@@ -1,0 +1,114 @@
+//! EKS Auth: a pod's Kubernetes token, handed in by its node, for the role that its ServiceAccount is associated with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::request::Parts;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::mint::Session;
+use super::reply::{self, Reply};
+use super::sigv4::Unsigned;
+use super::state::{State, Untrusted};
+use crate::jwt::Unverified;
+
+/// The `aud` that EKS's webhook mounts tokens for.
+const AUDIENCE: &str = "pods.eks.amazonaws.com";
+
+/// How long a session lives (docs.aws.amazon.com/eks/latest/userguide/pod-id-how-it-works.html: six hours).
+const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("the body is not the JSON object that this operation reads")]
+    Body,
+    #[error("no association found for the service account")]
+    NoAssociation,
+    #[error(transparent)]
+    Token(#[from] Untrusted),
+    #[error(transparent)]
+    Signature(#[from] Unsigned),
+}
+
+impl Refused {
+    pub(super) fn reply(&self) -> Reply {
+        let bad = StatusCode::BAD_REQUEST;
+        let (status, code) = match self {
+            Self::Body => (bad, "InvalidRequestException"),
+            Self::NoAssociation => (StatusCode::NOT_FOUND, "ResourceNotFoundException"),
+            Self::Token(Untrusted::Token(Unverified::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(_) => (bad, "InvalidTokenException"),
+            Self::Signature(Unsigned::Expired) => (StatusCode::FORBIDDEN, "ExpiredTokenException"),
+            Self::Signature(Unsigned::UnknownKey) => (StatusCode::FORBIDDEN, "UnrecognizedClientException"),
+            Self::Signature(_) => (StatusCode::FORBIDDEN, "InvalidSignatureException"),
+        };
+        reply::json_refused(status, code, &self.to_string())
+    }
+}
+
+/// The cluster of a path, if it is this operation's.
+pub(super) fn cluster(path: &str) -> Option<&str> {
+    let cluster = path.strip_prefix("/clusters/")?.strip_suffix("/assume-role-for-pod-identity")?;
+    let is_in = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    ((1..=100).contains(&cluster.len()) && cluster.bytes().all(is_in)).then_some(cluster)
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    token: String,
+}
+
+/// Answers a call.
+pub(super) fn answer(state: &State, request: &Parts, body: &[u8]) -> Reply {
+    pod_identity(state, request, body).unwrap_or_else(|refused| refused.reply())
+}
+
+fn pod_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
+    state.caller("eks-auth", request, body)?;
+    let asked: Asked = serde_json::from_slice(body).map_err(|_| Refused::Body)?;
+    let claims = state.trusted(&asked.token, Some(AUDIENCE))?;
+    let role = state.associations.get(&claims.subject).ok_or(Refused::NoAssociation)?;
+    let (namespace, name) = workload(&claims.subject).ok_or(Refused::NoAssociation)?;
+    let tags = [("kubernetes-namespace", namespace), ("kubernetes-service-account", name)];
+    let session = Session {
+        access_key_id: String::new(),
+        role: role.clone(),
+        name: format!("eks-emulated-{name}").chars().take(64).collect(),
+        taken_by: claims.subject.clone(),
+        tags: tags
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        exp: 0,
+    };
+    let issued = state.issue(session, SIX_HOURS);
+    let session = &issued.session;
+    let told = json!({
+        "subject": {"namespace": namespace, "serviceAccount": name},
+        "audience": AUDIENCE,
+        "podIdentityAssociation": {
+            "associationArn": format!("arn:aws:eks:{}:{}:podidentityassociation/emulated/a-1", state.instance.region, session.account()),
+            "associationId": "a-1",
+        },
+        "assumedRoleUser": {"arn": session.arn(), "assumeRoleId": format!("AROAEMULATEDROLE00000:{}", session.name)},
+        "credentials": {
+            "accessKeyId": session.access_key_id,
+            "secretAccessKey": issued.secret.expose(),
+            "sessionToken": issued.token.expose(),
+            "expiration": end(state, session.exp),
+        },
+    });
+    Ok(reply::json(StatusCode::OK, &told))
+}
+
+/// Seconds since 1970, as restJson1 writes an instant.
+fn end(state: &State, exp: u64) -> Value {
+    if state.policy().fractions { json!(exp as f64 + 0.25) } else { json!(exp) }
+}
+
+fn workload(subject: &str) -> Option<(&str, &str)> {
+    subject.strip_prefix("system:serviceaccount:")?.split_once(':')
+}

@@ -1,0 +1,105 @@
+//! The instance's metadata service, as far as the node's own role needs it: tokens, the listing, the document, the place.
+//!
+//! docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::mint::Session;
+use super::reply::{Reply, html, reply};
+use super::role::RoleName;
+use super::state::State;
+
+const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+const TOKEN: &str = "x-aws-ec2-metadata-token";
+
+/// What a token may live, in seconds.
+const TTLS: std::ops::RangeInclusive<u64> = 1..=21_600;
+
+/// What is left of the node's session when it is asked for: six hours, as EC2 gives.
+const SIX_HOURS: Duration = Duration::from_secs(6 * 3600);
+
+/// Where the role's credentials are.
+const CREDENTIALS: &str = "/latest/meta-data/iam/security-credentials/";
+
+/// Answers a request.
+pub(super) fn answer(state: &State, request: &Parts) -> Reply {
+    if request.headers.contains_key("x-forwarded-for") {
+        return html(StatusCode::FORBIDDEN, "Forbidden.");
+    }
+    match (&request.method, request.uri.path()) {
+        (&Method::PUT, "/latest/api/token") => token(state, request),
+        (&Method::GET | &Method::HEAD, path) if is_admitted(state, request) => leaf(state, path),
+        (&Method::GET | &Method::HEAD, _) => html(StatusCode::UNAUTHORIZED, "Unauthorized."),
+        _ => html(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."),
+    }
+}
+
+fn token(state: &State, request: &Parts) -> Reply {
+    let stated = request.headers.get(TTL).and_then(|value| value.to_str().ok());
+    let ttl = stated.and_then(|text| text.parse().ok()).filter(|ttl| TTLS.contains(ttl));
+    let Some(ttl) = ttl else { return html(StatusCode::BAD_REQUEST, "Bad request.") };
+    let token = state.mint.metadata_token(state.seconds() + ttl);
+    let mut reply = reply(StatusCode::OK, "text/plain", token.expose().clone());
+    reply.headers_mut().insert(TTL, HeaderValue::from(ttl));
+    reply
+}
+
+/// A token that is given is checked even where none is needed.
+fn is_admitted(state: &State, request: &Parts) -> bool {
+    match request.headers.get(TOKEN) {
+        Some(token) => token.to_str().is_ok_and(|token| state.mint.is_metadata_token(token, state.seconds())),
+        None => !state.instance.tokens_required,
+    }
+}
+
+fn leaf(state: &State, path: &str) -> Reply {
+    let text = |text: String| reply(StatusCode::OK, "text/plain", text);
+    let region = &state.instance.region;
+    match path {
+        "/latest/meta-data/instance-id" => text(state.instance.id.clone()),
+        "/latest/meta-data/placement/region" => text(region.clone()),
+        "/latest/meta-data/placement/availability-zone" => text(format!("{region}a")),
+        _ => credentials(state, path).unwrap_or_else(|| html(StatusCode::NOT_FOUND, "Not found.")),
+    }
+}
+
+fn credentials(state: &State, path: &str) -> Option<Reply> {
+    let role = state.instance.role.as_deref()?;
+    let name = RoleName::of(role)?.name;
+    let asked =
+        path.strip_prefix(CREDENTIALS).or((path == CREDENTIALS.trim_end_matches('/')).then_some(""))?;
+    match asked {
+        "" => Some(reply(StatusCode::OK, "text/plain", name.to_owned())),
+        asked if asked == name => Some(document(state, role)),
+        _ => None,
+    }
+}
+
+fn document(state: &State, role: &str) -> Reply {
+    let session = Session {
+        access_key_id: String::new(),
+        role: role.to_owned(),
+        name: state.instance.id.clone(),
+        taken_by: "ec2.amazonaws.com".into(),
+        tags: BTreeMap::new(),
+        exp: 0,
+    };
+    let issued = state.issue(session, SIX_HOURS);
+    let told = json!({
+        "Code": "Success",
+        "LastUpdated": state.written(state.seconds()),
+        "Type": "AWS-HMAC",
+        "AccessKeyId": issued.session.access_key_id,
+        "SecretAccessKey": issued.secret.expose(),
+        "Token": issued.token.expose(),
+        "Expiration": state.written(issued.session.exp),
+    });
+    // The real service labels it so.
+    reply(StatusCode::OK, "text/plain", format!("{told:#}"))
+}

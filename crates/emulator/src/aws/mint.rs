@@ -1,0 +1,170 @@
+//! Credentials of sessions: opaque to a client, readable by a test.
+//!
+//! The session token is `IQoJemu.CLAIMS.MAC`, both parts base64url, and the secret key a function of the access key's id: nothing
+//! issued has to be remembered, so nothing grows, and every signature can be checked.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD as BASE64URL};
+use seawall_core::Secret;
+use serde::{Deserialize, Serialize};
+
+use super::role::RoleName;
+use crate::keys::KeyError;
+
+/// How every session token begins. AWS's of today begin with `IQoJ`.
+const PREFIX: &str = "IQoJemu.";
+
+/// What a session token says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// `ASIA…`: unlike that of any other session of this emulator.
+    pub access_key_id: String,
+    /// The role's ARN.
+    pub role: String,
+    /// The session's name.
+    pub name: String,
+    /// Who took it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role.
+    pub taken_by: String,
+    /// The session's tags.
+    pub tags: BTreeMap<String, String>,
+    /// When it ends, in seconds since 1970.
+    pub exp: u64,
+}
+
+impl Session {
+    /// `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION`, as policies and audit logs name it.
+    pub fn arn(&self) -> String {
+        match RoleName::of(&self.role) {
+            Some(RoleName { partition, account, name }) => {
+                format!("arn:{partition}:sts::{account}:assumed-role/{name}/{}", self.name)
+            }
+            None => String::new(),
+        }
+    }
+
+    /// The role's account.
+    pub fn account(&self) -> &str {
+        RoleName::of(&self.role).map_or("", |role| role.account)
+    }
+}
+
+/// A session's credentials, as an answer carries them.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) session: Session,
+    pub(super) secret: Secret<String>,
+    pub(super) token: Secret<String>,
+}
+
+/// Issues and reads credentials.
+#[derive(Debug)]
+pub(super) struct Mint {
+    key: hmac::Key,
+    issued: AtomicU64,
+}
+
+impl Mint {
+    pub(super) fn new() -> Result<Self, KeyError> {
+        let key =
+            hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).map_err(|_| KeyError::Library)?;
+        Ok(Self { key, issued: AtomicU64::new(0) })
+    }
+
+    /// Credentials unlike any before them; the session's `access_key_id` is written here.
+    pub(super) fn issue(&self, mut session: Session) -> Credentials {
+        let number = self.issued.fetch_add(1, Ordering::Relaxed) + 1;
+        session.access_key_id = format!("ASIA{number:0>16}");
+        // Strings and numbers always have a JSON form.
+        let claims = BASE64URL.encode(serde_json::to_vec(&session).unwrap_or_default());
+        let token = self.sealed(PREFIX, &claims);
+        Credentials { secret: self.secret_of(&session.access_key_id), token, session }
+    }
+
+    /// What a session token says if this mint issued it and it has not ended.
+    pub(super) fn read(&self, token: &str, now: u64) -> Result<Session, Unknown> {
+        let claims = self.opened(PREFIX, token).ok_or(Unknown::NotOurs)?;
+        let session: Session = serde_json::from_slice(&claims).map_err(|_| Unknown::NotOurs)?;
+        if now < session.exp { Ok(session) } else { Err(Unknown::Expired) }
+    }
+
+    /// The key that belongs to a session's access key id: 40 characters, as AWS's have.
+    pub(super) fn secret_of(&self, access_key_id: &str) -> Secret<String> {
+        let mac = hmac::sign(&self.key, format!("secret of {access_key_id}").as_bytes());
+        Secret::new(STANDARD.encode(mac).chars().take(40).collect())
+    }
+
+    /// A token of the metadata service that is good until `exp`.
+    pub(super) fn metadata_token(&self, exp: u64) -> Secret<String> {
+        self.sealed(METADATA, &BASE64URL.encode(exp.to_string()))
+    }
+
+    pub(super) fn is_metadata_token(&self, token: &str, now: u64) -> bool {
+        let opened = self.opened(METADATA, token).and_then(|claims| String::from_utf8(claims).ok());
+        opened.and_then(|exp| exp.parse().ok()).is_some_and(|exp: u64| now < exp)
+    }
+
+    fn sealed(&self, prefix: &str, claims: &str) -> Secret<String> {
+        let mac = hmac::sign(&self.key, format!("{prefix}{claims}").as_bytes());
+        Secret::new(format!("{prefix}{claims}.{}", BASE64URL.encode(mac)))
+    }
+
+    fn opened(&self, prefix: &str, token: &str) -> Option<Vec<u8>> {
+        let (claims, mac) = token.strip_prefix(prefix)?.split_once('.')?;
+        let signed = format!("{prefix}{claims}");
+        hmac::verify(&self.key, signed.as_bytes(), &BASE64URL.decode(mac).ok()?).ok()?;
+        BASE64URL.decode(claims).ok()
+    }
+}
+
+/// How every token of the metadata service begins.
+const METADATA: &str = "AQAEAemu.";
+
+/// Why a session token is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    NotOurs,
+    Expired,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(role: &str) -> Session {
+        Session {
+            access_key_id: String::new(),
+            role: role.into(),
+            name: "s".into(),
+            taken_by: "system:serviceaccount:a:b".into(),
+            tags: BTreeMap::new(),
+            exp: 100,
+        }
+    }
+
+    #[test]
+    fn what_was_issued_is_read_until_it_ends_and_nothing_else_is() {
+        let mint = Mint::new().unwrap();
+        let issued = mint.issue(session("arn:aws:iam::123456789012:role/x/cart"));
+        assert_eq!(mint.read(issued.token.expose(), 99).unwrap(), issued.session);
+        assert_eq!(issued.session.arn(), "arn:aws:sts::123456789012:assumed-role/cart/s");
+        assert_eq!(mint.read(issued.token.expose(), 100), Err(Unknown::Expired));
+        let other = Mint::new().unwrap();
+        assert_eq!(other.read(issued.token.expose(), 0), Err(Unknown::NotOurs));
+        assert!(!mint.is_metadata_token(issued.token.expose(), 0));
+        assert!(mint.is_metadata_token(mint.metadata_token(5).expose(), 4));
+    }
+
+    #[test]
+    fn no_two_sessions_share_an_id_or_a_secret() {
+        let mint = Mint::new().unwrap();
+        let [one, two] = [mint.issue(session("r")), mint.issue(session("r"))];
+        assert_ne!(one.session.access_key_id, two.session.access_key_id);
+        assert_ne!(one.secret.expose(), two.secret.expose());
+        assert_eq!((one.session.access_key_id.len(), one.secret.expose().len()), (20, 40));
+    }
+}

@@ -1,0 +1,99 @@
+//! What to run: everything that the emulator is told before it starts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use seawall_core::Secret;
+
+use super::role::Role;
+use crate::faults::Faults;
+use crate::keys::KeySet;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The OpenID Connect providers whose Kubernetes tokens are taken.
+    pub providers: Vec<Provider>,
+    /// The roles that there are, and whom each trusts.
+    pub roles: Vec<Role>,
+    /// Whether a role that is not among [`Options::roles`] is one that trusts everybody, for an hour at most.
+    pub everyone: bool,
+    /// Users with keys of their own.
+    pub users: Vec<User>,
+    /// EKS's associations: the role of each subject (`system:serviceaccount:NS:NAME`), whatever the cluster.
+    pub associations: BTreeMap<String, String>,
+    /// The instance of the metadata service.
+    pub instance: Instance,
+    /// What goes wrong from the start; see [`set_faults`](super::Running::set_faults).
+    pub faults: Faults,
+    /// The longest life of any session issued, however long a one is asked for and allowed.
+    pub session_lifetime: Duration,
+    /// Whether ends of sessions are stated with fractions of a second: AWS does both.
+    pub fractions: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            providers: Vec::new(),
+            roles: Vec::new(),
+            everyone: false,
+            users: Vec::new(),
+            associations: BTreeMap::new(),
+            instance: Instance::default(),
+            faults: Faults::default(),
+            session_lifetime: Duration::from_secs(12 * 3600),
+            fractions: false,
+        }
+    }
+}
+
+/// An OpenID Connect provider of IAM: whose tokens are taken.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// The `iss` its tokens must have.
+    pub issuer: String,
+    /// The issuer's published keys.
+    pub keys: KeySet,
+    /// The `aud` values (client ids), of which one must be in the token; such as `sts.amazonaws.com`.
+    pub audiences: BTreeSet<String>,
+}
+
+/// A user with keys that do not end.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// `arn:aws:iam::ACCOUNT:user/NAME`.
+    pub arn: String,
+    /// `AKIA…`.
+    pub access_key_id: String,
+    /// The key that it signs with.
+    pub secret_access_key: Secret<String>,
+}
+
+/// The instance of the metadata service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// `i-…`.
+    pub id: String,
+    /// The region, such as `eu-west-1`.
+    pub region: String,
+    /// The role of its instance profile; `None` has no profile.
+    pub role: Option<String>,
+    /// Whether requests need a token (IMDSv2 only).
+    pub tokens_required: bool,
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self {
+            id: "i-0123456789abcdef0".into(),
+            region: "eu-west-1".into(),
+            role: Some("arn:aws:iam::123456789012:role/node".into()),
+            tokens_required: true,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A role of IAM: its name, and whom it trusts under which conditions. Knows no request.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A role's longest session if nobody changed it (IAM's default of `MaxSessionDuration`).
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A role and its trust policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// `arn:aws:iam::ACCOUNT:role/NAME`.
+    pub arn: String,
+    /// Who may assume it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role. `None` is everybody.
+    pub trusts: Option<BTreeSet<String>>,
+    /// The `ExternalId` that a caller must name, if any.
+    pub external_id: Option<String>,
+    /// Its `MaxSessionDuration`. IAM's least is an hour; here any, to see what becomes of less.
+    pub longest: Duration,
+}
+
+impl Role {
+    /// A role that trusts everybody, for an hour at most.
+    pub fn open(arn: &str) -> Self {
+        Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
+    }
+
+    /// The same, for this caller alone.
+    #[must_use]
+    pub fn trusting(mut self, caller: &str) -> Self {
+        self.trusts.get_or_insert_default().insert(caller.to_owned());
+        self
+    }
+
+    pub(super) fn admits(&self, caller: &str, external_id: Option<&str>) -> bool {
+        let is_trusted = self.trusts.as_ref().is_none_or(|trusted| trusted.contains(caller));
+        is_trusted && self.external_id.as_deref().is_none_or(|wanted| external_id == Some(wanted))
+    }
+}
+
+/// The account and the name of a role: `arn:PARTITION:iam::ACCOUNT:role/PATH/NAME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RoleName<'a> {
+    pub(super) partition: &'a str,
+    pub(super) account: &'a str,
+    pub(super) name: &'a str,
+}
+
+impl<'a> RoleName<'a> {
+    pub(super) fn of(arn: &'a str) -> Option<Self> {
+        let mut parts = arn.splitn(6, ':');
+        let (Some("arn"), Some(partition), Some("iam"), Some(""), Some(account), Some(resource)) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let is_account = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
+        let name = resource.strip_prefix("role/")?.rsplit('/').next().filter(|name| !name.is_empty())?;
+        is_account.then_some(Self { partition, account, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roles_name_is_the_last_part_of_its_path() {
+        let name = RoleName::of("arn:aws-cn:iam::123456789012:role/a/b/cart").unwrap();
+        assert_eq!((name.partition, name.account, name.name), ("aws-cn", "123456789012", "cart"));
+        for odd in [
+            "",
+            "cart",
+            "arn:aws:iam::1:role/x",
+            "arn:aws:iam::123456789012:user/x",
+            "arn:aws:iam::123456789012:role/",
+        ] {
+            assert_eq!(RoleName::of(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_role_admits_whom_it_trusts_and_by_its_external_id() {
+        let role = Role { external_id: Some("x1".into()), ..Role::open("r").trusting("a") };
+        assert!(role.admits("a", Some("x1")));
+        assert!(!role.admits("b", Some("x1")) && !role.admits("a", None) && !role.admits("a", Some("x2")));
+    }
+}

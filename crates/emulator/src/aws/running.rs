@@ -1,0 +1,100 @@
+//! A running emulator: the listener and the cloud behind it, and the only handle to both.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seawall_core::Clock;
+
+use super::cloud::Cloud;
+use super::endpoint::Endpoint;
+use super::mint::Session;
+use super::options::Options;
+use super::role::Role;
+use crate::faults::Faults;
+use crate::ledger::Counts;
+use crate::server::Server;
+
+/// A running emulator. Dropping it closes the listener and every connection.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    cloud: Arc<Cloud>,
+    server: Server,
+}
+
+/// Binds and serves on the current runtime.
+///
+/// # Errors
+/// The address cannot be bound, or there is no randomness for a key.
+pub async fn start(options: Options, clock: Clock) -> io::Result<Running> {
+    let listener = tokio::net::TcpListener::bind(options.listen).await?;
+    let address = listener.local_addr()?;
+    let cloud = Arc::new(Cloud::new(options, clock).map_err(io::Error::other)?);
+    let server = Server::start(listener, cloud.clone());
+    Ok(Running { address, cloud, server })
+}
+
+impl Running {
+    /// The bound address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://ADDRESS:PORT`, without a slash at the end: STS, EKS Auth and the metadata service alike.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Breaks (or mends) every endpoint of [`Endpoint::FAULTY`] from the next request on.
+    pub fn set_faults(&self, faults: &Faults) {
+        for endpoint in Endpoint::FAULTY {
+            self.set_faults_on(endpoint, faults.clone());
+        }
+    }
+
+    /// Breaks (or mends) one endpoint from the next request on.
+    pub fn set_faults_on(&self, endpoint: Endpoint, faults: Faults) {
+        self.cloud.gates.set(endpoint, faults);
+    }
+
+    /// Changes [`Options::session_lifetime`] for the sessions to come.
+    pub fn set_session_lifetime(&self, lifetime: Duration) {
+        self.cloud.state.change(|policy| policy.session_lifetime = lifetime);
+    }
+
+    /// Changes [`Options::fractions`].
+    pub fn set_fractions(&self, fractions: bool) {
+        self.cloud.state.change(|policy| policy.fractions = fractions);
+    }
+
+    /// Adds a role, or puts it in the place of the one with its ARN.
+    pub fn set_role(&self, role: Role) {
+        self.cloud.state.change(|policy| {
+            policy.roles.retain(|known| known.arn != role.arn);
+            policy.roles.push(role);
+        });
+    }
+
+    /// What happened at an endpoint so far.
+    pub fn counts(&self, endpoint: Endpoint) -> Counts {
+        self.cloud.state.ledger.counts(endpoint)
+    }
+
+    /// Sessions issued, by who took them and the role.
+    pub fn sessions(&self) -> BTreeMap<(String, String), u64> {
+        self.cloud.state.sessions.all()
+    }
+
+    /// What a session token of this emulator says, once its authenticity and its end are checked.
+    pub fn session(&self, token: &str) -> Option<Session> {
+        self.cloud.state.mint.read(token, self.cloud.state.seconds()).ok()
+    }
+
+    /// Closes the listener and every connection, and returns when they are closed.
+    pub async fn shutdown(self) {
+        self.server.shutdown().await;
+    }
+}

@@ -1,0 +1,212 @@
+//! STS's query interface: form in, decision out. Every check fails closed, and a token's claims are believed only after its signature.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::request::Parts;
+
+use super::mint::{Credentials, Session};
+use super::reply::{self, Reply, element, leaf};
+use super::role::{Role, RoleName};
+use super::sigv4::Unsigned;
+use super::state::{Caller, State, Untrusted};
+use crate::jwt::Unverified;
+
+const VERSION: &str = "2011-06-15";
+
+/// What may be asked for at all, in seconds, and what a chain is held to.
+const DURATIONS: std::ops::RangeInclusive<u64> = 900..=43_200;
+const CHAINED: Duration = Duration::from_secs(3600);
+
+/// What is asked for if nothing is said.
+const HOUR: u64 = 3600;
+
+/// Tags of a session, at most.
+const TAGS: usize = 50;
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("Could not find operation {0} for version {VERSION}")]
+    Action(String),
+    #[error("1 validation error detected: Value at '{0}' failed to satisfy constraint")]
+    Validation(&'static str),
+    #[error("The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")]
+    TooLong,
+    #[error(
+        "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining."
+    )]
+    ChainTooLong,
+    #[error("Not authorized to perform sts:AssumeRoleWithWebIdentity")]
+    NotTrusted,
+    #[error("User: {0} is not authorized to perform: sts:AssumeRole on resource: {1}")]
+    Denied(String, String),
+    #[error(transparent)]
+    Token(#[from] Untrusted),
+    #[error(transparent)]
+    Signature(#[from] Unsigned),
+}
+
+impl Refused {
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
+        match self {
+            Self::Action(_) => (bad, "InvalidAction"),
+            Self::Validation(_) | Self::TooLong | Self::ChainTooLong => (bad, "ValidationError"),
+            Self::NotTrusted | Self::Denied(..) => (forbidden, "AccessDenied"),
+            Self::Token(Untrusted::Token(Unverified::Expired)) => (bad, "ExpiredTokenException"),
+            Self::Token(_) => (bad, "InvalidIdentityToken"),
+            Self::Signature(Unsigned::Missing) => (forbidden, "MissingAuthenticationToken"),
+            Self::Signature(Unsigned::Incomplete) => (bad, "IncompleteSignature"),
+            Self::Signature(Unsigned::UnknownKey) => (forbidden, "InvalidClientTokenId"),
+            Self::Signature(Unsigned::Expired) => (forbidden, "ExpiredToken"),
+            Self::Signature(Unsigned::Scope | Unsigned::Time | Unsigned::Mismatch) => {
+                (forbidden, "SignatureDoesNotMatch")
+            }
+        }
+    }
+
+    pub(super) fn reply(&self) -> Reply {
+        let (status, code) = self.status_and_code();
+        reply::refused(status, code, &self.to_string())
+    }
+}
+
+/// What a form asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    WebIdentity,
+    AssumeRole,
+    CallerIdentity,
+    Unknown,
+}
+
+/// A form, its fields by name; of a field that is given twice the last counts.
+#[derive(Debug)]
+pub(super) struct Form(BTreeMap<String, String>);
+
+impl Form {
+    pub(super) fn parse(body: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(body).into_owned().collect())
+    }
+
+    pub(super) fn action(&self) -> Action {
+        match self.field("Action") {
+            _ if self.field("Version") != Some(VERSION) => Action::Unknown,
+            Some("AssumeRoleWithWebIdentity") => Action::WebIdentity,
+            Some("AssumeRole") => Action::AssumeRole,
+            Some("GetCallerIdentity") => Action::CallerIdentity,
+            _ => Action::Unknown,
+        }
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn checked(&self, name: &'static str, is_good: impl Fn(&str) -> bool) -> Result<&str, Refused> {
+        self.field(name).filter(|text| is_good(text)).ok_or(Refused::Validation(name))
+    }
+
+    fn role(&self) -> Result<&str, Refused> {
+        self.checked("RoleArn", |arn| RoleName::of(arn).is_some())
+    }
+
+    fn session_name(&self) -> Result<&str, Refused> {
+        let is_in = |b: u8| b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b);
+        self.checked("RoleSessionName", |name| (2..=64).contains(&name.len()) && name.bytes().all(is_in))
+    }
+
+    fn duration(&self) -> Result<Duration, Refused> {
+        let stated = self.field("DurationSeconds").map_or(Ok(HOUR), str::parse);
+        let seconds = stated.ok().filter(|seconds| DURATIONS.contains(seconds));
+        seconds.map(Duration::from_secs).ok_or(Refused::Validation("DurationSeconds"))
+    }
+
+    fn tags(&self) -> Result<BTreeMap<String, String>, Refused> {
+        let tag = |n: usize| {
+            let part = |part| self.field(&format!("Tags.member.{n}.{part}")).map(str::to_owned);
+            part("Key").zip(part("Value"))
+        };
+        let tags: BTreeMap<_, _> = (1..=TAGS + 1).map_while(tag).collect();
+        let is_good = tags.len() <= TAGS && tags.keys().all(|key| (1..=128).contains(&key.chars().count()));
+        if is_good { Ok(tags) } else { Err(Refused::Validation("Tags")) }
+    }
+
+    fn session(&self, taken_by: &str) -> Result<Session, Refused> {
+        Ok(Session {
+            access_key_id: String::new(),
+            role: self.role()?.to_owned(),
+            name: self.session_name()?.to_owned(),
+            taken_by: taken_by.to_owned(),
+            tags: BTreeMap::new(),
+            exp: 0,
+        })
+    }
+}
+
+/// Answers a call.
+pub(super) fn answer(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Reply {
+    let answered = match form.action() {
+        Action::WebIdentity => web_identity(state, form),
+        Action::AssumeRole => assume_role(state, form, request, body),
+        Action::CallerIdentity => caller_identity(state, request, body),
+        Action::Unknown => Err(Refused::Action(form.field("Action").unwrap_or_default().to_owned())),
+    };
+    answered.unwrap_or_else(|refused| refused.reply())
+}
+
+fn web_identity(state: &State, form: &Form) -> Result<Reply, Refused> {
+    let (arn, duration) = (form.role()?, form.duration()?);
+    let token = form.checked("WebIdentityToken", |token| (4..=20_000).contains(&token.len()))?;
+    let claims = state.trusted(token, None)?;
+    let session = form.session(&claims.subject)?;
+    let role =
+        state.role(arn).filter(|role| role.admits(&claims.subject, None)).ok_or(Refused::NotTrusted)?;
+    check_duration(&role, duration)?;
+    let issued = state.issue(session, duration);
+    let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
+        + &leaf("Audience", claims.audiences.first().map_or("", String::as_str))
+        + &leaf("Provider", &claims.issuer);
+    Ok(reply::answered("AssumeRoleWithWebIdentity", &(result(state, &issued) + &about)))
+}
+
+fn assume_role(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
+    let caller = state.caller("sts", request, body)?;
+    let (arn, duration) = (form.role()?, form.duration()?);
+    let session = Session { tags: form.tags()?, ..form.session(&caller.arn)? };
+    let role = state.role(arn).filter(|role| role.admits(&caller.arn, form.field("ExternalId")));
+    let role = role.ok_or_else(|| Refused::Denied(caller.arn.clone(), arn.to_owned()))?;
+    check_duration(&role, duration)?;
+    if caller.session.is_some() && duration > CHAINED {
+        return Err(Refused::ChainTooLong);
+    }
+    let issued = state.issue(session, duration);
+    Ok(reply::answered("AssumeRole", &result(state, &issued)))
+}
+
+fn check_duration(role: &Role, duration: Duration) -> Result<(), Refused> {
+    if duration > role.longest { Err(Refused::TooLong) } else { Ok(()) }
+}
+
+fn result(state: &State, issued: &Credentials) -> String {
+    let session = &issued.session;
+    let credentials = leaf("AccessKeyId", &session.access_key_id)
+        + &leaf("SecretAccessKey", issued.secret.expose())
+        + &leaf("SessionToken", issued.token.expose())
+        + &leaf("Expiration", &state.written(session.exp));
+    let id = format!("AROAEMULATEDROLE00000:{}", session.name);
+    let user = leaf("Arn", &session.arn()) + &leaf("AssumedRoleId", &id);
+    element("Credentials", &credentials) + &element("AssumedRoleUser", &user)
+}
+
+fn caller_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
+    let Caller { arn, session } = state.caller("sts", request, body)?;
+    let arn = session.as_ref().map_or(arn, Session::arn);
+    let account = arn.split(':').nth(4).unwrap_or_default();
+    let id = session
+        .map_or_else(|| "AIDAEMULATEDUSER00000".to_owned(), |s| format!("AROAEMULATEDROLE00000:{}", s.name));
+    let told = leaf("Arn", &arn) + &leaf("UserId", &id) + &leaf("Account", account);
+    Ok(reply::answered("GetCallerIdentity", &told))
+}

@@ -1,0 +1,7 @@
+#![no_main]
+
+use seawall_invariants::cloud::aws;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    aws::check(input);
+});
