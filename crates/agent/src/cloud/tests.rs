@@ -39,7 +39,7 @@ impl SubjectTokens for Named {
 
 /// A pod on a listener that speaks both dialects.
 pub(crate) struct World {
-    clouds: Clouds,
+    pub(crate) clouds: Arc<Clouds>,
     tools: Tools,
     pub(crate) dialects: Rc<Dialects>,
     pub(crate) caller: Caller,
@@ -58,7 +58,7 @@ impl World {
         let (clock, hand) = Clock::manual();
         let document = Document::parse(sections).unwrap();
         let sections = Sections::read(&document.root(), Path::new("/"), &[]);
-        let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
+        let clouds = Arc::new(Clouds::start(&sections, &clock, &Handle::current()).unwrap());
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let (_, stop) = lifecycle::switch();
