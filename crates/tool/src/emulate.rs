@@ -2,9 +2,11 @@
 //!
 //! Reads flags, writes files and lines, waits for the end; what a cloud answers is the emulator crate's business.
 
+mod faults;
 mod files;
 mod google;
 mod issuer;
+mod lifecycle;
 mod parse;
 mod token;
 
