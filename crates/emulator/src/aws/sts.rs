@@ -162,8 +162,7 @@ fn web_identity(state: &State, form: &Form) -> Result<Reply, Refused> {
     let token = form.checked("WebIdentityToken", |token| (4..=20_000).contains(&token.len()))?;
     let claims = state.trusted(token, None)?;
     let session = form.session(&claims.subject)?;
-    let role =
-        state.role(arn).filter(|role| role.admits(&claims.subject, None)).ok_or(Refused::NotTrusted)?;
+    let role = state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(Refused::NotTrusted)?;
     check_duration(&role, duration)?;
     let issued = state.issue(session, duration);
     let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
@@ -176,7 +175,7 @@ fn assume_role(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Resu
     let caller = state.caller("sts", request, body)?;
     let (arn, duration) = (form.role()?, form.duration()?);
     let session = Session { tags: form.tags()?, ..form.session(&caller.arn)? };
-    let role = state.role(arn).filter(|role| role.admits(&caller.arn, form.field("ExternalId")));
+    let role = state.role(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
     let role = role.ok_or_else(|| Refused::Denied(caller.arn.clone(), arn.to_owned()))?;
     check_duration(&role, duration)?;
     if caller.session.is_some() && duration > CHAINED {
