@@ -159,6 +159,37 @@ fn an_emulated_aws_says_where_it_is_gives_roles_to_its_pods_and_ends_with_zero()
     assert_eq!(aws.end_by("TERM"), Some(0));
 }
 
+/// What signs there, reads there and falls back there is nobody's here: AWS's own library for Python.
+#[test]
+fn an_unmodified_boto3_gets_its_roles_from_an_emulated_aws_by_every_way_and_is_refused_as_by_aws() {
+    let folder = folder("boto3");
+    let (pods, keys) = (folder.join("pods"), folder.join("kiam.keys"));
+    let user = format!("kiam={}", keys.display());
+    let demo = ["--demo-pods", pods.to_str().unwrap(), "reef/coral", "--user", &user, "--external-id", "x1"];
+    let aws = Emulator::start("aws", &demo);
+    let pod = &aws.ready["pods"][0];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/clients/moto/identities.py");
+    let asked = Command::new(seawall_testkit::parts::part("moto/bin/python"))
+        .arg(script)
+        .args([aws.text("url"), keys.to_str().unwrap()])
+        .args([pod["token_file"].as_str().unwrap(), pod["role"].as_str().unwrap()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(asked.stdout).unwrap();
+    let coral = "arn:aws:sts::123456789012:assumed-role/coral";
+    let expected = [
+        "arn:aws:iam::123456789012:user/kiam",
+        &format!("{coral}/signed"),
+        "AccessDenied",
+        "ValidationError",
+        &format!("{coral}/token"),
+        &format!("{coral}/eks-emulated-coral"),
+        "arn:aws:sts::123456789012:assumed-role/node/i-0123456789abcdef0",
+        "SignatureDoesNotMatch",
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected, "{}", String::from_utf8_lossy(&asked.stderr));
+}
+
 #[test]
 fn a_port_in_use_is_a_clear_error_and_leaves_the_others_tokens_alone() {
     let folder = folder("port-in-use");
