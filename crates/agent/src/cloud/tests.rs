@@ -87,7 +87,7 @@ impl World {
         self.ask_with(method, target, "A: b").await
     }
 
-    async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
+    pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let request = format!("{method} {target}");
         let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         let mut room = header_room();
