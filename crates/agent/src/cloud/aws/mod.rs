@@ -21,6 +21,8 @@ mod policy;
 mod refusals;
 mod routes;
 mod session;
+#[cfg(test)]
+mod tests;
 mod token_keys;
 mod wait;
 
