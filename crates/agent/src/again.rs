@@ -73,9 +73,9 @@ impl Request {
         Some(Self { bytes, dialects, version, head_only, goes_on, question })
     }
 
-    /// How many bytes it has.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so

@@ -34,6 +34,7 @@ use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
 use crate::serve::{Bounds, Shared, Thread};
+use crate::thrash::{Found, ThrashCollector, Watch};
 use crate::{debug, sandbox};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
@@ -63,6 +64,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let routes = parts.clouds.routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
+    control.spawn(parts.watch().run());
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
@@ -177,6 +179,7 @@ struct Parts {
     long_polls: Arc<Cap>,
     strangers: Arc<Cap>,
     forwards: Arc<Places>,
+    thrashing: Arc<Found>,
     room: Room,
 }
 
@@ -201,6 +204,7 @@ impl Parts {
             long_polls: Arc::default(),
             strangers: Arc::default(),
             forwards: Places::new(room.forwards),
+            thrashing: Arc::default(),
             room,
         };
         Ok((parts, hearing))
@@ -223,6 +227,7 @@ impl Parts {
             registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
         }
         registry.register_collector(Box::new(FloorCollector(self.who.clone())));
+        registry.register_collector(Box::new(ThrashCollector(self.thrashing.clone())));
         let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
         let sources = Sources {
             registry,
@@ -236,6 +241,11 @@ impl Parts {
             pods: Box::new(move || debug::pods(&callers, clock.now())),
         };
         Arc::new(Admin::new(sources, own_clock))
+    }
+
+    /// What finds pods that fetch over and over.
+    fn watch(&self) -> Watch {
+        Watch::new(self.who.callers.clone(), self.clouds.clone(), self.clock.clone(), self.thrashing.clone())
     }
 
     fn traffic_thread(

@@ -21,8 +21,13 @@ impl Complainer {
 
     /// The pod is refused by a rule of ours.
     pub(crate) fn refused(&self, complaint: Complaint, refusal: &Refusal) {
+        self.says(complaint, refusal.message);
+    }
+
+    /// Something about the pod that no answer can say.
+    pub(crate) fn says(&self, complaint: Complaint, message: &str) {
         if let Some((reporter, record)) = &self.0 {
-            reporter.report(record, complaint, refusal.message);
+            reporter.report(record, complaint, message);
         }
     }
 

@@ -10,11 +10,17 @@ use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
 use crate::cloud::names::CloudName;
+use crate::thrash::Lending;
 
 /// What a pod may have of one cloud, as its room knows it.
 pub(crate) trait Entitlement: Any + Debug + Send + Sync {
     /// What `/debug/pods` says of it: names and times, never a secret.
     fn describe(&self, now: Moment) -> Value;
+
+    /// What the pod holds, and who tells its owner, where somebody can be told.
+    fn lending(&self) -> Option<Lending> {
+        None
+    }
 }
 
 /// What a pod may have of one cloud.
@@ -55,6 +61,14 @@ impl Entitlements {
     /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
     pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
         matches!(self.0[cloud as usize], Decided::NotYet)
+    }
+
+    /// What the pod holds of one cloud, and who tells its owner.
+    pub(crate) fn lending(&self, cloud: CloudName) -> Option<Lending> {
+        match &self.0[cloud as usize] {
+            Decided::Is(own) => own.lending(),
+            Decided::Off | Decided::NotYet => None,
+        }
     }
 
     /// What `/debug/pods` says of them, each under its cloud's name; nothing of a cloud that is off.

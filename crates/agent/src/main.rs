@@ -36,6 +36,7 @@ mod route;
 mod sandbox;
 mod serve;
 mod tenants;
+mod thrash;
 mod turns;
 
 use std::ffi::OsString;

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::connections::Cap;
 use crate::entitlements::Entitlements;
+use crate::thrash::Fetches;
 
 /// A pod as connections know it.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct PodCaller {
     /// Closed when the pod no longer has all of its basis.
     pub(crate) connections: Arc<Cap>,
     pub(crate) long_polls: Arc<Cap>,
+    pub(crate) fetches: Fetches,
 }
 
 impl PodCaller {
@@ -38,6 +40,7 @@ impl PodCaller {
             replaced: Notify::new(),
             connections: Arc::default(),
             long_polls: Arc::default(),
+            fetches: Fetches::default(),
         }
     }
 

@@ -34,6 +34,11 @@ impl Route {
         self.name
     }
 
+    /// Its cloud.
+    pub(crate) fn whose(&self) -> Option<CloudName> {
+        self.cloud
+    }
+
     /// Its cloud, as a label.
     pub(crate) fn cloud(&self) -> &'static str {
         self.cloud.map_or("none", CloudName::as_str)

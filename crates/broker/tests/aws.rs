@@ -8,19 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_world::{
-    AUDIENCE, HOUR, MINUTE, NODE, Node, USER, USER_KEY, USER_SECRET, access, account, arn, external_id, keys,
-    principal, role, start, start_with, web_identity,
+    AUDIENCE, HOUR, MINUTE, NODE, Node, USER, USER_KEY, USER_SECRET, access, account, arn, caller_identity,
+    external_id, keys, principal, role, start, start_with, web_identity,
 };
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use seawall_broker::aws::{
-    Access, AwsExchange, ClusterName, Config, ConfigError, Credential, FLOOR, KeySource, Keys,
-    POD_IDENTITY_AUDIENCE, Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    Access, AwsExchange, ClusterName, Config, ConfigError, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
+    Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
 };
 use seawall_broker::{Exchange, Fault, Principal as _, Unavailable};
 use seawall_core::{Clock, Secret};
-use seawall_emulator::aws::{Endpoint, Role as EmulatedRole, Running};
+use seawall_emulator::aws::{Endpoint, Role as EmulatedRole};
 use seawall_emulator::faults::{Excess, Faults, Throttle};
 
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
@@ -35,37 +32,6 @@ fn given(id: &str, secret: &str) -> Option<KeySource> {
 
 fn users_keys(config: &mut Config) {
     config.keys = given(USER_KEY, USER_SECRET);
-}
-
-/// What STS says of whoever holds these credentials: signed as a pod's SDK would.
-async fn caller_identity(running: &Running, clock: &Clock, credential: &Credential) -> String {
-    use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
-    let body = "Action=GetCallerIdentity&Version=2011-06-15";
-    let mut request =
-        http::Request::post(format!("{}/", running.url())).body(Full::<bytes::Bytes>::from(body)).unwrap();
-    let identity = aws_credential_types::Credentials::new(
-        credential.access_key_id(),
-        credential.secret_access_key(),
-        Some(credential.session_token().into()),
-        None,
-        "test",
-    )
-    .into();
-    let params = aws_sigv4::sign::v4::SigningParams::builder()
-        .identity(&identity)
-        .region("eu-west-1")
-        .name("sts")
-        .time(clock.wall())
-        .settings(SigningSettings::default())
-        .build()
-        .unwrap()
-        .into();
-    let uri = request.uri().to_string();
-    let signable =
-        SignableRequest::new("POST", uri, std::iter::empty(), SignableBody::Bytes(body.as_bytes())).unwrap();
-    sign(signable, &params).unwrap().into_parts().0.apply_to_request_http1x(&mut request);
-    let answer = Client::builder(TokioExecutor::new()).build_http().request(request).await.unwrap();
-    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 #[tokio::test]
@@ -84,7 +50,7 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     assert_eq!(credential.expires(), aws.clock.wall() + HOUR, "the date that AWS states");
     // Its time is cut to the second, so a second of the life is not counted on.
     assert_eq!(issued.lifetime, HOUR - Duration::from_secs(1));
-    let told = caller_identity(&aws.running, &aws.clock, credential).await;
+    let told = caller_identity(&aws.running.url(), &aws.clock, credential).await;
     assert!(told.contains("<Arn>arn:aws:sts::123456789012:assumed-role/cart/shop.cart</Arn>"), "{told}");
     let stranger = exchange.issue(&principal("till", web_identity("cart")), &aws.subject("till")).await;
     assert_eq!(stranger.unwrap_err().fault, Fault::Denied);

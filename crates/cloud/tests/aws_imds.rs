@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::borrow::Cow;
+
 use seawall_cloud::aws::imds::{
     BAD_TTL, METHOD, NO_ROLE, NO_TOKEN, TOKEN_METHOD, TOKEN_VERSION, WRONG_ROLE, claims, goes_on_after,
+    respond,
 };
 use seawall_cloud::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, FOREIGN_TOKEN, SHORT_TTL};
 use seawall_cloud::aws::{
@@ -12,11 +15,12 @@ use seawall_cloud::aws::{
 use seawall_cloud::head::{BODY, RELAYED};
 use seawall_cloud::path::{BAD_PATH, canonicalise_in};
 use seawall_cloud::{Frame, Refusal};
-use seawall_wire::{Limits, RequestError, parse_request, request::header_room};
-use support::aws::{NOW, POD_ADDRESS, Scene, pod, put, request};
+use seawall_wire::{Limits, RequestError, Version, parse_request, request::header_room};
+use support::aws::{NOW, POD_ADDRESS, Scene, credentials, pod, put, request};
 use support::{DATE, body, header, status};
 
 const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
+const OWN: &str = "/latest/meta-data/iam/security-credentials/cart";
 const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
 fn get(target: &str) -> String {
@@ -47,7 +51,7 @@ fn responses_are_these_byte_for_byte() {
     let requests = [
         put(21_600),
         with_token(LISTING, &token),
-        with_token("/latest/meta-data/iam/security-credentials/cart", &token),
+        with_token(OWN, &token),
         get("/latest/meta-data/iam/security-credentials-extended/cart"),
         get("/latest/meta-data/iam/info"),
         get("/latest/meta-data/placement/region"),
@@ -158,7 +162,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
         (&"A".repeat(8000), NOW, Some(BAD_TOKEN)),
     ] {
         for scene in [Scene { now, ..Scene::new() }, Scene { now, ..Scene::strict() }] {
-            for target in [LISTING, "/latest/meta-data/iam/security-credentials/cart", "/latest/meta-data/"] {
+            for target in [LISTING, OWN, "/latest/meta-data/"] {
                 assert_eq!(refusal(&scene, &with_token(target, token)), refused, "{token} {target}");
             }
         }
@@ -169,6 +173,27 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
     let twice = format!("X-aws-ec2-metadata-token: {good}");
     let twice = request(&format!("GET {LISTING}"), &[&twice, &twice]);
     assert_eq!(refusal(&scene, &twice), Some(REPEATED_HEADER));
+}
+
+/// A warm answer: nothing of the request is copied, and the buffer of the answer before is large enough.
+#[test]
+fn what_clients_send_is_read_and_answered_without_a_copy() {
+    let scene = Scene::new();
+    let token = scene.token(21_600);
+    for raw in [get(OWN), with_token(OWN, &token)] {
+        let is_borrowed = scene.ask(&raw, |asked| match asked {
+            Asked::Read(query) => matches!(query.what, What::Role { name: Cow::Borrowed("cart"), .. }),
+            Asked::Token(_) => false,
+        });
+        assert_eq!(is_borrowed, Ok(true));
+    }
+    let frame = Frame { date: DATE, version: Version::Http11, keep_alive: true, head_only: false };
+    let mut first = Vec::new();
+    respond::document(&mut first, &frame, &credentials(), Shape::Plain);
+    let mut second = Vec::with_capacity(first.len());
+    let place = second.as_ptr();
+    respond::document(&mut second, &frame, &credentials(), Shape::Plain);
+    assert!(second == first && second.as_ptr() == place);
 }
 
 /// What the agent counts for who wants to require tokens, and what it must not take for good any longer.
@@ -412,7 +437,7 @@ fn a_header_of_64_kib_is_no_request() {
 fn a_refusal_says_why_in_a_form_that_sdks_show() {
     let refused = Refusal::new(503, "not_yet", "A \"word\".");
     let mut out = Vec::new();
-    seawall_cloud::aws::imds::respond::refusal(&mut out, &Frame::closing(DATE), &refused, 0x5ea);
+    respond::refusal(&mut out, &Frame::closing(DATE), &refused, 0x5ea);
     let response = String::from_utf8(out).unwrap();
     assert_eq!(header(&response, "Content-Type"), Some("application/json"));
     assert_eq!(header(&response, "Retry-After"), None);

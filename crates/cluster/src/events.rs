@@ -30,6 +30,8 @@ pub enum Complaint {
     MalformedAccount,
     /// The API server gave no token for the pod.
     NoToken,
+    /// The pod is given credentials, and fetches them over and over.
+    FetchedTooOften,
 }
 
 impl Complaint {
@@ -40,6 +42,7 @@ impl Complaint {
             Self::RefusedByCloud => "CredentialsRefusedByCloud",
             Self::MalformedAccount => "MalformedCloudAccount",
             Self::NoToken => "NoServiceAccountToken",
+            Self::FetchedTooOften => "CredentialsFetchedTooOften",
         }
     }
 }

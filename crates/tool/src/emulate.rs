@@ -2,9 +2,12 @@
 //!
 //! Reads flags, writes files and lines, waits for the end; what a cloud answers is the emulator crate's business.
 
+mod aws;
+mod faults;
 mod files;
 mod google;
 mod issuer;
+mod lifecycle;
 mod parse;
 mod token;
 
@@ -23,6 +26,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// Run AWS's STS, EKS Auth and instance metadata service on one loopback port
+    Aws(Box<aws::Args>),
     /// Run Google's STS, IAM Credentials and metadata server on one loopback port
     Google(Box<google::Args>),
     /// Make the key and the published key set of a ServiceAccount token issuer
@@ -40,6 +45,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Bad input, an unusable file or address, named.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
+        What::Aws(args) => aws::run(*args),
         What::Google(args) => google::run(*args),
         What::Issuer(args) => issuer::run(&args),
         What::Token(args) => token::run(&args),

@@ -28,14 +28,14 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// A running emulator; killed when dropped, so that a failing test leaves nothing behind.
-struct Google {
+struct Emulator {
     child: Child,
     ready: Value,
 }
 
-impl Google {
-    fn start(args: &[&str]) -> Self {
-        let args = [&["google", "--listen", "127.0.0.1:0", "--json"], args].concat();
+impl Emulator {
+    fn start(cloud: &str, args: &[&str]) -> Self {
+        let args = [&[cloud, "--listen", "127.0.0.1:0", "--json"], args].concat();
         let mut child = seawall(&args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -47,12 +47,22 @@ impl Google {
     }
 
     fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.text("address")).unwrap();
-        write!(
-            stream,
+        self.send(&format!(
             "GET {path} HTTP/1.1\r\nhost: m\r\nmetadata-flavor: Google\r\nconnection: close\r\n\r\n"
-        )
-        .unwrap();
+        ))
+    }
+
+    fn post(&self, path: &str, form: &str) -> String {
+        let length = form.len();
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nhost: m\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n{form}"
+        ))
+    }
+
+    fn send(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.text("address")).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -65,7 +75,7 @@ impl Google {
     }
 }
 
-impl Drop for Google {
+impl Drop for Emulator {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -82,16 +92,19 @@ fn an_emulated_google_says_where_it_is_and_ends_with_zero() {
         let folder = folder(&format!("google-{signal}"));
         let (pods, ready) = (folder.join("pods"), folder.join("ready.json"));
         std::fs::write(&ready, "an earlier run's").unwrap();
-        let google = Google::start(&[
-            "--demo-pods",
-            pods.to_str().unwrap(),
-            "reef/coral",
-            "deep/squid=ink@p.iam.gserviceaccount.com",
-            "-ready-file",
-            ready.to_str().unwrap(),
-            "-node",
-            "node-7",
-        ]);
+        let google = Emulator::start(
+            "google",
+            &[
+                "--demo-pods",
+                pods.to_str().unwrap(),
+                "reef/coral",
+                "deep/squid=ink@p.iam.gserviceaccount.com",
+                "-ready-file",
+                ready.to_str().unwrap(),
+                "-node",
+                "node-7",
+            ],
+        );
         let told: Value = serde_json::from_str(&std::fs::read_to_string(&ready).unwrap()).unwrap();
         assert_eq!(told, google.ready);
         assert!(google.get("/computeMetadata/v1/instance/name").ends_with("\r\n\r\nnode-7"));
@@ -108,10 +121,80 @@ fn an_emulated_google_says_where_it_is_and_ends_with_zero() {
 }
 
 #[test]
+fn an_emulated_aws_says_where_it_is_gives_roles_to_its_pods_and_ends_with_zero() {
+    let folder = folder("aws");
+    let (pods, keys) = (folder.join("pods"), folder.join("kiam.keys"));
+    let user = format!("kiam={}", keys.display());
+    let aws = Emulator::start(
+        "aws",
+        &[
+            "--demo-pods",
+            pods.to_str().unwrap(),
+            "reef/coral",
+            "deep/squid=arn:aws:iam::210987654321:role/ink",
+            "--user",
+            &user,
+            "--without-tokens",
+            "--fractions",
+        ],
+    );
+    let told = aws.ready["pods"].as_array().unwrap();
+    assert_eq!(told[0]["role"], "arn:aws:iam::123456789012:role/coral");
+    assert_eq!(told[1]["role"], "arn:aws:iam::210987654321:role/ink");
+    assert_eq!((mode(&keys), mode(Path::new(told[0]["token_file"].as_str().unwrap()))), (0o600, 0o600));
+    assert!(std::fs::read_to_string(&keys).unwrap().starts_with("[default]\naws_access_key_id = AKIA"));
+    assert!(aws.get("/latest/meta-data/iam/security-credentials/").ends_with("\r\n\r\nnode"));
+    let assume = |pod: usize, role: usize| {
+        let token = std::fs::read_to_string(told[pod]["token_file"].as_str().unwrap()).unwrap();
+        let role = told[role]["role"].as_str().unwrap();
+        aws.post("/", &format!(
+            "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn={role}&RoleSessionName=test&WebIdentityToken={token}"
+        ))
+    };
+    let own = assume(1, 1);
+    assert!(own.contains("<Arn>arn:aws:sts::210987654321:assumed-role/ink/test</Arn>"), "{own}");
+    assert!(own.contains(".250Z</Expiration>"), "{own}");
+    assert!(assume(0, 1).starts_with("HTTP/1.1 403"), "another's role");
+    assert!(aws.get("/emulator/counts").contains("\"taken_by\":\"system:serviceaccount:deep:squid\""));
+    assert_eq!(aws.end_by("TERM"), Some(0));
+}
+
+/// What signs there, reads there and falls back there is nobody's here: AWS's own library for Python.
+#[test]
+fn an_unmodified_boto3_gets_its_roles_from_an_emulated_aws_by_every_way_and_is_refused_as_by_aws() {
+    let folder = folder("boto3");
+    let (pods, keys) = (folder.join("pods"), folder.join("kiam.keys"));
+    let user = format!("kiam={}", keys.display());
+    let demo = ["--demo-pods", pods.to_str().unwrap(), "reef/coral", "--user", &user, "--external-id", "x1"];
+    let aws = Emulator::start("aws", &demo);
+    let pod = &aws.ready["pods"][0];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/clients/moto/identities.py");
+    let asked = Command::new(seawall_testkit::parts::part("moto/bin/python"))
+        .arg(script)
+        .args([aws.text("url"), keys.to_str().unwrap()])
+        .args([pod["token_file"].as_str().unwrap(), pod["role"].as_str().unwrap()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(asked.stdout).unwrap();
+    let coral = "arn:aws:sts::123456789012:assumed-role/coral";
+    let expected = [
+        "arn:aws:iam::123456789012:user/kiam",
+        &format!("{coral}/signed"),
+        "AccessDenied",
+        "ValidationError",
+        &format!("{coral}/token"),
+        &format!("{coral}/eks-emulated-coral"),
+        "arn:aws:sts::123456789012:assumed-role/node/i-0123456789abcdef0",
+        "SignatureDoesNotMatch",
+    ];
+    assert_eq!(told.lines().collect::<Vec<_>>(), expected, "{}", String::from_utf8_lossy(&asked.stderr));
+}
+
+#[test]
 fn a_port_in_use_is_a_clear_error_and_leaves_the_others_tokens_alone() {
     let folder = folder("port-in-use");
     let pods = folder.join("pods");
-    let google = Google::start(&["--demo-pods", pods.to_str().unwrap(), "reef/coral"]);
+    let google = Emulator::start("google", &["--demo-pods", pods.to_str().unwrap(), "reef/coral"]);
     let token = std::fs::read_to_string(pods.join("reef.coral.token")).unwrap();
     let address = google.text("address");
     let second = run(&["google", "--listen", address, "--demo-pods", pods.to_str().unwrap(), "reef/coral"]);
@@ -155,13 +238,14 @@ fn an_issuer_and_its_token_fit_an_emulated_google() {
         ]);
         assert!(minted.status.success(), "{minted:?}");
         assert_eq!(mode(token.as_ref()), 0o600);
-        let google = Google::start(&["--jwks", &jwks, "--audience", "reef.svc.id.goog", "--allow-all"]);
+        let google =
+            Emulator::start("google", &["--jwks", &jwks, "--audience", "reef.svc.id.goog", "--allow-all"]);
         let answer = exchange(&google, &std::fs::read_to_string(&token).unwrap());
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("ya29.emu."), "{answer}");
     }
 }
 
-fn exchange(google: &Google, token: &str) -> String {
+fn exchange(google: &Emulator, token: &str) -> String {
     // Every character of these values may stand in a form as it is.
     let body = format!(
         "grant_type=urn:ietf:params:oauth:grant-type:token-exchange&audience={}&scope=s\

@@ -178,6 +178,12 @@ impl<X: Exchange> Entitlement for Arc<Holder<X>> {
     }
 }
 
+/// When each lease was issued and ends that a pod holds.
+pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<(Moment, Moment)> {
+    let times = |view: PrincipalView<X::Principal>| view.times.map(|(issued, expires, _)| (issued, expires));
+    holder.principals().into_iter().filter_map(times).collect()
+}
+
 /// What `/debug/pods` shows of one principal, whatever it is of: times and states.
 pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view

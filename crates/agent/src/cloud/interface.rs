@@ -19,6 +19,7 @@ use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::ready::Probe;
 use crate::route::Route;
+use crate::thrash::Client;
 
 /// A cloud's section of the configuration, checked.
 pub(crate) trait Section {
@@ -48,6 +49,11 @@ pub(crate) trait Cloud: Debug + Send + Sync {
 
     /// One of its dialects, on one traffic thread.
     fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect>;
+
+    /// Clients that fetch its credentials, by what they call themselves: of two that fit, the first.
+    fn clients(&self) -> &'static [Client] {
+        &[]
+    }
 
     /// How readiness asks for that.
     fn probe(&self, name: DialectName) -> Probe;

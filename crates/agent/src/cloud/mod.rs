@@ -32,6 +32,7 @@ use crate::dialect::{Dialect, Dialects};
 use crate::entitlements::{Decided, Entitlements};
 use crate::ready::Probe;
 use crate::route::Route;
+use crate::thrash::Client;
 use brokered::{BrokerCollector, Brokered};
 use interface::{Cloud, Section};
 use names::{CloudName, DialectName};
@@ -156,6 +157,11 @@ impl Clouds {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
         };
         listeners.iter().map(|names| Dialects::new(names.iter().filter_map(made))).collect()
+    }
+
+    /// Clients that fetch one's credentials.
+    pub(crate) fn clients(&self, name: CloudName) -> &'static [Client] {
+        self.find(name).map(Cloud::clients).unwrap_or_default()
     }
 
     /// How readiness asks for each of these dialects.

@@ -39,13 +39,14 @@ impl SubjectTokens for Named {
 
 /// A pod on a listener that speaks both dialects.
 pub(crate) struct World {
-    clouds: Clouds,
+    pub(crate) clouds: Arc<Clouds>,
     tools: Tools,
     pub(crate) dialects: Rc<Dialects>,
     pub(crate) caller: Caller,
     pub(crate) tenant: Rc<Tenant>,
     pub(crate) clock: Clock,
-    _hand: ManualClock,
+    pub(crate) hand: ManualClock,
+    subject: Arc<dyn SubjectTokens>,
 }
 
 impl World {
@@ -55,20 +56,28 @@ impl World {
 
     /// With these sections, and a ServiceAccount that is not read.
     pub(crate) fn of(sections: &str) -> Self {
-        let (clock, hand) = Clock::manual();
+        Self::with(sections, Clock::manual(), Arc::new(Named))
+    }
+
+    /// With this clock and these Kubernetes tokens, too.
+    pub(crate) fn with(
+        sections: &str,
+        (clock, hand): (Clock, ManualClock),
+        subject: Arc<dyn SubjectTokens>,
+    ) -> Self {
         let document = Document::parse(sections).unwrap();
         let sections = Sections::read(&document.root(), Path::new("/"), &[]);
-        let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
+        let clouds = Arc::new(Clouds::start(&sections, &clock, &Handle::current()).unwrap());
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let (_, stop) = lifecycle::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
-        let entitlements = entitlements(&clouds, &pod, Beside::NotRead);
+        let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject);
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, _hand: hand }
+        Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, hand, subject }
     }
 
     pub(crate) fn pod(&self) -> &Arc<PodCaller> {
@@ -78,7 +87,7 @@ impl World {
 
     /// What its pod may have by what is known of its ServiceAccount.
     pub(crate) fn entitlements(&self, service_account: Beside) -> Entitlements {
-        entitlements(&self.clouds, &self.pod().pod, service_account)
+        entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject)
     }
 
     /// The answer to one request, and whether it was there at once.
@@ -87,7 +96,7 @@ impl World {
         self.ask_with(method, target, "A: b").await
     }
 
-    async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
+    pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let request = format!("{method} {target}");
         let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         let mut room = header_room();
@@ -116,11 +125,16 @@ impl World {
     }
 }
 
-fn entitlements(clouds: &Clouds, pod: &Pod, service_account: Beside) -> Entitlements {
+fn entitlements(
+    clouds: &Clouds,
+    pod: &Pod,
+    service_account: Beside,
+    subject: &Arc<dyn SubjectTokens>,
+) -> Entitlements {
     let applicant = Applicant {
         pod,
         facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
-        subject: &|| Arc::new(Named),
+        subject: &|| subject.clone(),
         complainer: Complainer::default(),
         ahead: false,
     };

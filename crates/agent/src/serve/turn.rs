@@ -109,7 +109,8 @@ impl Thread {
         out: &mut Vec<u8>,
     ) -> Option<After> {
         let rest = &bytes[batch.taken..];
-        let again = |before: &Request| Some((before.len(), self.lend_again(asker, before, now, out)?));
+        let again =
+            |before: &Request| Some((before.bytes().len(), self.lend_again(asker, before, now, out)?));
         let Some((used, keep_alive)) = asker.tenant.memory.if_again(rest, asker.dialects, again) else {
             return self.answer_next(asker, bytes, batch, now, out);
         };
@@ -129,13 +130,14 @@ impl Thread {
         let date = date.at(&self.shared.clock, now);
         let frame = Frame { date, version: before.version, keep_alive, head_only: before.head_only };
         let route = before.question.answer(caller, &frame, now, out)?;
-        self.lent(route, now);
+        self.lent(caller, route, before.bytes(), now);
         Some(keep_alive)
     }
 
-    fn lent(&self, route: &'static Route, since: Moment) {
+    fn lent(&self, caller: &Caller, route: &'static Route, head: &[u8], since: Moment) {
         self.metrics.answered(route, 200, self.shared.clock.now().since(since));
         self.metrics.warm();
+        fetched(caller, route, head);
     }
 
     /// Whether connections of this caller go on as far as it and this thread are concerned.
@@ -222,11 +224,12 @@ impl Thread {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
                     self.metrics.warm();
+                    fetched(caller, route, bytes);
                 }
                 end()
             }
             Step::Lent { route, question } => {
-                self.lent(route, now);
+                self.lent(caller, route, bytes, now);
                 let request = |question| Request::new(bytes, dialects, &frame, goes_on, question);
                 if let Some(request) = question.and_then(request) {
                     tenant.memory.remember(request);
@@ -246,6 +249,13 @@ impl Thread {
                 })))
             }
         }
+    }
+}
+
+/// Counts a credential that a pod was given.
+pub(super) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
+    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
+        pod.fetches.count(cloud, head);
     }
 }
 

@@ -13,7 +13,7 @@ use seawall_cloud::{Frame, Length};
 
 use super::connection::{Connection, poll_turn_to_read};
 use super::socket::Found;
-use super::turn::{After, Pending};
+use super::turn::{After, Pending, fetched};
 use super::{FULL, READ};
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
@@ -171,7 +171,7 @@ impl Connection {
     async fn answer_later(&self, pending: Pending) -> bool {
         let Pending { later, version, keep_alive, head_only, since, request } = pending;
         self.waits.note(State::Busy, since);
-        let route = later.route;
+        let (route, is_poll) = (later.route, later.is_poll);
         let reply = tokio::select! {
             reply = later.reply => reply,
             () = self.client_gone(), if later.is_poll => return false,
@@ -191,6 +191,10 @@ impl Connection {
             reply.write(&Writing { frame: &frame, request, now }, &mut out)
         };
         thread.metrics.answered(route, status, now.since(since));
+        // Who waits for a change is given each credential once.
+        if status == 200 && route.is_credential() && !is_poll {
+            fetched(&self.who.borrow().caller, route, b"");
+        }
         let is_written = self.write(out).await;
         let goes_on = match rest {
             Some((rest, length)) if is_written => {

@@ -13,6 +13,7 @@ use seawall_core::Secret;
 use seawall_core::names::is_loopback;
 use serde::Deserialize;
 
+use super::ConfigError;
 use super::keys::Keys;
 use super::reply;
 use crate::failure::{ExchangeError, Fault};
@@ -29,7 +30,7 @@ const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
 const TTL: &str = "60";
 
 /// Whether this is an instance's metadata service, or one on loopback.
-pub(super) fn is_metadata_url(url: &str) -> bool {
+fn is_metadata_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
     uri.scheme_str() == Some("http") && (LINK_LOCAL.contains(&host) || is_loopback(host))
@@ -53,30 +54,46 @@ struct Document {
     expiration: Option<jiff::Timestamp>,
 }
 
-/// Asks for a token, the role and its keys.
-pub(super) async fn keys(direct: &Https, url: &str) -> Result<InstanceKeys, ExchangeError> {
-    let url = url.trim_end_matches('/');
-    let asked = Request::put(format!("{url}/latest/api/token"));
-    let (token, _) = ask(direct, asked.header("x-aws-ec2-metadata-token-ttl-seconds", TTL)).await?;
-    let token = header(&token)?;
-    let get =
-        |path: &str| Request::get(format!("{url}/{path}")).header("x-aws-ec2-metadata-token", token.clone());
-    let (listing, _) = ask(direct, get(CREDENTIALS)).await?;
-    let role = first_line(&listing)?;
-    let (document, date) = ask(direct, get(&format!("{CREDENTIALS}{role}"))).await?;
-    read(&document, date)
+/// The way to the service, past every proxy.
+#[derive(Debug)]
+pub(super) struct Instance {
+    https: Https,
+    url: String,
 }
 
-async fn ask(
-    direct: &Https,
-    request: Builder,
-) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), ExchangeError> {
-    let request = request.body(Full::new(Bytes::new())).map_err(|error| nonsense(&error))?;
-    let (head, body) = direct.send(STEP, request).await?;
-    match head.status {
-        StatusCode::OK => Ok((body, date(&head.headers))),
-        StatusCode::NOT_FOUND => Err(ExchangeError::new(Fault::Rejected, STEP, "the instance has no role")),
-        status => Err(ExchangeError::new(Fault::Upstream, STEP, status)),
+impl Instance {
+    /// A client; connects when first asked.
+    pub(super) fn new(url: &str) -> Result<Self, ConfigError> {
+        if !is_metadata_url(url) {
+            return Err(ConfigError::Metadata(url.to_owned()));
+        }
+        Ok(Self { https: Https::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
+    }
+
+    /// Asks for a token, the role and its keys.
+    pub(super) async fn keys(&self) -> Result<InstanceKeys, ExchangeError> {
+        let asked = Request::put(format!("{}/latest/api/token", self.url));
+        let (token, _) = self.ask(asked.header("x-aws-ec2-metadata-token-ttl-seconds", TTL)).await?;
+        let token = header(&token)?;
+        let get = |path: &str| {
+            Request::get(format!("{}/{path}", self.url)).header("x-aws-ec2-metadata-token", token.clone())
+        };
+        let (listing, _) = self.ask(get(CREDENTIALS)).await?;
+        let role = first_line(&listing)?;
+        let (document, date) = self.ask(get(&format!("{CREDENTIALS}{role}"))).await?;
+        read(&document, date)
+    }
+
+    async fn ask(&self, request: Builder) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), ExchangeError> {
+        let request = request.body(Full::new(Bytes::new())).map_err(|error| nonsense(&error))?;
+        let (head, body) = self.https.send(STEP, request).await?;
+        match head.status {
+            StatusCode::OK => Ok((body, date(&head.headers))),
+            StatusCode::NOT_FOUND => {
+                Err(ExchangeError::new(Fault::Rejected, STEP, "the instance has no role"))
+            }
+            status => Err(ExchangeError::new(Fault::Upstream, STEP, status)),
+        }
     }
 }
 

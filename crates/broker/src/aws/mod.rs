@@ -16,6 +16,7 @@ mod imds;
 mod keys;
 mod longest;
 mod names;
+mod own;
 mod principal;
 mod refusal;
 mod reply;
@@ -31,10 +32,11 @@ use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
 use crate::exchange::{Exchange, ExchangeFuture, Issued};
-use crate::failure::{ExchangeError, Fault};
+use crate::failure::ExchangeError;
 use crate::https::{self, Https};
-use call::{Caller, Place, Session, life};
+use call::{Caller, Place, Session};
 use longest::{Longest, shorter};
+use own::Own;
 use refusal::Refused;
 use shelf::{Shelf, Whose};
 
@@ -97,10 +99,10 @@ const CHAINED: Duration = Duration::from_secs(3600);
 /// STS and EKS Auth.
 #[derive(Debug)]
 pub struct AwsExchange {
-    config: Config,
+    sts_url: Option<String>,
+    eks_auth_url: Option<String>,
     https: Https,
-    /// To the metadata service, which no proxy reaches.
-    direct: Https,
+    own: Own,
     clock: Clock,
     shelf: Shelf,
     longest: Longest,
@@ -115,15 +117,11 @@ impl AwsExchange {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
         urls.iter().try_for_each(|url| https::check_url(url))?;
-        if let Some(KeySource::Instance { url }) = &config.keys
-            && !imds::is_metadata_url(url)
-        {
-            return Err(ConfigError::Metadata(url.clone()));
-        }
         let https = Https::new(config.more_roots.as_deref(), config.proxy.as_deref())?;
         https.check_way_to(&urls)?;
-        let direct = Https::new(None, None)?;
-        Ok(Self { config, https, direct, clock, shelf: Shelf::default(), longest: Longest::default() })
+        let Config { keys, sts_url, eks_auth_url, .. } = config;
+        let (shelf, longest) = (Shelf::default(), Longest::default());
+        Ok(Self { sts_url, eks_auth_url, https, own: Own::new(keys)?, clock, shelf, longest })
     }
 
     async fn chain(
@@ -177,7 +175,7 @@ impl AwsExchange {
         match ask {
             Ask::Role(role) => self.for_keys(access, role, keys).await,
             Ask::PodIdentity(cluster, token) => {
-                let url = self.config.eks_auth_url.as_deref().map(Cow::Borrowed);
+                let url = self.eks_auth_url.as_deref().map(Cow::Borrowed);
                 let url = url.unwrap_or_else(|| endpoint::eks_auth(&access.region).into());
                 let place = Place { url: &url, region: access.region.as_str() };
                 let Session { credential, lifetime } =
@@ -255,22 +253,7 @@ impl AwsExchange {
     }
 
     async fn own_keys(&self) -> Result<Arc<Keys>, ExchangeError> {
-        match &self.config.keys {
-            Some(KeySource::Given(keys)) => Ok(keys.clone()),
-            Some(KeySource::File { path, profile }) => keys::read(path, profile).map(Arc::new),
-            Some(KeySource::Instance { url }) => {
-                let fetch = async {
-                    let found = imds::keys(&self.direct, url).await?;
-                    let life = life(found.expires, found.date, &self.clock);
-                    Ok((found.keys, life))
-                };
-                self.shelf.keys(&Whose::Instance, &self.clock, fetch).await
-            }
-            None => {
-                let detail = "no keys are configured to sign with";
-                Err(ExchangeError::new(Fault::Rejected, "node's keys", detail))
-            }
-        }
+        self.own.keys(&self.shelf, &self.clock).await
     }
 
     async fn forget(&self, access: &Access, base: Option<&Role>, refused: &Keys) {
@@ -281,7 +264,7 @@ impl AwsExchange {
     /// STS for a principal, and the region that signatures name.
     fn sts<'a>(&'a self, access: &'a Access) -> (Cow<'a, str>, &'a str) {
         let (url, region) = endpoint::sts(&access.region, access.sts);
-        (self.config.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
+        (self.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
     }
 
     fn caller(&self) -> Caller<'_> {

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 use seawall_broker::aws::{
     self, Access, AwsExchange, Config, Credential, ExternalId, HolderSpec, Principal, Region, Role, RoleArn,
     SessionLength, SessionName, Sts, Tags, TokenRole, Way,
@@ -267,4 +270,34 @@ impl<'a> Node<'a> {
     pub(crate) fn calls(&self, name: &str) -> u64 {
         self.broker.counters().calls().into_iter().find(|(each, _)| *each == name).unwrap().1
     }
+}
+
+/// What STS says of whoever holds these credentials: signed as a pod's SDK would.
+pub(crate) async fn caller_identity(url: &str, clock: &Clock, credential: &Credential) -> String {
+    use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+    let body = "Action=GetCallerIdentity&Version=2011-06-15";
+    let mut request = http::Request::post(format!("{url}/")).body(Full::<bytes::Bytes>::from(body)).unwrap();
+    let identity = aws_credential_types::Credentials::new(
+        credential.access_key_id(),
+        credential.secret_access_key(),
+        Some(credential.session_token().into()),
+        None,
+        "test",
+    )
+    .into();
+    let params = aws_sigv4::sign::v4::SigningParams::builder()
+        .identity(&identity)
+        .region("eu-west-1")
+        .name("sts")
+        .time(clock.wall())
+        .settings(SigningSettings::default())
+        .build()
+        .unwrap()
+        .into();
+    let uri = request.uri().to_string();
+    let signable =
+        SignableRequest::new("POST", uri, std::iter::empty(), SignableBody::Bytes(body.as_bytes())).unwrap();
+    sign(signable, &params).unwrap().into_parts().0.apply_to_request_http1x(&mut request);
+    let answer = Client::builder(TokioExecutor::new()).build_http().request(request).await.unwrap();
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }

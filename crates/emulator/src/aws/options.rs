@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use seawall_core::Secret;
 
 use super::role::Role;
 use crate::faults::Faults;
-use crate::keys::KeySet;
+use crate::keys::{KeyError, KeySet};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -72,6 +74,24 @@ pub struct User {
     pub access_key_id: String,
     /// The key that it signs with.
     pub secret_access_key: Secret<String>,
+}
+
+impl User {
+    /// A user with new keys.
+    ///
+    /// # Errors
+    /// [`KeyError::Library`] only: no randomness.
+    pub fn generate(arn: &str) -> Result<Self, KeyError> {
+        let (mut id, mut secret) = ([0; 8], [0; 30]);
+        aws_lc_rs::rand::fill(&mut id)
+            .and_then(|()| aws_lc_rs::rand::fill(&mut secret))
+            .map_err(|_| KeyError::Library)?;
+        Ok(Self {
+            arn: arn.to_owned(),
+            access_key_id: format!("AKIA{:016X}", u64::from_be_bytes(id)),
+            secret_access_key: Secret::new(STANDARD.encode(secret)),
+        })
+    }
 }
 
 /// The instance of the metadata service.

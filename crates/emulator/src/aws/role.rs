@@ -13,7 +13,7 @@ pub struct Role {
     pub arn: String,
     /// Who may assume it: `system:serviceaccount:NS:NAME`, or the ARN of a user or role. `None` is everybody.
     pub trusts: Option<BTreeSet<String>>,
-    /// The `ExternalId` that a caller must name, if any.
+    /// The `ExternalId` that a signer must name, if any; a token names none.
     pub external_id: Option<String>,
     /// Its `MaxSessionDuration`. IAM's least is an hour; here any, to see what becomes of less.
     pub longest: Duration,
@@ -32,9 +32,12 @@ impl Role {
         self
     }
 
-    pub(super) fn admits(&self, caller: &str, external_id: Option<&str>) -> bool {
-        let is_trusted = self.trusts.as_ref().is_none_or(|trusted| trusted.contains(caller));
-        is_trusted && self.external_id.as_deref().is_none_or(|wanted| external_id == Some(wanted))
+    pub(super) fn admits(&self, caller: &str) -> bool {
+        self.trusts.as_ref().is_none_or(|trusted| trusted.contains(caller))
+    }
+
+    pub(super) fn admits_signer(&self, caller: &str, external_id: Option<&str>) -> bool {
+        self.admits(caller) && self.external_id.as_deref().is_none_or(|wanted| external_id == Some(wanted))
     }
 }
 
@@ -82,7 +85,8 @@ mod tests {
     #[test]
     fn a_role_admits_whom_it_trusts_and_by_its_external_id() {
         let role = Role { external_id: Some("x1".into()), ..Role::open("r").trusting("a") };
-        assert!(role.admits("a", Some("x1")));
-        assert!(!role.admits("b", Some("x1")) && !role.admits("a", None) && !role.admits("a", Some("x2")));
+        assert!(role.admits("a") && role.admits_signer("a", Some("x1")));
+        assert!(!role.admits("b") && !role.admits_signer("b", Some("x1")));
+        assert!(!role.admits_signer("a", None) && !role.admits_signer("a", Some("x2")));
     }
 }

@@ -54,6 +54,13 @@ pub(super) struct Caller {
     pub(super) session: Option<Session>,
 }
 
+impl Caller {
+    /// The ARN that answers and audit logs name.
+    pub(super) fn name(&self) -> String {
+        self.session.as_ref().map_or_else(|| self.arn.clone(), Session::arn)
+    }
+}
+
 /// Why a Kubernetes token is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Untrusted {

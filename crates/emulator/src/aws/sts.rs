@@ -10,7 +10,7 @@ use super::mint::{Credentials, Session};
 use super::reply::{self, Reply, element, leaf};
 use super::role::{Role, RoleName};
 use super::sigv4::Unsigned;
-use super::state::{Caller, State, Untrusted};
+use super::state::{State, Untrusted};
 use crate::jwt::Unverified;
 
 const VERSION: &str = "2011-06-15";
@@ -162,8 +162,7 @@ fn web_identity(state: &State, form: &Form) -> Result<Reply, Refused> {
     let token = form.checked("WebIdentityToken", |token| (4..=20_000).contains(&token.len()))?;
     let claims = state.trusted(token, None)?;
     let session = form.session(&claims.subject)?;
-    let role =
-        state.role(arn).filter(|role| role.admits(&claims.subject, None)).ok_or(Refused::NotTrusted)?;
+    let role = state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(Refused::NotTrusted)?;
     check_duration(&role, duration)?;
     let issued = state.issue(session, duration);
     let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
@@ -176,8 +175,8 @@ fn assume_role(state: &State, form: &Form, request: &Parts, body: &[u8]) -> Resu
     let caller = state.caller("sts", request, body)?;
     let (arn, duration) = (form.role()?, form.duration()?);
     let session = Session { tags: form.tags()?, ..form.session(&caller.arn)? };
-    let role = state.role(arn).filter(|role| role.admits(&caller.arn, form.field("ExternalId")));
-    let role = role.ok_or_else(|| Refused::Denied(caller.arn.clone(), arn.to_owned()))?;
+    let role = state.role(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
+    let role = role.ok_or_else(|| Refused::Denied(caller.name(), arn.to_owned()))?;
     check_duration(&role, duration)?;
     if caller.session.is_some() && duration > CHAINED {
         return Err(Refused::ChainTooLong);
@@ -202,8 +201,8 @@ fn result(state: &State, issued: &Credentials) -> String {
 }
 
 fn caller_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Refused> {
-    let Caller { arn, session } = state.caller("sts", request, body)?;
-    let arn = session.as_ref().map_or(arn, Session::arn);
+    let caller = state.caller("sts", request, body)?;
+    let (arn, session) = (caller.name(), caller.session);
     let account = arn.split(':').nth(4).unwrap_or_default();
     let id = session
         .map_or_else(|| "AIDAEMULATEDUSER00000".to_owned(), |s| format!("AROAEMULATEDROLE00000:{}", s.name));

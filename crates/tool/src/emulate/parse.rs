@@ -1,5 +1,6 @@
 //! Values of the emulators' flags.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use seawall_emulator::faults::{Excess, Throttle};
@@ -62,6 +63,66 @@ pub(super) fn demo_pod(text: &str) -> Result<DemoPod, String> {
     Ok(DemoPod { workload, email: None })
 }
 
+/// Who may take which role: `NAMESPACE/SERVICEACCOUNT=ROLE`, the role by name or ARN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RoleGrant {
+    pub(super) workload: Workload,
+    pub(super) role: String,
+}
+
+pub(super) fn role_grant(text: &str) -> Result<RoleGrant, String> {
+    let expected = || "expected NAMESPACE/SERVICEACCOUNT=ROLE, the role by name or ARN".to_owned();
+    let (who, role) = text.split_once('=').ok_or_else(expected)?;
+    let role = Some(role).filter(|role| is_role(role)).ok_or_else(expected)?;
+    Ok(RoleGrant { workload: workload(who).ok_or_else(expected)?, role: role.to_owned() })
+}
+
+/// A pod of AWS's demo: `NAMESPACE/SERVICEACCOUNT`, and `=ROLE` if not the role of the ServiceAccount's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RolePod {
+    pub(super) workload: Workload,
+    pub(super) role: Option<String>,
+}
+
+pub(super) fn role_pod(text: &str) -> Result<RolePod, String> {
+    if text.contains('=') {
+        return role_grant(text).map(|grant| RolePod { workload: grant.workload, role: Some(grant.role) });
+    }
+    let workload = workload(text).ok_or_else(|| "expected NAMESPACE/SERVICEACCOUNT[=ROLE]".to_owned())?;
+    Ok(RolePod { workload, role: None })
+}
+
+/// A name of IAM's, or the ARN of a role with such a name.
+fn is_role(text: &str) -> bool {
+    let name = match text.strip_prefix("arn:") {
+        Some(rest) => {
+            rest.split_once(":role/").map_or("", |(_, path)| path.rsplit('/').next().unwrap_or_default())
+        }
+        None => text,
+    };
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b))
+}
+
+/// A user of IAM and the file for its keys: `NAME=FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UserFile {
+    pub(super) name: String,
+    pub(super) file: PathBuf,
+}
+
+pub(super) fn user_file(text: &str) -> Result<UserFile, String> {
+    let parts = text.split_once('=').filter(|(name, file)| is_role(name) && !file.is_empty());
+    let (name, file) = parts.ok_or_else(|| "expected NAME=FILE".to_owned())?;
+    Ok(UserFile { name: name.to_owned(), file: file.into() })
+}
+
+/// An account of AWS's.
+pub(super) fn account(text: &str) -> Result<String, String> {
+    let is_account = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
+    if is_account { Ok(text.to_owned()) } else { Err("expected an account: twelve digits".to_owned()) }
+}
+
 fn workload(text: &str) -> Option<Workload> {
     let (namespace, name) = text.split_once('/')?;
     // A namespace has no dot (RFC 1123 label), a ServiceAccount may have (RFC 1123 subdomain).
@@ -82,6 +143,21 @@ mod tests {
         for wrong in ["", "coral", "reef/", "/coral", "a.b/c", "a/b/c", "../x/y", "reef/..", "reef/a b"] {
             assert!(workload(wrong).is_none(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn roles_are_names_or_arns() {
+        for good in ["a/b=cart", "a/b=arn:aws:iam::123456789012:role/x/cart"] {
+            assert!(role_grant(good).is_ok(), "{good}");
+        }
+        for wrong in ["a/b", "a/b=", "a/b=x y", "a/b=arn:aws:iam::1:user/x", "=x"] {
+            assert!(role_grant(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(role_pod("a/b").unwrap().role, None);
+        assert!(
+            user_file("kiam=./keys").is_ok() && user_file("kiam=").is_err() && user_file("kiam").is_err()
+        );
+        assert!(account("123456789012").is_ok() && account("12").is_err());
     }
 
     #[test]

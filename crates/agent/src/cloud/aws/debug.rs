@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Entitlement, Own, Standing};
 use crate::cloud::brokered;
 use crate::entitlements;
+use crate::thrash::Lending;
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the role that it acts as and how it takes it, and what it holds.
@@ -20,6 +21,11 @@ impl entitlements::Entitlement for Entitlement {
             }),
             Standing::Refused(why) => json!({ "standing": why.code }),
         }
+    }
+
+    fn lending(&self) -> Option<Lending> {
+        let Standing::Role(own) = &self.standing else { return None };
+        Some(Lending { leases: brokered::leases(&own.holder), complainer: own.complainer.clone() })
     }
 }
 

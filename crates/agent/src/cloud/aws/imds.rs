@@ -366,3 +366,66 @@ impl Again for DocumentAgain {
         Some(&routes::CREDENTIALS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use seawall_core::facts::{Annotations, Beside};
+    use seawall_wire::request::header_room;
+    use seawall_wire::{Limits, Parsed, parse_request};
+
+    use super::*;
+    use crate::cloud::tests::World;
+
+    const SECTION: &str = "aws: { region: eu-central-1 }\n";
+    const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
+
+    async fn token(world: &World) -> String {
+        let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
+        let (answer, at_once) = world.ask_with("PUT", "/latest/api/token", ttl).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        format!("X-aws-ec2-metadata-token: {}", answer.split("\r\n\r\n").nth(1).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_not_decided_has_a_token_at_once_and_waits_at_the_listing() {
+        let world = World::of(SECTION);
+        let shown = token(&world).await;
+        let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+        assert!(answer.is_empty(), "not yet: {answer}");
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        let (answer, at_once) = world.ask_with("GET", LISTING, &shown).await;
+        assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
+        let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
+        assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
+        let refusal = Refusal::new(503, "unknown_pod", "who");
+        for (caller, expected) in [(Caller::Unsettled, ""), (Caller::Nobody(refusal), "HTTP/1.1 503 ")] {
+            let mut world = World::of(SECTION);
+            world.caller = caller;
+            let shown = token(&world).await;
+            let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+            assert!(answer.starts_with(expected) && answer.is_empty() == expected.is_empty(), "{answer}");
+        }
+    }
+
+    #[test]
+    fn gos_sdk_is_answered_before_it_gives_up_and_so_are_the_others() {
+        for (agent, millis) in [
+            ("aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds", 400),
+            ("aws-sdk-go/1.55.8 (go1.22)", 900),
+            ("Boto3/1.44.5 Botocore/1.44.5", 900),
+        ] {
+            let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n");
+            let mut room = header_room();
+            let Ok(Parsed::Complete(head, _)) =
+                parse_request(bytes.as_bytes(), &mut room, &Limits::default())
+            else {
+                panic!("{agent}")
+            };
+            assert_eq!(patience(&head), Duration::from_millis(millis), "{agent}");
+        }
+    }
+}

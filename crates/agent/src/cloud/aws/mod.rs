@@ -9,6 +9,7 @@ mod ahead;
 mod annotations;
 mod arn;
 mod bearer;
+mod clients;
 mod config;
 mod containers;
 mod debug;
@@ -20,6 +21,8 @@ mod policy;
 mod refusals;
 mod routes;
 mod session;
+#[cfg(test)]
+mod tests;
 mod token_keys;
 mod wait;
 
@@ -47,6 +50,7 @@ use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
 use crate::route::Route;
+use crate::thrash::Client;
 use access::Accesses;
 use ahead::First;
 use containers::ContainersDialect;
@@ -172,6 +176,10 @@ impl Cloud for Aws {
         let forwarder =
             Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
         Rc::new(ImdsDialect::new(self.service.clone(), Passthrough(forwarder)))
+    }
+
+    fn clients(&self) -> &'static [Client] {
+        clients::ALL
     }
 
     fn probe(&self, name: DialectName) -> Probe {

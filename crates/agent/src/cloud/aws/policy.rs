@@ -375,4 +375,43 @@ mod tests {
         let tags = session::tags(&[Tag::PodName, Tag::Namespace], &pod()).unwrap();
         assert_eq!(grant.way, Way::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
     }
+
+    const MANIFESTS: [(&str, &str); 3] = [
+        ("kiam", include_str!("../../../tests/manifests/kiam.yaml")),
+        ("kube2iam", include_str!("../../../tests/manifests/kube2iam.yaml")),
+        ("irsa", include_str!("../../../tests/manifests/irsa.yaml")),
+    ];
+
+    /// What an object of this kind says in a file of several.
+    fn annotated(manifest: &str, kind: &str) -> Annotations {
+        const KEYS: [&str; 7] =
+            [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];
+        let objects = manifest.split("\n---\n").map(|text| seawall_document::foreign(text).unwrap());
+        let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();
+        let said =
+            |key: &'static str| Some((key, Text::from(object["metadata"]["annotations"][key].as_str()?)));
+        KEYS.into_iter().filter_map(said).collect()
+    }
+
+    #[test]
+    fn manifests_written_for_other_agents_mean_what_they_did() {
+        for (rules, (of, manifest), role, session) in [
+            (rules(true, false, false), MANIFESTS[0], "role/ledger-reader", "nightly-report"),
+            (rules(false, true, false), MANIFESTS[1], "role/video/encoder", "shop.cart"),
+            (rules(false, false, true), MANIFESTS[2], "role/indexer", "shop.cart"),
+        ] {
+            let [service_account, namespace] =
+                ["ServiceAccount", "Namespace"].map(|kind| Beside::read(annotated(manifest, kind)));
+            let facts = Facts { pod: annotated(manifest, "Pod"), service_account, namespace };
+            let grant = rules.decide(&pod(), &facts).unwrap();
+            assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
+            assert_eq!(grant.session.as_str(), session, "{of}");
+            let others = Rules { by_pod: None, by_service_account: None, ..rules };
+            assert_eq!(
+                code(others.decide(&pod(), &facts).unwrap_err()).0,
+                "no_role",
+                "{of}, of ways that are off"
+            );
+        }
+    }
 }

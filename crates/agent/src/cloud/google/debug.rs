@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Entitlement, Federated};
 use crate::cloud::brokered;
 use crate::entitlements;
+use crate::thrash::Lending;
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
@@ -21,6 +22,11 @@ impl entitlements::Entitlement for Entitlement {
             "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
             "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
         })
+    }
+
+    fn lending(&self) -> Option<Lending> {
+        let Self::Federated(own) = self else { return None };
+        Some(Lending { leases: brokered::leases(&own.holder), complainer: own.complainer.clone() })
     }
 }
 

@@ -3,6 +3,7 @@
 mod account;
 mod ahead;
 mod answer;
+mod clients;
 mod config;
 mod debug;
 mod passthrough;
@@ -36,6 +37,7 @@ use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
 use crate::route::Route;
+use crate::thrash::Client;
 use account::NoAccount;
 use ahead::First;
 use answer::{GoogleDialect, Serves};
@@ -165,6 +167,10 @@ impl Cloud for Google {
             Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
         let passthrough = Passthrough::new(forwarder, server);
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
+    }
+
+    fn clients(&self) -> &'static [Client] {
+        clients::ALL
     }
 
     fn probe(&self, _: DialectName) -> Probe {

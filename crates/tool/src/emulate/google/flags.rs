@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_emulator::faults::{Excess, Faults, Throttle};
 use seawall_emulator::google::{Endpoint, Impersonation, Machine, Running};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
 
+use crate::emulate::faults::FaultArgs;
 use crate::emulate::parse::{DemoPod, Grant};
 use crate::emulate::{ISSUER, files, parse};
 
@@ -42,6 +42,8 @@ pub(crate) struct Args {
     pub(super) machine: MachineArgs,
     #[command(flatten)]
     pub(super) faults: FaultArgs,
+    #[command(flatten)]
+    pub(super) fault_on: FaultOnArgs,
     #[command(flatten)]
     pub(super) demo: DemoArgs,
 }
@@ -103,50 +105,10 @@ pub(super) struct MachineArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
-pub(super) struct FaultArgs {
-    /// Hold every answer back
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
-    latency: Duration,
-    /// Up to this much more, drawn evenly
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
-    jitter: Duration,
-    /// Share of requests that fail
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
-    error_rate: f64,
-    /// Status of those
-    #[arg(long, value_name = "STATUS", default_value_t = 500, value_parser = clap::value_parser!(u16).range(400..600))]
-    error_status: u16,
-    /// Answer those with an HTML page instead of JSON
-    #[arg(long)]
-    html_errors: bool,
-    /// Share of requests that never get an answer
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
-    hang_rate: f64,
-    /// Share of requests whose connection is closed instead of an answer
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
-    close_rate: f64,
-    /// Share of requests answered with half of the JSON
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
-    garbage_rate: f64,
-    /// Limit requests per second, per endpoint
-    #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
-    throttle: Option<Throttle>,
-    /// What becomes of the requests above that
-    #[arg(long, value_enum, default_value_t = Above::Refuse, requires = "throttle")]
-    above: Above,
+pub(super) struct FaultOnArgs {
     /// Break only these endpoints; all four when not given
     #[arg(long, value_enum, value_name = "ENDPOINT")]
     fault_on: Vec<FaultOn>,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Above {
-    /// 429 with Retry-After
-    Refuse,
-    /// Wait in line: latency without bound
-    Queue,
-    /// Never an answer
-    Hang,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -216,30 +178,11 @@ impl MachineArgs {
     }
 }
 
-impl FaultArgs {
-    pub(super) fn apply(&self, running: &Running) {
-        let chosen: Vec<_> = self.fault_on.iter().map(|each| each.endpoint()).collect();
+impl Args {
+    pub(super) fn break_what_is_asked(&self, running: &Running) {
+        let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
         for endpoint in if chosen.is_empty() { Endpoint::FAULTY.to_vec() } else { chosen } {
-            running.set_faults_on(endpoint, self.faults());
-        }
-    }
-
-    fn faults(&self) -> Faults {
-        let excess = match self.above {
-            Above::Refuse => Excess::Refuse,
-            Above::Queue => Excess::Queue,
-            Above::Hang => Excess::Hang,
-        };
-        Faults {
-            latency: self.latency,
-            jitter: self.jitter,
-            error_rate: self.error_rate,
-            error_status: Some(self.error_status),
-            html_errors: self.html_errors,
-            hang_rate: self.hang_rate,
-            close_rate: self.close_rate,
-            garbage_rate: self.garbage_rate,
-            throttle: self.throttle.map(|throttle| Throttle { excess, ..throttle }),
+            running.set_faults_on(endpoint, self.faults.faults());
         }
     }
 }

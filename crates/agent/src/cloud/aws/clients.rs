@@ -1,0 +1,31 @@
+//! AWS's clients by their User-Agents, and what life of credentials each refreshes: measured with the clients themselves, by whichever
+//! endpoint they refresh earlier. JavaScript's SDKs name themselves by none, nor do some others at the endpoint of containers.
+
+use std::time::Duration;
+
+use crate::thrash::Client;
+
+const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
+    Client { agent, name, window: Duration::from_secs(minutes * 60) }
+}
+
+/// The first that fits.
+pub(super) const ALL: &[Client] = &[
+    // A process for each call.
+    client("aws-cli/", "the AWS CLI", 0),
+    client("boto3/", "boto3", 15),
+    client("botocore/", "botocore", 15),
+    client("python-urllib3/", "boto3", 15),
+    client("aws-sdk-java/1.", "the AWS SDK for Java, version 1", 15),
+    client("aws-sdk-java/", "the AWS SDK for Java, version 2", 15),
+    client("aws-sdk-go-v2/", "the AWS SDK for Go, version 2", 5),
+    client("aws-sdk-go/", "the AWS SDK for Go, version 1", 5),
+    client("Go-http-client/", "a client of Go's", 5),
+    client("aws-sdk-nodejs/", "the AWS SDK for JavaScript, version 2", 0),
+    client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
+    client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),
+    // It asks every five minutes, whatever it has.
+    client("aws-sdk-cpp/", "the AWS SDK for C++", 5),
+    client("aws-sdk-crt/", "the AWS CRT", 5),
+    client("object_store/", "object_store", 5),
+];

@@ -1,0 +1,16 @@
+//! Google's clients that name themselves when they ask for a token, and what life of one each refreshes (their sources).
+
+use std::time::Duration;
+
+use crate::thrash::Client;
+
+const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
+    Client { agent, name, window: Duration::from_secs(seconds) }
+}
+
+/// The first that fits. 225 s: golang/oauth2, `google/google.go`; 240 s: arrow-rs-object-store, `gcp/credential.rs`.
+pub(super) const ALL: &[Client] = &[
+    client("gcloud-golang/", "Google's library for Go", 225),
+    client("Go-http-client/", "a client of Go's", 225),
+    client("object_store/", "object_store", 240),
+];

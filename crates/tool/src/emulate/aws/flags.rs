@@ -1,0 +1,180 @@
+//! The flags, and what each of their groups stands for.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_emulator::aws::{Endpoint, Running};
+use seawall_emulator::keys::KeySet;
+
+use crate::emulate::faults::FaultArgs;
+use crate::emulate::parse::{RoleGrant, RolePod, UserFile};
+use crate::emulate::{ISSUER, files, parse};
+
+/// Flags of `seawall emulate aws`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example, with a cluster's own keys:
+  kubectl get --raw /openid/v1/jwks > jwks.json
+  seawall emulate aws --jwks jwks.json --allow reef/coral=coral --listen 127.0.0.1:8791
+
+Example, with two pods, a node whose role may take theirs, and an STS that throttles above 5 requests per second:
+  seawall emulate aws --demo-pods ./pods reef/coral reef/kelp=arn:aws:iam::210987654321:role/kelp \\
+    --node-may-assume --throttle 5 --ready-file ./aws.json
+
+STS, EKS Auth and the metadata service share the address; --fault-on tells them apart. Tokens and signatures are checked.
+Whose credentials are: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. What was asked so far: GET /emulator/counts.
+Ends with 0 on SIGTERM or SIGINT, with 1 when a file or the address cannot be used, with 2 when a flag is wrong.")]
+pub(crate) struct Args {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8791")]
+    pub(super) listen: SocketAddr,
+    /// File that says, as JSON, where everything is, once it is; written whole
+    #[arg(long, value_name = "FILE")]
+    pub(super) ready_file: Option<PathBuf>,
+    /// Print that JSON on one line instead of text
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) trust: TrustArgs,
+    #[command(flatten)]
+    pub(super) sessions: SessionArgs,
+    #[command(flatten)]
+    pub(super) instance: InstanceArgs,
+    #[command(flatten)]
+    pub(super) faults: FaultArgs,
+    #[command(flatten)]
+    pub(super) fault_on: FaultOnArgs,
+    #[command(flatten)]
+    pub(super) demo: DemoArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tokens and roles")]
+pub(super) struct TrustArgs {
+    /// Published keys of the issuer (a JSON web key set)
+    #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
+    pub(super) jwks: Option<PathBuf>,
+    /// Issuer (`iss`) of the Kubernetes tokens
+    #[arg(long, value_name = "URL", default_value = ISSUER)]
+    pub(super) issuer: String,
+    /// Audience (`aud`) that STS expects of the Kubernetes tokens; may be repeated; EKS Auth takes pods.eks.amazonaws.com
+    #[arg(long, value_name = "AUD", default_value = "sts.amazonaws.com")]
+    pub(super) audience: Vec<String>,
+    /// Let a ServiceAccount take a role (a name, or an ARN), and associate it at EKS; may be repeated
+    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
+    pub(super) allow: Vec<RoleGrant>,
+    /// Let anyone take any role, beside those named here, whom only those named may take
+    #[arg(long)]
+    pub(super) allow_all: bool,
+    /// Let the instance's role take every role that is named here
+    #[arg(long)]
+    pub(super) node_may_assume: bool,
+    /// Make a user who may take every role that is named here, and write its keys to a file; may be repeated
+    #[arg(long, value_name = "NAME=FILE", value_parser = parse::user_file)]
+    pub(super) user: Vec<UserFile>,
+    /// ExternalId that every role named here asks signers for
+    #[arg(long, value_name = "ID")]
+    pub(super) external_id: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Sessions")]
+pub(super) struct SessionArgs {
+    /// Longest session that a role named here allows to be asked for
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
+    pub(super) max_session: Duration,
+    /// Longest life of a session, however long a one is asked for and allowed
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::lifetime)]
+    pub(super) session_lifetime: Duration,
+    /// State ends with fractions of a second
+    #[arg(long)]
+    pub(super) fractions: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Instance of the metadata service")]
+pub(super) struct InstanceArgs {
+    /// Account
+    #[arg(long, value_name = "ID", default_value = "123456789012", value_parser = parse::account)]
+    pub(super) account: String,
+    /// Region
+    #[arg(long, value_name = "REGION", default_value = "eu-west-1")]
+    pub(super) region: String,
+    /// Id of the instance
+    #[arg(long, value_name = "ID", default_value = "i-0123456789abcdef0")]
+    pub(super) instance_id: String,
+    /// Role of the instance: a name, or an ARN
+    #[arg(long, value_name = "ROLE", default_value = "node")]
+    pub(super) node_role: String,
+    /// Answer requests without a token, too (IMDSv1)
+    #[arg(long)]
+    pub(super) without_tokens: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Faults")]
+pub(super) struct FaultOnArgs {
+    /// Break only these endpoints; all four when not given
+    #[arg(long, value_enum, value_name = "ENDPOINT")]
+    fault_on: Vec<FaultOn>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FaultOn {
+    WebIdentity,
+    AssumeRole,
+    PodIdentity,
+    Metadata,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Demo")]
+pub(super) struct DemoArgs {
+    /// Make an issuer, and in this folder a token file for each of the PODS, who may each take their role
+    #[arg(long, value_name = "DIR", requires = "pods")]
+    pub(super) demo_pods: Option<PathBuf>,
+    /// NAMESPACE/SERVICEACCOUNT, or NAMESPACE/SERVICEACCOUNT=ROLE if not the role SERVICEACCOUNT
+    #[arg(value_name = "PODS", value_parser = parse::role_pod)]
+    pub(super) pods: Vec<RolePod>,
+}
+
+impl TrustArgs {
+    pub(super) fn read_keys(&self) -> anyhow::Result<KeySet> {
+        // clap demands --jwks unless there are demo pods.
+        let file = self.jwks.as_ref().context("--jwks is missing")?;
+        KeySet::parse(&files::read(file)?).with_context(|| format!("{} cannot be used", file.display()))
+    }
+}
+
+impl InstanceArgs {
+    /// The ARN of a role that is given by name, or as one.
+    pub(super) fn arn(&self, role: &str) -> String {
+        if role.starts_with("arn:") {
+            role.to_owned()
+        } else {
+            format!("arn:aws:iam::{}:role/{role}", self.account)
+        }
+    }
+}
+
+impl Args {
+    pub(super) fn break_what_is_asked(&self, running: &Running) {
+        let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
+        for endpoint in if chosen.is_empty() { Endpoint::FAULTY.to_vec() } else { chosen } {
+            running.set_faults_on(endpoint, self.faults.faults());
+        }
+    }
+}
+
+impl FaultOn {
+    fn endpoint(self) -> Endpoint {
+        match self {
+            Self::WebIdentity => Endpoint::WebIdentity,
+            Self::AssumeRole => Endpoint::AssumeRole,
+            Self::PodIdentity => Endpoint::PodIdentity,
+            Self::Metadata => Endpoint::Metadata,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The flags of what goes wrong, for every cloud; where it does is each cloud's own flag.
+
+use std::time::Duration;
+
+use seawall_emulator::faults::{Excess, Faults, Throttle};
+
+use super::parse;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Faults")]
+pub(super) struct FaultArgs {
+    /// Hold every answer back
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    latency: Duration,
+    /// Up to this much more, drawn evenly
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    jitter: Duration,
+    /// Share of requests that fail
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    error_rate: f64,
+    /// Status of those
+    #[arg(long, value_name = "STATUS", default_value_t = 500, value_parser = clap::value_parser!(u16).range(400..600))]
+    error_status: u16,
+    /// Answer those with an HTML page instead of JSON
+    #[arg(long)]
+    html_errors: bool,
+    /// Share of requests that never get an answer
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    hang_rate: f64,
+    /// Share of requests whose connection is closed instead of an answer
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    close_rate: f64,
+    /// Share of requests answered with half of the JSON
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    garbage_rate: f64,
+    /// Limit requests per second, per endpoint
+    #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
+    throttle: Option<Throttle>,
+    /// What becomes of the requests above that
+    #[arg(long, value_enum, default_value_t = Above::Refuse, requires = "throttle")]
+    above: Above,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Above {
+    /// 429 with Retry-After
+    Refuse,
+    /// Wait in line: latency without bound
+    Queue,
+    /// Never an answer
+    Hang,
+}
+
+impl FaultArgs {
+    pub(super) fn faults(&self) -> Faults {
+        let excess = match self.above {
+            Above::Refuse => Excess::Refuse,
+            Above::Queue => Excess::Queue,
+            Above::Hang => Excess::Hang,
+        };
+        Faults {
+            latency: self.latency,
+            jitter: self.jitter,
+            error_rate: self.error_rate,
+            error_status: Some(self.error_status),
+            html_errors: self.html_errors,
+            hang_rate: self.hang_rate,
+            close_rate: self.close_rate,
+            garbage_rate: self.garbage_rate,
+            throttle: self.throttle.map(|throttle| Throttle { excess, ..throttle }),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The life of an emulator's process: told by signals when to end, and telling scripts when it has begun.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{files, say};
+
+/// The signals that end it.
+pub(super) struct End {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl End {
+    /// To be called before anyone can be told that it runs: a signal sent right after must not be lost.
+    pub(super) fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Returns when one has come.
+    pub(super) async fn come(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Says what runs: in a file if one is named, and on standard output as JSON or as these lines.
+pub(super) fn announce(
+    statement: &Value,
+    ready_file: Option<&Path>,
+    as_json: bool,
+    lines: &[String],
+) -> anyhow::Result<()> {
+    if let Some(file) = ready_file {
+        files::write(file, &format!("{statement:#}\n"), files::PUBLIC)?;
+    }
+    if as_json {
+        return say(&statement.to_string());
+    }
+    lines.iter().try_for_each(|line| say(line))
+}
+
+/// Takes back what an earlier run said, so that nobody believes it of this one.
+pub(super) fn withdraw(ready_file: Option<&Path>) -> anyhow::Result<()> {
+    ready_file.map_or(Ok(()), files::remove)
+}
