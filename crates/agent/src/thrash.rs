@@ -56,6 +56,21 @@ pub(crate) struct Client {
     pub(crate) window: Duration,
 }
 
+/// Those that fetch one cloud's credentials.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clients {
+    /// Of two that fit, the first is meant.
+    pub(crate) known: &'static [Client],
+    /// What makes its credentials live longer: a sentence for the pod's owner.
+    pub(crate) longer: &'static str,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { known: &[], longer: "Let its credentials live longer, or use a newer release." }
+    }
+}
+
 /// What a pod holds of one cloud, and who tells its owner.
 #[derive(Debug)]
 pub(crate) struct Lending {
@@ -267,12 +282,13 @@ impl Seen {
         lending: Option<Lending>,
         agent: &[u8],
     ) {
-        let client = known(self.clouds.clients(cloud), agent);
+        let clients = self.clouds.clients(cloud);
+        let client = known(clients.known, agent);
         let now = self.clock.now();
         let lives = lending.iter().flat_map(|lending| &lending.leases).map(|(_, end)| end.since(now));
         let left = lives.min().unwrap_or_default();
         let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
-        let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(client, left));
+        let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(&clients, client, left));
         tracing::warn!(
             cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
             client = name, in_hour, from_lease, left_seconds = left.as_secs(),
@@ -297,11 +313,9 @@ impl Seen {
 const UNKNOWN: &str = "of a family that is not known by its User-Agent";
 
 /// What to do about it: the one cause is that what is given lives too short for the client, the other that nothing keeps it.
-fn fix(client: Option<&Client>, left: Duration) -> &'static str {
+fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static str {
     match client {
-        Some(client) if left < client.window => {
-            "Let its credentials live longer (for AWS: the role's MaxSessionDuration and aws.session.length), or use a newer release."
-        }
+        Some(client) if left < client.window => clients.longer,
         _ => {
             "Make one client or credential provider and keep it: each new one, and each new process, fetches anew."
         }
@@ -410,7 +424,8 @@ mod tests {
         for other in [&b"aws-sdk-java/2.17"[..], b"", b"notaws-sdk-java/1.1"] {
             assert!(known(&clients, other).is_none());
         }
-        assert!(fix(java, 8 * MINUTE).contains("longer") && fix(java, 20 * MINUTE).contains("keep it"));
+        let fix = |left| fix(&Clients::default(), java, left);
+        assert!(fix(8 * MINUTE).contains("longer") && fix(20 * MINUTE).contains("keep it"));
     }
 
     #[tokio::test]

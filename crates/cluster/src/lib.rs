@@ -15,8 +15,8 @@
 //! hold no secrets.
 //!
 //! **Namespaces** are read in the same way, if a cloud selects a key on them, and not otherwise: then nothing is asked about
-//! them, no third watch runs, and no permission is needed. `deploy/rbac.yaml` grants `get, list, watch` on them, which AWS's ways
-//! need that count a namespace's annotations.
+//! them, no third watch runs, and no permission is needed. `deploy/rbac.yaml` grants `get, list, watch` on them, for the
+//! clouds that do.
 //!
 //! **Which annotations.** Those whose keys it is told ([`Config::selections`]). What they mean is the clouds' to say.
 

@@ -19,7 +19,7 @@ use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Client;
+use crate::thrash::Clients;
 
 /// A cloud's section of the configuration, checked.
 pub(crate) trait Section {
@@ -50,9 +50,9 @@ pub(crate) trait Cloud: Debug + Send + Sync {
     /// One of its dialects, on one traffic thread.
     fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect>;
 
-    /// Clients that fetch its credentials, by what they call themselves: of two that fit, the first.
-    fn clients(&self) -> &'static [Client] {
-        &[]
+    /// Clients that fetch its credentials, by what they call themselves.
+    fn clients(&self) -> Clients {
+        Clients::default()
     }
 
     /// How readiness asks for that.

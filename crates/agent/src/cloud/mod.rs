@@ -32,7 +32,7 @@ use crate::dialect::{Dialect, Dialects};
 use crate::entitlements::{Decided, Entitlements};
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Client;
+use crate::thrash::Clients;
 use brokered::{BrokerCollector, Brokered};
 use interface::{Cloud, Section};
 use names::{CloudName, DialectName};
@@ -160,7 +160,7 @@ impl Clouds {
     }
 
     /// Clients that fetch one's credentials.
-    pub(crate) fn clients(&self, name: CloudName) -> &'static [Client] {
+    pub(crate) fn clients(&self, name: CloudName) -> Clients {
         self.find(name).map(Cloud::clients).unwrap_or_default()
     }
 

@@ -5,8 +5,8 @@ use std::thread;
 use seawall_emulator::faults::Faults;
 
 use super::support::aws::{
-    ABROAD, BASE, CONTAINERS, DEFAULT, GREEDY, IRSA, KIAM, KUBE2IAM, NONE, PODS, Pod, ROLES, TORN, TTL,
-    World, head,
+    ABROAD, BASE, CONTAINERS, DEFAULT, FIRST, GREEDY, IRSA, KIAM, KUBE2IAM, NODE, NONE, PODS, Pod, ROLES,
+    TORN, TTL, USER, World, head,
 };
 use super::support::client::Answer;
 use super::support::until_true;
@@ -19,12 +19,11 @@ fn code(answer: &Answer) -> (u16, String) {
 #[test]
 fn each_way_gives_a_pod_the_role_that_is_named_for_it_and_no_other() {
     let world = World::start("", "");
-    let user = "arn:aws:iam::123456789012:user/seawall";
     for (pod, role, name, taken_by) in [
         (IRSA, format!("{BASE}irsa"), "shop.irsa", IRSA.subject()),
-        (KIAM, format!("{BASE}team/kiam"), "cart-session", user.into()),
-        (KUBE2IAM, ABROAD.into(), "lab.kube2iam", user.into()),
-        (DEFAULT, format!("{BASE}plain"), "plain.plain", user.into()),
+        (KIAM, format!("{BASE}team/kiam"), "cart-session", USER.into()),
+        (KUBE2IAM, ABROAD.into(), "lab.kube2iam", USER.into()),
+        (DEFAULT, format!("{BASE}plain"), "plain.plain", USER.into()),
     ] {
         let (document, session) = world.document(&pod);
         assert_eq!((session.role, session.name, session.taken_by), (role, name.into(), taken_by));
@@ -32,6 +31,21 @@ fn each_way_gives_a_pod_the_role_that_is_named_for_it_and_no_other() {
         assert_eq!(session.tags.get("kubernetes-namespace").map(String::as_str), expected);
         let expiration = document["Expiration"].as_str().unwrap();
         assert!(expiration.len() == 20 && expiration.ends_with('Z'), "whole seconds: {expiration}");
+    }
+}
+
+#[test]
+fn a_role_is_taken_for_a_pod_by_whomever_the_operator_names() {
+    for (credentials, taken_by) in [
+        ("{ from: file, file: keys }", USER),
+        ("{ from: node }", NODE),
+        ("{ from: file, file: keys, role: first }", FIRST),
+        ("{ from: pod, role: first }", FIRST),
+    ] {
+        let world = World::start_as(credentials, "", "");
+        let (_, session) = world.document(&KIAM);
+        assert_eq!(session.role, format!("{BASE}team/kiam"), "{credentials}");
+        assert_eq!(session.taken_by, taken_by, "{credentials}");
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod support;
 
+mod aws;
 mod bad_input;
 mod churn;
 mod crowd;

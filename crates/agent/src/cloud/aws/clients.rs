@@ -3,14 +3,19 @@
 
 use std::time::Duration;
 
-use crate::thrash::Client;
+use crate::thrash::{Client, Clients};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(minutes * 60) }
 }
 
-/// The first that fits.
-pub(super) const ALL: &[Client] = &[
+/// All of them.
+pub(super) const ALL: Clients = Clients {
+    known: KNOWN,
+    longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+};
+
+const KNOWN: &[Client] = &[
     // A process for each call.
     client("aws-cli/", "the AWS CLI", 0),
     client("boto3/", "boto3", 15),

@@ -50,7 +50,7 @@ use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Client;
+use crate::thrash::Clients;
 use access::Accesses;
 use ahead::First;
 use containers::ContainersDialect;
@@ -178,7 +178,7 @@ impl Cloud for Aws {
         Rc::new(ImdsDialect::new(self.service.clone(), Passthrough(forwarder)))
     }
 
-    fn clients(&self) -> &'static [Client] {
+    fn clients(&self) -> Clients {
         clients::ALL
     }
 

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use crate::thrash::Client;
+use crate::thrash::{Client, Clients};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(seconds) }
 }
 
-/// The first that fits. 225 s: golang/oauth2, `google/google.go`; 240 s: arrow-rs-object-store, `gcp/credential.rs`.
-pub(super) const ALL: &[Client] = &[
+/// All of them.
+pub(super) const ALL: Clients = Clients {
+    known: KNOWN,
+    longer: "Use a newer release: Google's access tokens live an hour, and are renewed with ten minutes left.",
+};
+
+/// 225 s: golang/oauth2, `google/google.go`; 240 s: arrow-rs-object-store, `gcp/credential.rs`.
+const KNOWN: &[Client] = &[
     client("gcloud-golang/", "Google's library for Go", 225),
     client("Go-http-client/", "a client of Go's", 225),
     client("object_store/", "object_store", 240),

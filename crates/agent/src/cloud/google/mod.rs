@@ -37,7 +37,7 @@ use crate::entitlements::{self, Decided, Entitlements};
 use crate::forward::Forwarder;
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Client;
+use crate::thrash::Clients;
 use account::NoAccount;
 use ahead::First;
 use answer::{GoogleDialect, Serves};
@@ -169,7 +169,7 @@ impl Cloud for Google {
         Rc::new(GoogleDialect::new(serves, Waits(tools.long_polls.clone()), passthrough))
     }
 
-    fn clients(&self) -> &'static [Client] {
+    fn clients(&self) -> Clients {
         clients::ALL
     }
 

@@ -18,7 +18,11 @@ use super::{PROGRAM, ip, make_room, until};
 pub(crate) const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 pub(crate) const BASE: &str = "arn:aws:iam::123456789012:role/";
 pub(crate) const ABROAD: &str = "arn:aws:iam::999999999999:role/abroad";
-const USER: &str = "arn:aws:iam::123456789012:user/seawall";
+pub(crate) const USER: &str = "arn:aws:iam::123456789012:user/seawall";
+/// The role of the node's instance.
+pub(crate) const NODE: &str = "arn:aws:iam::123456789012:role/node";
+/// A role that is taken before those of pods.
+pub(crate) const FIRST: &str = "arn:aws:iam::123456789012:role/first";
 const ISSUER: &str = "https://cluster.example";
 pub(crate) const CONTAINERS: &str = "pods.eks.amazonaws.com";
 
@@ -105,13 +109,18 @@ pub(crate) struct World {
 impl World {
     /// An agent with these entries in `aws.imds`, and these lines beside the section.
     pub(crate) fn start(imds: &str, beside: &str) -> Self {
+        Self::start_as("{ from: file, file: keys }", imds, beside)
+    }
+
+    /// The same, where roles are taken for pods as `credentials` says.
+    pub(crate) fn start_as(credentials: &str, imds: &str, beside: &str) -> Self {
         make_room();
         let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
         let aws = Hosted::start(aws::start(options(&issuer), Clock::system()));
         let files = TempDir::with_prefix("seawall-aws-").unwrap();
         let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
         std::fs::create_dir(files.path().join("tokens")).unwrap();
-        write("agent.yaml", &configuration(&aws.url(), imds, beside));
+        write("agent.yaml", &configuration(&aws.url(), credentials, imds, beside));
         write("pods.yaml", &format!("pods:\n{}", PODS.iter().map(Pod::entry).collect::<String>()));
         write("keys", "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n");
         for pod in &PODS {
@@ -219,7 +228,8 @@ fn options(issuer: &Issuer) -> Options {
     let role = |name: &str, trusted: &str| Role::open(&format!("{BASE}{name}")).trusting(trusted);
     let roles = vec![
         role("irsa", &IRSA.subject()),
-        Role { external_id: Some("me-1".into()), ..role("team/kiam", USER) },
+        Role { external_id: Some("me-1".into()), ..role("team/kiam", USER).trusting(NODE).trusting(FIRST) },
+        Role::open(FIRST).trusting(USER).trusting(&KIAM.subject()),
         Role::open(ABROAD).trusting(USER),
         role("plain", USER),
     ];
@@ -228,12 +238,12 @@ fn options(issuer: &Issuer) -> Options {
     Options { providers: vec![provider], roles, users: vec![user], ..Options::default() }
 }
 
-fn configuration(url: &str, imds: &str, beside: &str) -> String {
+fn configuration(url: &str, credentials: &str, imds: &str, beside: &str) -> String {
     format!(
         "listen: [\"127.0.0.1:0\", {{ address: \"127.0.0.1:0\", dialects: [aws-containers] }}]\nadmin: \"127.0.0.1:0\"\n\
          identity: {{ strategy: static, file: pods.yaml }}\nlogLevel: debug\n{beside}\
          aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [irsa, kiam, kube2iam]\n  \
-         defaultRoles: {{ plain: plain }}\n  credentials: {{ from: file, file: keys }}\n  stsUrl: \"{url}\"\n  \
+         defaultRoles: {{ plain: plain }}\n  credentials: {credentials}\n  stsUrl: \"{url}\"\n  \
          session: {{ tags: [kubernetes-namespace] }}\n  instance: {{ availabilityZone: eu-west-1a }}\n  imds: {{ upstream: \"{url}\", {imds} }}\n"
     )
 }
