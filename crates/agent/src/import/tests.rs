@@ -293,3 +293,36 @@ fn bad_use_is_told_apart_from_bad_flags() {
         assert!(request(line).is_err(), "{line}");
     }
 }
+
+/// What migration pages show: their first example, and the flags in their text.
+const PAGES: [(&str, &str); 2] = [
+    ("kiam", include_str!("../../../../docs/migrate-from-kiam.md")),
+    ("kube2iam", include_str!("../../../../docs/migrate-from-kube2iam.md")),
+];
+
+#[test]
+fn the_examples_of_the_migration_pages_can_be_run() {
+    for (word, page) in PAGES {
+        let start = page.find(&format!("seawall-agent import {word}")).unwrap();
+        let command = page[start..].split(" > ").next().unwrap().replace(['\\', '\''], "");
+        imported(command.strip_prefix("seawall-agent import ").unwrap());
+    }
+}
+
+#[test]
+fn the_migration_pages_name_only_flags_that_there_are() {
+    for (tool, (word, page)) in TOOLS.into_iter().zip(PAGES) {
+        assert_eq!(tool.word, word);
+        let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
+        let named = named.map(|text| text.split('=').next().unwrap_or(text));
+        // Some stand for several, and these two are ours.
+        let named: Vec<_> = named
+            .filter(|name| !name.ends_with(['*', '…']) && !["region", "account"].contains(name))
+            .collect();
+        assert!(named.len() > 15, "{named:?}");
+        for name in named {
+            let name = name.strip_prefix("no-").unwrap_or(name);
+            assert!(tool.flags.iter().copied().flatten().any(|flag| flag.name == name), "{name}");
+        }
+    }
+}
