@@ -47,9 +47,10 @@ const SERVER: &[Flag] = &[
         }
     }),
     Flag::sets("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
-    Flag::switches("role-base-arn-autodetect", |_, draft| {
-        draft.remark("the base is not looked for: it is all roles of the account that --account names");
-    }),
+    Flag::no_equal_switch(
+        "role-base-arn-autodetect",
+        "the base is not looked for: it is all roles of the account that --account names",
+    ),
     Flag::sets("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
     Flag::sets("session-duration", |text, draft| draft.session(text)),
     Flag::no_equal(

@@ -142,16 +142,15 @@ fn draft(request: &Request, given: &[Given<'_>]) -> Draft {
     draft
 }
 
+const NO_REGION: &str = "the region is in none of these flags: give --region REGION before `--`";
+const NO_ACCOUNT: &str = "the account of roles that are given by name is in none of these flags: give --account ACCOUNT before `--`, or the flag \
+                          that names the base of their ARNs";
+
 /// What must be known and is in no flag.
 fn open(draft: &Draft) -> Vec<String> {
-    let mut open = Vec::new();
-    if !draft.has("aws.region") {
-        open.push("the region is in none of these flags: give --region REGION before `--`".to_owned());
-    }
-    if draft.needs_account && !draft.has("aws.account") && !draft.has("aws.baseRoleArn") {
-        open.push("the account of roles that are given by name is in none of these flags: give --account ACCOUNT before `--`".to_owned());
-    }
-    open
+    let is_account_open = draft.needs_account && !draft.has("aws.account") && !draft.has("aws.baseRoleArn");
+    let each = [(!draft.has("aws.region"), NO_REGION), (is_account_open, NO_ACCOUNT)];
+    each.into_iter().filter(|(is_open, _)| *is_open).map(|(_, what)| what.to_owned()).collect()
 }
 
 #[cfg(test)]
