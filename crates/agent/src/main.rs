@@ -18,6 +18,7 @@ mod forward;
 mod heap;
 mod held;
 mod identity;
+mod import;
 mod lanes;
 mod lifecycle;
 mod listen;
@@ -46,6 +47,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use config::Config;
+use import::Request;
 use log::{Log, complain};
 
 const HELP: &str = "\
@@ -56,6 +58,9 @@ Usage:
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
   seawall-agent config-default          print the documented default configuration
+  seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
+                                        print the configuration that means what these flags of KIAM (agent's and
+                                        server's together) or kube2iam mean; remarks on standard error
   seawall-agent version
   seawall-agent help
 
@@ -71,6 +76,7 @@ const CONFIG: &str = "/etc/seawall/agent.yaml";
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
+    Import(Request),
     Print(String),
 }
 
@@ -84,6 +90,7 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
+        Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
             complain(&format!("{mistake}\n\n{HELP}"));
@@ -93,6 +100,10 @@ fn main() -> ExitCode {
 }
 
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
+    // Before any flag is taken: what follows belongs to another program.
+    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
+        return Request::parse(rest).map(Command::Import);
+    }
     let path = config_flag(&mut args)?;
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
     let named = path.is_some();
@@ -150,6 +161,12 @@ fn check(path: &Path) -> anyhow::Result<()> {
     say(&config::effective(&config))
 }
 
+fn import(request: &Request) -> anyhow::Result<()> {
+    let imported = import::import(request)?;
+    complain(&imported.remarks);
+    say(&imported.yaml)
+}
+
 fn say(text: &str) -> anyhow::Result<()> {
     // A closed pipe (`| head`) is the reader's choice and no failure.
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -189,6 +206,13 @@ mod tests {
             );
         }
         assert!(matches!(parsed(&[]), Ok(Command::Serve(path)) if path.as_os_str() == CONFIG));
+    }
+
+    #[test]
+    fn the_flags_of_another_program_are_not_taken_for_ones_of_this() {
+        let args = ["import", "kiam", "--", "--config=x", "help"];
+        assert!(matches!(parsed(&args), Ok(Command::Import(_))));
+        assert!(parsed(&["import", "kiam"]).is_err());
     }
 
     #[test]

@@ -12,9 +12,14 @@ use super::{Config, Threads};
 
 /// Every value in force, defaults included.
 pub(crate) fn effective(config: &Config) -> String {
-    let mut out = String::new();
     // What was read from text can be written as text.
-    write(&serde_json::to_value(config).unwrap_or_default(), 0, &mut out);
+    yaml(&serde_json::to_value(config).unwrap_or_default())
+}
+
+/// A table as YAML.
+pub(crate) fn yaml(table: &Value) -> String {
+    let mut out = String::new();
+    write(table, 0, &mut out);
     out
 }
 

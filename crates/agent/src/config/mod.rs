@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::cloud::Sections;
 use crate::cloud::names::{CloudName, DialectName};
 
-pub(crate) use effective::effective;
+pub(crate) use effective::{effective, yaml};
 pub(crate) use identity::{Identity, SourceIp};
 pub(crate) use limits::Limits;
 

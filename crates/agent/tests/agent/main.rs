@@ -14,6 +14,7 @@ mod conceal;
 mod configuration;
 mod connections;
 mod identity;
+mod import;
 mod libraries;
 mod lifecycle;
 mod long_polls;
