@@ -218,7 +218,7 @@ impl Sum {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
             (Kind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), drawn(runs), WORDS)?
+                html::render("Load report", html::subtitle(runs), &drawn(runs), WORDS)?
             }
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),

@@ -132,8 +132,40 @@ fn slices_of_two_generators_are_one_run() {
     let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
     assert_eq!((&run["figures"]["requests"], &run["figures"]["offered"]), (&50.into(), &100.0.into()));
     assert_eq!(data["subtitle"], format!("Started {start}. 2 generators"));
-    let drawn: f64 = run["good"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
-    assert!(drawn > 0.0 && run["offered"].as_array().unwrap().iter().all(Value::is_null), "{run}");
+    let rates = panel(&data, "Rate over time");
+    let good = rates["lines"].as_array().unwrap().iter().find(|line| line["name"] == "good").unwrap();
+    let drawn: f64 = good["points"].as_array().unwrap().iter().filter_map(|point| point[1].as_f64()).sum();
+    assert!(drawn > 0.0, "{rates}");
+}
+
+/// A chart of a page's data.
+fn panel<'a>(data: &'a Value, name: &str) -> &'a Value {
+    data["charts"]["panels"].as_array().unwrap().iter().find(|panel| panel["name"] == name).unwrap()
+}
+
+/// What is left out of a page, and whether nothing on it is empty.
+fn left_out(data: &Value) -> Vec<&str> {
+    for panel in data["charts"]["panels"].as_array().unwrap() {
+        let lines = panel["lines"].as_array().unwrap();
+        let is_seen =
+            |line: &Value| line["points"].as_array().unwrap().iter().any(|point| point[1].is_number());
+        assert!(!lines.is_empty() && lines.iter().all(is_seen), "{panel}");
+    }
+    let names = data["charts"]["leftOut"].as_array().unwrap();
+    names.iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_nothing_else() {
+    let (place, _server) = scene();
+    let place = place.path();
+    for file in ["one", "other"] {
+        attack(&format!("-rate=200 -duration=500ms --intervals={file}"), place);
+    }
+    assert_eq!(left_out(&page("report -type=html one", place)), ["Rate over time: offered"]);
+    let data = page("report -type=html one other", place);
+    assert_eq!(left_out(&data), ["Offered rate over time"]);
+    assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not hold"));
 }
 
 #[test]
