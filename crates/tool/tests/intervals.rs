@@ -254,3 +254,52 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
     let output = altered(&lines[..1], place);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "nothing was measured");
 }
+
+/// An interval like another, but with the same number in every counter, and without times.
+fn forged(line: &str, from: usize, count: u64) -> String {
+    let mut interval: Value = serde_json::from_str(line).unwrap();
+    (interval["from"], interval["to"]) = (from.into(), (from + 1).into());
+    for figure in interval["stats"].as_object_mut().unwrap().values_mut() {
+        match figure {
+            Value::Number(_) => *figure = count.into(),
+            Value::Object(parts) if parts.contains_key("hdr") => *figure = Value::Null,
+            Value::Object(parts) => parts.retain(|_, part| part.is_number()),
+            _ => {}
+        }
+        let parts = figure.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut);
+        parts.for_each(|part| *part = count.into());
+    }
+    interval.to_string() + "\n"
+}
+
+/// Sums of forged counters ended a debug build, and began again at zero in a release.
+#[test]
+fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_counters_do() {
+    const MOST: u64 = 1 << 53;
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=200ms --intervals=run", place);
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let lines: Vec<_> = whole.split_inclusive('\n').map(str::to_owned).collect();
+    for count in [MOST + 1, u64::MAX] {
+        let output =
+            altered(&[lines[0].clone(), forged(&lines[1], 0, 5), forged(&lines[1], 1, count)], place);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("altered: line 3 counts {count} of something")), "{said}");
+        assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["sent"], 5);
+    }
+    let mut many = vec![lines[0].clone()];
+    many.extend((0..2100).map(|from| forged(&lines[1], from, MOST)));
+    many.push(lines.last().unwrap().clone());
+    let output = altered(&many, place);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["sent", "good", "bytes_in", "in_flight_peak"] {
+        let expected = if figure == "in_flight_peak" { MOST } else { u64::MAX };
+        assert_eq!(report[figure], expected, "{figure}");
+    }
+    for kind in ["summary", "hist[0,1ms]", "hdrplot", "html"] {
+        said(&format!("report -type={kind} altered altered"), place);
+    }
+}

@@ -202,7 +202,7 @@ fn outcome(generators: &[Generator], total: Stats) -> Outcome {
         written: Ok(0),
         mistake: None,
         early: None,
-        threads: ends.iter().map(|end| end.threads).sum(),
+        threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
     };
     if generators.iter().any(|generator| generator.header.configuration.stages.is_some()) {
         outcome.scheduled = Some(outcome.offered());

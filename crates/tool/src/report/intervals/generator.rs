@@ -18,6 +18,10 @@ use crate::report::input::Input;
 /// More than an interval with every histogram, status, target and variant that there is room for.
 const LONGEST_LINE: u64 = 64 << 20;
 
+/// No interval counts more, of requests, bytes or nanoseconds: the whole numbers that every reader of JSON has (RFC 8259,
+/// section 6). Nine petabytes, or a hundred days of a thread.
+const MOST: u64 = 1 << 53;
+
 /// A file, from its second line on an iterator over what was measured.
 pub(super) struct Generator {
     /// The file's.
@@ -107,6 +111,8 @@ impl Generator {
                     found == expected && interval.to >= found,
                     "does not follow: expected from {expected} ns"
                 );
+                let largest = interval.stats.largest();
+                ensure!(largest <= MOST, "counts {largest} of something: an interval has {MOST} at most");
                 self.to = interval.to;
                 Ok(Some(*interval))
             }
