@@ -124,6 +124,10 @@ fn slices_of_two_generators_are_one_run() {
     }
     assert_eq!((&report["offered"], &report["duration"]), (&50.into(), &500_000_000.into()));
     assert_eq!(report["generators"].as_array().unwrap().len(), 2);
+    let half = seawall("report -type=json b", place);
+    let told: Value = serde_json::from_slice(&half.stdout).unwrap();
+    assert_eq!((half.status.code(), &told["offered"]), (Some(1), &summaries[1]["offered"]));
+    assert_eq!(text(&half.stderr), "seawall: slice 1/2 is missing beside b: the report is of the others\n");
     assert_eq!(report["buckets"]["0"], 50);
     assert!(said("report -type=hist[0,1h] a b", place).contains("50  100.00%"));
     let plotted = said("report -type=hdrplot a b", place);

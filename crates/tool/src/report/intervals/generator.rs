@@ -9,7 +9,9 @@ use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
 use seawall_load::interval::Interval;
 use seawall_load::results::rfc3339;
-use serde::Deserialize;
+use seawall_load::schedule::Slice;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::attack::intervals::End;
@@ -57,8 +59,15 @@ pub(super) struct Configuration {
     pub(super) name: String,
     /// The beginning that is not counted.
     pub(super) warm_up: Nanos,
+    /// Which part of the schedule was its to send.
+    #[serde(deserialize_with = "slice")]
+    pub(super) slice: Slice,
     /// None in a closed loop.
     pub(super) stages: Option<Vec<Value>>,
+}
+
+fn slice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// A line after the first.
