@@ -51,8 +51,8 @@ impl ByVariant {
     pub(crate) fn add(&mut self, other: &Self) {
         for (name, theirs) in &other.0 {
             let ours = self.of(name);
-            ours.done += theirs.done;
-            ours.good += theirs.good;
+            ours.done = ours.done.saturating_add(theirs.done);
+            ours.good = ours.good.saturating_add(theirs.good);
             ours.times.add(&theirs.times);
         }
     }

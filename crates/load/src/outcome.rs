@@ -69,5 +69,5 @@ impl Outcome {
 /// Hits that were sent, waited in vain, dropped, shed or no request.
 pub(crate) fn handed_out(total: &Stats) -> u64 {
     let never_sent = Fault::NEVER_SENT.map(|fault| total.fault(fault));
-    total.sent + total.unconnected + never_sent.iter().sum::<u64>()
+    never_sent.into_iter().fold(total.sent.saturating_add(total.unconnected), u64::saturating_add)
 }

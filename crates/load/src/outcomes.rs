@@ -146,13 +146,19 @@ fn find(outcomes: &[Outcome], kind: Kind) -> Option<usize> {
 }
 
 impl Outcome {
-    /// Adds another's figures; the kind stays.
+    /// Adds another's figures, to what a counter holds at most; the kind stays.
     pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.buckets.iter_mut().zip(other.buckets).for_each(|(ours, theirs)| *ours += theirs);
-        self.nanos += other.nanos;
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
+        let buckets = self.buckets.iter_mut().zip(other.buckets);
+        buckets.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
+        self.count = self.count.saturating_add(other.count);
+        self.nanos = self.nanos.saturating_add(other.nanos);
+        self.bytes_in = self.bytes_in.saturating_add(other.bytes_in);
+        self.bytes_out = self.bytes_out.saturating_add(other.bytes_out);
+    }
+
+    /// Of its counters.
+    pub(crate) fn largest(&self) -> u64 {
+        self.buckets.into_iter().fold(self.count.max(self.bytes_in).max(self.bytes_out), u64::max)
     }
 
     fn new(kind: Kind) -> Self {

@@ -60,13 +60,15 @@ impl Spread {
         debug_assert!(recorded.is_ok(), "a histogram that resizes itself takes every value");
     }
 
-    /// Adds all values of another one. If that is the less precise one, its error is kept.
+    /// Adds all values of another one. If that is the less precise one, its error is kept. More values than can be counted
+    /// are not added: those that are there stay right.
     pub fn merge(&mut self, other: &Self) {
         let Some(theirs) = other.buckets.as_ref().filter(|_| other.count > 0) else { return };
+        let Some(count) = self.count.checked_add(other.count) else { return };
         self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
         self.max = if self.count == 0 { other.max } else { self.max.max(other.max) };
-        self.count += other.count;
-        self.sum += other.sum;
+        self.count = count;
+        self.sum = self.sum.saturating_add(other.sum);
         let precision = self.precision;
         let ours = self.buckets.get_or_insert_with(|| histogram(precision));
         let added = ours.add(theirs);

@@ -209,14 +209,15 @@ impl Stats {
     /// Requests that were sent and came to an end, well or badly.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        let never_sent: u64 = Fault::NEVER_SENT.map(|fault| self.fault(fault)).iter().sum();
-        self.done.saturating_sub(never_sent + self.unconnected)
+        let never_sent = Fault::NEVER_SENT.into_iter().map(|fault| self.fault(fault));
+        never_sent.fold(self.done.saturating_sub(self.unconnected), u64::saturating_sub)
     }
 
     /// Complete answers with a status from 200 to 399.
     #[must_use]
     pub fn good(&self) -> u64 {
-        self.statuses.iter().filter(|(status, _)| (200..400).contains(status)).map(|(_, count)| count).sum()
+        let good = self.statuses.iter().filter(|(status, _)| (200..400).contains(status));
+        good.map(|(_, count)| count).fold(0, u64::saturating_add)
     }
 
     /// Failures of one kind.
@@ -225,26 +226,15 @@ impl Stats {
         self.faults[fault.kind()]
     }
 
-    /// Adds what another thread, or another second, measured.
+    /// Adds what another thread, or another second, measured. Sums end at what a counter holds: figures that were read may be
+    /// anybody's.
     pub fn add(&mut self, other: &Self) {
-        self.sent += other.sent;
-        self.unconnected += other.unconnected;
-        self.done += other.done;
-        self.after.ended += other.after.ended;
-        self.after.good += other.after.good;
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.connections += other.connections;
-        self.retried += other.retried;
-        self.redirects += other.redirects;
-        self.other_length += other.other_length;
-        self.unrecorded += other.unrecorded;
-        self.stalled += other.stalled;
-        self.busy += other.busy;
-        self.spun += other.spun;
+        let counters = self.counters_mut().into_iter().zip(other.counters());
+        counters.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
+        let faults = self.faults.iter_mut().zip(other.faults);
+        faults.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
         self.statuses.add(&other.statuses);
-        self.faults.iter_mut().zip(other.faults).for_each(|(ours, theirs)| *ours += theirs);
         for (ours, theirs) in self.examples.iter_mut().zip(&other.examples) {
             if ours.is_none() {
                 ours.clone_from(theirs);
@@ -260,9 +250,19 @@ impl Stats {
 
     /// Adds what another generator measured at the same time: what each had in flight at most was there together.
     pub fn beside(&mut self, other: &Self) {
-        let peak = self.in_flight_peak + other.in_flight_peak;
+        let peak = self.in_flight_peak.saturating_add(other.in_flight_peak);
         self.add(other);
         self.in_flight_peak = peak;
+    }
+
+    /// The largest of all counters, histograms not included: whoever reads figures can tell whether anybody measured them.
+    #[must_use]
+    pub fn largest(&self) -> u64 {
+        let own = self.counters().into_iter().chain(self.faults).chain([self.in_flight_peak]);
+        let statuses = self.statuses.iter().map(|(_, count)| count);
+        let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest());
+        let variants = self.variants.iter().map(|(_, figures)| figures.done.max(figures.good));
+        own.chain(statuses).chain(outcomes).chain(variants).max().unwrap_or(0)
     }
 
     /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
@@ -302,6 +302,62 @@ impl Stats {
             body,
             ..Self::default()
         };
+    }
+
+    /// Those that add up.
+    fn counters(&self) -> [u64; 15] {
+        let Self { sent, unconnected, done, after, bytes_in, bytes_out, connections, .. } = *self;
+        let Self { retried, redirects, other_length, unrecorded, stalled, busy, spun, .. } = *self;
+        let After { ended, good } = after;
+        [
+            sent,
+            unconnected,
+            done,
+            ended,
+            good,
+            bytes_in,
+            bytes_out,
+            connections,
+            retried,
+            redirects,
+            other_length,
+            unrecorded,
+            stalled,
+            busy,
+            spun,
+        ]
+    }
+
+    /// The same, in the same order.
+    fn counters_mut(&mut self) -> [&mut u64; 15] {
+        let Self {
+            sent,
+            unconnected,
+            done,
+            after: After { ended, good },
+            bytes_in,
+            bytes_out,
+            connections,
+            ..
+        } = self;
+        let Self { retried, redirects, other_length, unrecorded, stalled, busy, spun, .. } = self;
+        [
+            sent,
+            unconnected,
+            done,
+            ended,
+            good,
+            bytes_in,
+            bytes_out,
+            connections,
+            retried,
+            redirects,
+            other_length,
+            unrecorded,
+            stalled,
+            busy,
+            spun,
+        ]
     }
 
     fn histograms(&self) -> [&Histogram; 9] {
@@ -356,6 +412,38 @@ mod tests {
         stats.finish(&Finished { sent: None, ..finished(Err(Fault::Unconnected), 0, 0, 1_000) });
         let times = stats.class(Class::TimedOut);
         assert_eq!((times.response.max(), times.service.count(), stats.bytes_out), (1_000, 0, 0));
+    }
+
+    /// As whoever forges a file of intervals may say.
+    #[test]
+    fn sums_that_no_counter_holds_end_at_its_end() {
+        let mut most =
+            Stats { in_flight_peak: u64::MAX, faults: [u64::MAX; Fault::KINDS], ..Stats::default() };
+        most.counters_mut().into_iter().for_each(|counter| *counter = u64::MAX);
+        most.statuses.0.fill(u64::MAX);
+        let mut sum = most.clone();
+        sum.beside(&most);
+        sum.add(&most);
+        assert_eq!((sum.done, sum.spun, sum.good(), sum.ended()), (u64::MAX, u64::MAX, u64::MAX, 0));
+        assert_eq!((sum.in_flight_peak, sum.faults), (u64::MAX, most.faults));
+        assert!(sum == most && sum.largest() == u64::MAX);
+    }
+
+    #[test]
+    fn the_largest_counter_is_found_wherever_it_stands() {
+        let hit = finished(Ok(200), 0, 0, 1);
+        let mut stats = Stats::default();
+        assert_eq!(stats.largest(), 0);
+        (0..3).for_each(|_| stats.outcomes.count(&hit));
+        assert_eq!(stats.largest(), 6, "bytes of requests");
+        (0..7).for_each(|_| stats.variants.count("v", &hit));
+        assert_eq!(stats.largest(), 7);
+        (0..8).for_each(|_| stats.statuses.count(200));
+        assert_eq!(stats.largest(), 8);
+        stats.faults[0] = 9;
+        assert_eq!(stats.largest(), 9);
+        stats.after.good = 10;
+        assert_eq!(stats.largest(), 10);
     }
 
     #[test]

@@ -278,7 +278,7 @@ impl Summary {
             offered,
             sent: total.sent,
             good,
-            unsent: offered.saturating_sub(total.sent + total.unconnected),
+            unsent: offered.saturating_sub(total.sent).saturating_sub(total.unconnected),
             unconnected: total.unconnected,
             error_ratio: if offered == 0 { 0.0 } else { 1.0 - good.min(offered) as f64 / offered as f64 },
             judged: Judged::new(&total.class(Class::Good).response, offered),

@@ -105,7 +105,7 @@ impl Args {
         let series: Vec<Series> =
             runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
         match format {
-            Format::Html => html::render(&self.title, html::subtitle(runs), series, WORDS),
+            Format::Html => html::render(&self.title, html::subtitle(runs), &series, WORDS),
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }
     }

@@ -189,11 +189,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Says which inputs were not read to their end. The report in front of it holds what was read.
 pub(crate) fn complain(problems: &[String]) -> ExitCode {
+    tell(problems.iter().map(|problem| format!("{problem}; {KEPT}")))
+}
+
+/// Said of an input that was not read to its end.
+const KEPT: &str = "what came before it is kept";
+
+/// Says what makes a report less than it seems to be, and gives the exit code.
+fn tell(problems: impl Iterator<Item = String>) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
     #[expect(clippy::print_stderr, reason = "a report must not be mistaken for the whole")]
     for problem in problems {
-        eprintln!("seawall: {problem}; what came before it is kept");
+        eprintln!("seawall: {problem}");
+        code = ExitCode::from(crate::exit::BAD_INPUT);
     }
-    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::BAD_INPUT) }
+    code
 }
 
 /// What the chosen kind of report needs, and no more.
@@ -218,7 +228,7 @@ impl Sum {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
             (Kind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), drawn(runs), WORDS)?
+                html::render("Load report", html::subtitle(runs), &drawn(runs), WORDS)?
             }
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),

@@ -124,6 +124,10 @@ fn slices_of_two_generators_are_one_run() {
     }
     assert_eq!((&report["offered"], &report["duration"]), (&50.into(), &500_000_000.into()));
     assert_eq!(report["generators"].as_array().unwrap().len(), 2);
+    let half = seawall("report -type=json b", place);
+    let told: Value = serde_json::from_slice(&half.stdout).unwrap();
+    assert_eq!((half.status.code(), &told["offered"]), (Some(1), &summaries[1]["offered"]));
+    assert_eq!(text(&half.stderr), "seawall: slice 1/2 is missing beside b: the report is of the others\n");
     assert_eq!(report["buckets"]["0"], 50);
     assert!(said("report -type=hist[0,1h] a b", place).contains("50  100.00%"));
     let plotted = said("report -type=hdrplot a b", place);
@@ -132,8 +136,40 @@ fn slices_of_two_generators_are_one_run() {
     let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
     assert_eq!((&run["figures"]["requests"], &run["figures"]["offered"]), (&50.into(), &100.0.into()));
     assert_eq!(data["subtitle"], format!("Started {start}. 2 generators"));
-    let drawn: f64 = run["good"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
-    assert!(drawn > 0.0 && run["offered"].as_array().unwrap().iter().all(Value::is_null), "{run}");
+    let rates = panel(&data, "Rate over time");
+    let good = rates["lines"].as_array().unwrap().iter().find(|line| line["name"] == "good").unwrap();
+    let drawn: f64 = good["points"].as_array().unwrap().iter().filter_map(|point| point[1].as_f64()).sum();
+    assert!(drawn > 0.0, "{rates}");
+}
+
+/// A chart of a page's data.
+fn panel<'a>(data: &'a Value, name: &str) -> &'a Value {
+    data["charts"]["panels"].as_array().unwrap().iter().find(|panel| panel["name"] == name).unwrap()
+}
+
+/// What is left out of a page, and whether nothing on it is empty.
+fn left_out(data: &Value) -> Vec<&str> {
+    for panel in data["charts"]["panels"].as_array().unwrap() {
+        let lines = panel["lines"].as_array().unwrap();
+        let is_seen =
+            |line: &Value| line["points"].as_array().unwrap().iter().any(|point| point[1].is_number());
+        assert!(!lines.is_empty() && lines.iter().all(is_seen), "{panel}");
+    }
+    let names = data["charts"]["leftOut"].as_array().unwrap();
+    names.iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_nothing_else() {
+    let (place, _server) = scene();
+    let place = place.path();
+    for file in ["one", "other"] {
+        attack(&format!("-rate=200 -duration=500ms --intervals={file}"), place);
+    }
+    assert_eq!(left_out(&page("report -type=html one", place)), ["Rate over time: offered"]);
+    let data = page("report -type=html one other", place);
+    assert_eq!(left_out(&data), ["Offered rate over time"]);
+    assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not hold"));
 }
 
 #[test]
@@ -221,4 +257,53 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
     }
     let output = altered(&lines[..1], place);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "nothing was measured");
+}
+
+/// An interval like another, but with the same number in every counter, and without times.
+fn forged(line: &str, from: usize, count: u64) -> String {
+    let mut interval: Value = serde_json::from_str(line).unwrap();
+    (interval["from"], interval["to"]) = (from.into(), (from + 1).into());
+    for figure in interval["stats"].as_object_mut().unwrap().values_mut() {
+        match figure {
+            Value::Number(_) => *figure = count.into(),
+            Value::Object(parts) if parts.contains_key("hdr") => *figure = Value::Null,
+            Value::Object(parts) => parts.retain(|_, part| part.is_number()),
+            _ => {}
+        }
+        let parts = figure.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut);
+        parts.for_each(|part| *part = count.into());
+    }
+    interval.to_string() + "\n"
+}
+
+/// Sums of forged counters ended a debug build, and began again at zero in a release.
+#[test]
+fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_counters_do() {
+    const MOST: u64 = 1 << 53;
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=200ms --intervals=run", place);
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let lines: Vec<_> = whole.split_inclusive('\n').map(str::to_owned).collect();
+    for count in [MOST + 1, u64::MAX] {
+        let output =
+            altered(&[lines[0].clone(), forged(&lines[1], 0, 5), forged(&lines[1], 1, count)], place);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("altered: line 3 counts {count} of something")), "{said}");
+        assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["sent"], 5);
+    }
+    let mut many = vec![lines[0].clone()];
+    many.extend((0..2100).map(|from| forged(&lines[1], from, MOST)));
+    many.push(lines.last().unwrap().clone());
+    let output = altered(&many, place);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["sent", "good", "bytes_in", "in_flight_peak"] {
+        let expected = if figure == "in_flight_peak" { MOST } else { u64::MAX };
+        assert_eq!(report[figure], expected, "{figure}");
+    }
+    for kind in ["summary", "hist[0,1ms]", "hdrplot", "html"] {
+        said(&format!("report -type={kind} altered altered"), place);
+    }
 }

@@ -25,7 +25,7 @@ impl Statuses {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours += theirs);
+        self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
     }
 
     /// Those that came, ascending.

@@ -1,17 +1,35 @@
-//! Which charts a report has, as axes and lines: percentile curve, response time, rate and requests in flight over time.
+//! Which charts a report has: their names, axes, lines and colours, and what there is no chart of, and why.
 //!
-//! Chooses and names; draws nothing and knows no picture's size. Colours are classes of `page/page.css`.
+//! The only place that chooses: [`super::svg`] draws this, and the page holds it as data that `page/page.js` draws. Draws
+//! nothing itself and knows no picture's size. Nothing empty is drawn; what would be is named among what is left out.
+
+use serde::Serialize;
 
 use super::scale::Scale;
 use super::series::Series;
 
-/// One chart: its axes and its lines.
+/// All charts of a report.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Charts {
+    pub(crate) panels: Vec<Panel>,
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// One chart: its axes and its lines, of which it has at least one.
+#[derive(Debug, Serialize)]
 pub(crate) struct Panel {
     pub(crate) name: &'static str,
+    /// What is measured upwards.
     pub(crate) unit: &'static str,
+    /// What stands behind a single value beside the unit that the axis gives it.
+    pub(crate) suffix: &'static str,
+    /// What is measured to the right.
     pub(crate) below: &'static str,
     pub(crate) x: Scale,
     pub(crate) y: Scale,
+    /// Where on `x` fewer than four answers remain, if that is on it, and what is written there.
+    pub(crate) few: Option<(f64, &'static str)>,
     pub(crate) lines: Vec<Line>,
 }
 
@@ -19,98 +37,247 @@ pub(crate) struct Panel {
 pub(crate) type Points = Vec<(f64, Option<f64>)>;
 
 /// One line of a chart.
+#[derive(Debug, Serialize)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    pub(crate) class: String,
+    /// One of [`COLOURS`].
+    pub(crate) colour: &'static str,
+    pub(crate) stroke: Stroke,
     pub(crate) points: Points,
 }
 
+/// How a line is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Stroke {
+    Solid,
+    /// Beside the others, so that they are seen through it: extremes.
+    Thin,
+    /// What was asked for or looked at otherwise, not what was measured.
+    Dashed,
+}
+
+/// What there is no line of.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) name: String,
+    pub(crate) why: &'static str,
+}
+
+/// Names of colours; what they look like in light and dark is said by `page/page.css` and the picture's own style.
+pub(crate) const COLOURS: [&str; 10] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "plain"];
+
+/// The colour of a run beside others, in charts and tables.
+pub(crate) fn of_run(at: usize) -> &'static str {
+    const RUNS: usize = 8;
+    COLOURS[at % RUNS]
+}
+
+/// Said of a part of a run that nothing is known of over time, or at all.
+const NO_TIMES: &str = "No request has a response time.";
+const NOTHING_OVER_TIME: &str = "The run is too short, or nothing was counted in it.";
+const NOT_DUE: &str = "Intervals do not hold when each request was due. The offered rate of the whole run is among its figures.";
+const NOT_SENT: &str = "No real send is known. Results do not hold it: attack --hdr FILE logs it; give that file beside the \
+                        results to see it here.";
+
 /// The charts of these runs: one run shows its quantiles and outcomes, several show one line each.
-pub(crate) fn panels(runs: &[Series]) -> [Panel; 4] {
-    let (since, times_name, rates_name) = if runs.len() == 1 {
-        ("time since the start", "Response time over time", "Rate over time")
-    } else {
-        ("time since the start of each run", "99 % response time over time", "Good answers over time")
+pub(crate) fn charts(runs: &[Series]) -> Charts {
+    let drafts: Vec<Draft> = match runs {
+        [run] => alone(run).into(),
+        _ => beside(runs).into(),
     };
-    let clock = Scale::clock(runs.iter().filter_map(|run| run.t.last()).fold(0.0, |a: f64, b| a.max(*b)));
-    let nines = runs.iter().filter_map(|run| run.curve.last()).fold(0.0, |a: f64, b| a.max(b.0));
-    let [curves, times, rates, flying] = lines(runs);
+    let mut charts = Charts { panels: Vec::new(), left_out: Vec::new() };
+    for draft in drafts {
+        charts.take(draft, runs);
+    }
+    charts
+}
+
+/// A chart before it is known which of its lines there are.
+struct Draft {
+    name: &'static str,
+    kind: Kind,
+    lines: Vec<Line>,
+    /// Why a line would be missing, in the order of the lines.
+    why: Vec<&'static str>,
+}
+
+/// What a chart has for axes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Response times by the count of nines.
+    Curve,
+    Times,
+    Lag,
+    Rates,
+    Flying,
+}
+
+const FASTER: &str = "share of requests that were faster";
+const CURVE: &str = "Response time by percentile";
+const FLYING: &str = "In flight over time";
+const LAG: &str = "Lag of the generator (sent minus due), 99 %";
+
+/// The charts of one run.
+fn alone(run: &Series) -> [Draft; 5] {
+    use Stroke::{Dashed, Solid, Thin};
+    let line = |name: &str, colour, points| Line { name: name.to_owned(), colour, stroke: Solid, points };
+    let service =
+        Line { stroke: Dashed, ..line("99 % from the real send", "plain", logged(run, &run.service)) };
     [
-        Panel {
-            name: "Response time by percentile",
-            unit: "response time",
-            below: "share of requests that were faster",
-            x: Scale::nines(nines),
-            y: Scale::times(values(&curves)),
-            lines: curves,
-        },
-        Panel {
-            name: times_name,
-            unit: "response time",
-            below: since,
-            x: clock.clone(),
-            y: Scale::times(values(&times)),
-            lines: times,
-        },
-        Panel {
-            name: rates_name,
-            unit: "requests per second",
-            below: since,
-            x: clock.clone(),
-            y: Scale::counts(values(&rates)),
-            lines: rates,
-        },
-        Panel {
-            name: "In flight over time",
-            unit: "requests in flight",
-            below: since,
-            x: clock,
-            y: Scale::counts(values(&flying)),
-            lines: flying,
-        },
+        Draft::new(CURVE, Kind::Curve, NO_TIMES, vec![line("all requests", "c1", curve(run))]),
+        Draft::new(
+            "Response time over time",
+            Kind::Times,
+            NO_TIMES,
+            vec![
+                Line { stroke: Thin, ..line("largest", "c5", times(run, &run.max)) },
+                line("99 %", "c2", times(run, &run.p99)),
+                line("90 %", "c6", times(run, &run.p90)),
+                line("median", "c1", times(run, &run.p50)),
+            ],
+        )
+        .and(service, NOT_SENT),
+        Draft::new(
+            "Rate over time",
+            Kind::Rates,
+            NOTHING_OVER_TIME,
+            vec![
+                line("achieved", "c1", counts(run, &run.achieved)),
+                line("good", "c3", counts(run, &run.good)),
+                line("errors", "bad", counts(run, &run.bad)),
+            ],
+        )
+        .and(Line { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) }, NOT_DUE),
+        Draft::new(
+            FLYING,
+            Kind::Flying,
+            NOTHING_OVER_TIME,
+            vec![line("in flight", "c4", counts(run, &run.inflight))],
+        ),
+        Draft::new(LAG, Kind::Lag, NOT_SENT, vec![line("lag", "c7", logged(run, &run.lag))]),
     ]
 }
 
-fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
-    lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
+/// The charts of several runs, in which each has a line.
+fn beside(runs: &[Series]) -> [Draft; 9] {
+    let draft = |name, kind, why, points: fn(&Series) -> Points| {
+        let line = |(at, run): (usize, &Series)| {
+            let (name, colour) = (run.name.clone(), of_run(at));
+            Line { name, colour, stroke: Stroke::Solid, points: points(run) }
+        };
+        Draft::new(name, kind, why, runs.iter().enumerate().map(line).collect())
+    };
+    let rate = |name, points| draft(name, Kind::Rates, NOTHING_OVER_TIME, points);
+    [
+        draft(CURVE, Kind::Curve, NO_TIMES, curve),
+        draft("Median response time over time", Kind::Times, NO_TIMES, |run| times(run, &run.p50)),
+        draft("99 % response time over time", Kind::Times, NO_TIMES, |run| times(run, &run.p99)),
+        draft("Offered rate over time", Kind::Rates, NOT_DUE, |run| counts(run, &run.offered)),
+        rate("Achieved rate over time", |run| counts(run, &run.achieved)),
+        rate("Good answers over time", |run| counts(run, &run.good)),
+        rate("Errors over time", |run| counts(run, &run.bad)),
+        draft(FLYING, Kind::Flying, NOTHING_OVER_TIME, |run| counts(run, &run.inflight)),
+        draft(LAG, Kind::Lag, NOT_SENT, |run| logged(run, &run.lag)),
+    ]
 }
 
-/// Lines of the four panels. One run shows its quantiles and outcomes, several show one line each.
-fn lines(runs: &[Series]) -> [Vec<Line>; 4] {
-    let of = |pick: fn(&Series) -> Points| {
-        let line = |(at, run): (usize, &Series)| Line::new(&run.name, &format!("c{}", at % 8 + 1), pick(run));
-        runs.iter().enumerate().map(line).collect::<Vec<_>>()
-    };
-    let curve = |run: &Series| run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect();
-    let flying = |run: &Series| run.t.iter().copied().zip(run.inflight.iter().copied()).collect();
-    let [run] = runs else {
-        return [of(curve), of(|run| times(run, &run.p99)), of(|run| rates(run, &run.good)), of(flying)];
-    };
-    let quantiles = [("99 %", "c2", &run.p99), ("90 %", "c6", &run.p90), ("median", "c1", &run.p50)];
-    let outcomes = [
-        ("achieved", "c1", &run.achieved),
-        ("good", "c3", &run.good),
-        ("errors", "bad", &run.bad),
-        ("offered", "plain", &run.offered),
-    ];
-    [
-        vec![Line::new("all requests", "c1", curve(run))],
-        quantiles.map(|(name, class, values)| Line::new(name, class, times(run, values))).into(),
-        outcomes.map(|(name, class, values)| Line::new(name, class, rates(run, values))).into(),
-        vec![Line::new("in flight", "c4", flying(run))],
-    ]
+impl Draft {
+    fn new(name: &'static str, kind: Kind, why: &'static str, lines: Vec<Line>) -> Self {
+        let why = vec![why; lines.len()];
+        Self { name, kind, lines, why }
+    }
+
+    fn and(mut self, line: Line, why: &'static str) -> Self {
+        self.lines.push(line);
+        self.why.push(why);
+        self
+    }
+}
+
+impl Charts {
+    /// Keeps of a draft what there is to see, and says what there is not.
+    fn take(&mut self, draft: Draft, runs: &[Series]) {
+        let Draft { name, kind, lines, why } = draft;
+        let (shown, empty): (Vec<_>, Vec<_>) =
+            lines.into_iter().zip(why).partition(|(line, _)| line.is_seen(kind.is_of_times()));
+        if shown.is_empty() {
+            let why = empty.first().map(|(_, why)| LeftOut { name: name.to_owned(), why });
+            self.left_out.extend(why);
+            return;
+        }
+        let without = |(line, why): (Line, _)| LeftOut { name: format!("{name}: {}", line.name), why };
+        self.left_out.extend(empty.into_iter().map(without));
+        self.panels.push(Panel::new(name, kind, shown.into_iter().map(|(line, _)| line).collect(), runs));
+    }
+}
+
+impl Panel {
+    fn new(name: &'static str, kind: Kind, lines: Vec<Line>, runs: &[Series]) -> Self {
+        let (unit, suffix) = kind.unit();
+        let values = lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1));
+        let y = if kind.is_of_times() { Scale::times(values) } else { Scale::counts(values) };
+        let (x, below) = match kind {
+            Kind::Curve => (Scale::nines(last(runs, |run| run.curve.last().map(|at| at.0))), FASTER),
+            _ if runs.len() == 1 => (clock(runs), "time since the start"),
+            _ => (clock(runs), "time since the start of each run"),
+        };
+        let few = match runs {
+            [run] if kind == Kind::Curve && x.share(run.few) < 1.0 => Some((run.few, "fewer than 4 answers")),
+            _ => None,
+        };
+        Self { name, unit, suffix, below, few, x, y, lines }
+    }
+}
+
+/// One axis for every chart over time, for a page shows the same part of all of them.
+fn clock(runs: &[Series]) -> Scale {
+    Scale::clock(last(runs, |run| run.t.last().copied()))
+}
+
+fn last(runs: &[Series], of: fn(&Series) -> Option<f64>) -> f64 {
+    runs.iter().filter_map(of).fold(0.0, f64::max)
+}
+
+impl Kind {
+    fn is_of_times(self) -> bool {
+        matches!(self, Self::Curve | Self::Times | Self::Lag)
+    }
+
+    /// And what stands behind a value.
+    fn unit(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Curve | Self::Times => ("response time", ""),
+            Self::Lag => ("lag", ""),
+            Self::Rates => ("requests per second", " /s"),
+            Self::Flying => ("requests in flight", ""),
+        }
+    }
+}
+
+impl Line {
+    /// Whether any point of it has a place on its axis: a logarithm has none for zero.
+    fn is_seen(&self, is_of_times: bool) -> bool {
+        self.points.iter().any(|(_, value)| value.is_some_and(|value| !is_of_times || value > 0.0))
+    }
+}
+
+fn curve(run: &Series) -> Points {
+    run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect()
 }
 
 fn times(run: &Series, values: &[Option<i64>]) -> Points {
     run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
 }
 
-fn rates(run: &Series, values: &[Option<f64>]) -> Points {
+fn counts(run: &Series, values: &[Option<f64>]) -> Points {
     run.t.iter().copied().zip(values.iter().copied()).collect()
 }
 
-impl Line {
-    fn new(name: &str, class: &str, points: Points) -> Self {
-        Self { name: name.to_owned(), class: class.to_owned(), points }
-    }
+/// Logged once a second, whatever the width of the points: the line goes on over those without a value.
+fn logged(run: &Series, values: &[Option<i64>]) -> Points {
+    times(run, values).into_iter().filter(|(_, value)| value.is_some()).collect()
 }
+
+#[cfg(test)]
+mod tests;

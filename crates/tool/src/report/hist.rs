@@ -62,8 +62,8 @@ impl Histogram {
     fn add_many(&mut self, latency_ns: i64, count: u64) {
         let fits = |bounds: &[Duration]| (bounds[0].0..bounds[1].0).contains(&latency_ns);
         let at = self.bounds.windows(2).position(fits).unwrap_or(self.bounds.len() - 1);
-        self.counts[at] += count;
-        self.total += count;
+        self.counts[at] = self.counts[at].saturating_add(count);
+        self.total = self.total.saturating_add(count);
     }
 
     /// The report: a row per bucket, with a bar of one mark for each 1/75 of all.

@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 
+use super::chart::{self, Charts};
 use super::runs::Runs;
 use super::series::Series;
 
@@ -17,7 +18,10 @@ const SCRIPT: &str = include_str!("page/page.js");
 struct Data<'a> {
     title: &'a str,
     subtitle: String,
-    runs: Vec<Series>,
+    runs: &'a [Series],
+    /// Of each run in tables.
+    colours: Vec<&'static str>,
+    charts: Charts,
     /// For each run whether it was offered another load than the first.
     other_load: Vec<bool>,
     words: &'a [(&'a str, &'a str)],
@@ -27,13 +31,15 @@ struct Data<'a> {
 pub(crate) fn render(
     title: &str,
     subtitle: String,
-    series: Vec<Series>,
+    runs: &[Series],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
-    let first = series.first().map(|first| first.figures.rates);
+    let first = runs.first().map(|first| first.figures.rates);
     let is_other = |run: &Series| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
-    let other_load = series.iter().map(is_other).collect();
-    let data = Data { title, subtitle, runs: series, other_load, words };
+    let other_load = runs.iter().map(is_other).collect();
+    let charts = chart::charts(runs);
+    let colours = (0..runs.len()).map(chart::of_run).collect();
+    let data = Data { title, subtitle, runs, colours, charts, other_load, words };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     Ok(fill([

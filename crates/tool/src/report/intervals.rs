@@ -6,6 +6,7 @@
 
 mod drawn;
 mod generator;
+mod slices;
 
 use std::process::ExitCode;
 
@@ -28,7 +29,7 @@ use super::hist::{Buckets, Histogram};
 use super::input::Input;
 use super::output::Output;
 use super::series::{POINTS, Series};
-use super::{Args, Kind, complain, hdrplot, html, words};
+use super::{Args, KEPT, Kind, hdrplot, html, tell, words};
 use crate::attack::intervals::End;
 use crate::attack::summary;
 
@@ -56,7 +57,8 @@ pub(super) fn run(kind: &Kind, args: &Args, inputs: Vec<Input>) -> anyhow::Resul
         _ => alone(&runs)?.render(kind, args)?,
     };
     Output::open(&args.output)?.write(&report, false)?;
-    Ok(complain(&problems))
+    let kept = problems.iter().map(|problem| format!("{problem}; {KEPT}"));
+    Ok(tell(kept.chain(runs.iter().flat_map(|run| run.missing.iter().cloned()))))
 }
 
 /// The generators of each run, in the order of the files.
@@ -102,6 +104,8 @@ struct Run {
     rows: Rows,
     /// What is wrong with the files.
     problems: Vec<String>,
+    /// Which of the run's files are not here.
+    missing: Vec<String>,
 }
 
 /// A run for programs.
@@ -131,6 +135,9 @@ impl Run {
         });
         let broken = generators.iter().filter_map(|generator| generator.problem.clone());
         let problems = broken.chain(added.err().map(|gap| gap.to_string())).collect();
+        let parts: Vec<_> =
+            generators.iter().map(|one| (one.name.as_str(), one.header.configuration.slice)).collect();
+        let missing = slices::missing(&parts);
         let reasons = reasons(&generators);
         let outcome = outcome(&generators, whole.stats);
         let Header { start, configuration: Configuration { name, warm_up, .. }, .. } = &generators[0].header;
@@ -145,6 +152,7 @@ impl Run {
             reasons,
             rows,
             problems,
+            missing,
         }
     }
 
@@ -202,7 +210,7 @@ fn outcome(generators: &[Generator], total: Stats) -> Outcome {
         written: Ok(0),
         mistake: None,
         early: None,
-        threads: ends.iter().map(|end| end.threads).sum(),
+        threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
     };
     if generators.iter().any(|generator| generator.header.configuration.stages.is_some()) {
         outcome.scheduled = Some(outcome.offered());
@@ -220,7 +228,7 @@ fn page(runs: &[Run]) -> anyhow::Result<String> {
     };
     let first = runs.iter().filter_map(|run| run.start.as_deref()).min();
     let started = first.map_or_else(String::new, |first| format!("Started {first}. "));
-    html::render("Load report", started + &of, series, &words::of_intervals())
+    html::render("Load report", started + &of, &series, &words::of_intervals())
 }
 
 fn series(run: &Run, name: &str) -> Series {

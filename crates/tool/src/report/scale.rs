@@ -1,13 +1,27 @@
 //! Axes: from values to a share of the axis, with round labelled ticks.
+//!
+//! What a whole chart shows is laid out here, for the picture and for the page; the page lays out anew what a reader picks.
+
+use serde::Serialize;
 
 /// One axis.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Scale {
+    kind: Kind,
     low: f64,
     high: f64,
-    log: bool,
     /// Values and labels.
     pub(crate) ticks: Vec<(f64, String)>,
+}
+
+/// What an axis measures, and so how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Times,
+    Counts,
+    Clock,
+    Nines,
 }
 
 impl Scale {
@@ -25,7 +39,7 @@ impl Scale {
         let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let all = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
         let ticks = all.filter(|v| (low..=high).contains(v)).map(|v| (v, time(v))).collect();
-        Self { low, high, log: true, ticks }
+        Self { kind: Kind::Times, low, high, ticks }
     }
 
     /// Numbers from 0 on.
@@ -38,7 +52,7 @@ impl Scale {
             .into_iter()
             .find(|step| *step >= high / 5.0)
             .unwrap_or(high);
-        Self { low: 0.0, high, log: false, ticks: ticks(step, high, count) }
+        Self { kind: Kind::Counts, low: 0.0, high, ticks: ticks(step, high, count) }
     }
 
     /// Seconds from 0 on.
@@ -52,7 +66,7 @@ impl Scale {
             .into_iter()
             .find(|step| *step >= high / 6.0)
             .unwrap_or((high / 6.0 / 86_400.0).ceil() * 86_400.0);
-        Self { low: 0.0, high, log: false, ticks: ticks(step, high, clock) }
+        Self { kind: Kind::Clock, low: 0.0, high, ticks: ticks(step, high, clock) }
     }
 
     /// Percentiles by the count of nines.
@@ -62,12 +76,13 @@ impl Scale {
         let nines = |name: &str| -(1.0 - name.parse().unwrap_or(0.0) / 100.0_f64).log10();
         let high = most.max(0.1);
         let ticks = NAMES.map(|name| (nines(name), format!("{name} %"))).into_iter();
-        Self { low: 0.0, high, log: false, ticks: ticks.filter(|(at, _)| *at <= high + 1e-9).collect() }
+        let ticks = ticks.filter(|(at, _)| *at <= high + 1e-9).collect();
+        Self { kind: Kind::Nines, low: 0.0, high, ticks }
     }
 
     /// Where a value lies, 0 to 1 inside the axis.
     pub(crate) fn share(&self, value: f64) -> f64 {
-        if self.log {
+        if self.is_log() {
             (value / self.low).log10() / (self.high / self.low).log10()
         } else {
             (value - self.low) / (self.high - self.low)
@@ -76,7 +91,11 @@ impl Scale {
 
     /// False for what a logarithm cannot show.
     pub(crate) fn has(&self, value: f64) -> bool {
-        !self.log || value > 0.0
+        !self.is_log() || value > 0.0
+    }
+
+    fn is_log(&self) -> bool {
+        self.kind == Kind::Times
     }
 
     /// The lower end.

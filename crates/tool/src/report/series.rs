@@ -19,7 +19,7 @@ pub(super) const MIN_POINTS: usize = 15;
 /// no upper bound at 95 % confidence).
 pub(crate) const FEW: f64 = 4.0;
 
-/// One run.
+/// One run. What is drawn of it a page is told as [`super::chart::Charts`].
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Series {
@@ -30,21 +30,35 @@ pub(crate) struct Series {
     pub(crate) errors: Vec<(String, Option<u64>)>,
     pub(crate) targets: Vec<TargetFigures>,
     /// `-log10(1 - q)` and the response time at q, in nanoseconds.
+    #[serde(skip)]
     pub(crate) curve: Vec<(f64, i64)>,
     /// Where on the curve fewer than four answers remain.
+    #[serde(skip)]
     pub(crate) few: f64,
     /// Seconds since the first request was due, where each point starts.
+    #[serde(skip)]
     pub(crate) t: Vec<f64>,
+    #[serde(skip)]
     pub(crate) offered: Vec<Option<f64>>,
+    #[serde(skip)]
     pub(crate) achieved: Vec<Option<f64>>,
+    #[serde(skip)]
     pub(crate) good: Vec<Option<f64>>,
+    #[serde(skip)]
     pub(crate) bad: Vec<Option<f64>>,
+    #[serde(skip)]
     pub(crate) inflight: Vec<Option<f64>>,
+    #[serde(skip)]
     pub(crate) p50: Vec<Option<i64>>,
+    #[serde(skip)]
     pub(crate) p90: Vec<Option<i64>>,
+    #[serde(skip)]
     pub(crate) p99: Vec<Option<i64>>,
+    #[serde(skip)]
     pub(crate) max: Vec<Option<i64>>,
+    #[serde(skip)]
     pub(crate) service: Vec<Option<i64>>,
+    #[serde(skip)]
     pub(crate) lag: Vec<Option<i64>>,
 }
 

@@ -1,11 +1,11 @@
 //! The page's charts as one SVG picture, for documents that cannot run a script.
 //!
-//! Draws what [`super::chart`] chose. Light or dark follows the reader's system through the picture's own style. Scales and
-//! colours are those of `page/page.js`.
+//! Draws what [`super::chart`] chose, as the page does. Light or dark follows the reader's system through the picture's own
+//! style.
 
 use std::fmt::{self, Write};
 
-use super::chart::{Line, Panel, panels};
+use super::chart::{Charts, Line, Panel, Stroke, charts};
 use super::series::Series;
 
 const WIDTH: f64 = 640.0;
@@ -17,17 +17,21 @@ const TOP: f64 = 64.0;
 const BOTTOM: f64 = 66.0;
 /// Space above the panels.
 const HEAD: f64 = 56.0;
+/// Space for a line of text below them.
+const NOTE: f64 = 20.0;
 
 /// The whole picture.
 pub(crate) fn render(title: &str, runs: &[Series]) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
-    let _ = picture(&mut out, title, runs);
+    let _ = picture(&mut out, title, &charts(runs));
     out
 }
 
-fn picture(out: &mut String, title: &str, runs: &[Series]) -> fmt::Result {
-    let (width, height) = (2.0 * WIDTH, HEAD + 2.0 * HEIGHT + 8.0);
+fn picture(out: &mut String, title: &str, charts: &Charts) -> fmt::Result {
+    let Charts { panels, left_out } = charts;
+    let below = HEAD + panels.len().div_ceil(2) as f64 * HEIGHT + 8.0;
+    let (width, height) = (2.0 * WIDTH, below + left_out.len() as f64 * NOTE);
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\">"
@@ -35,11 +39,19 @@ fn picture(out: &mut String, title: &str, runs: &[Series]) -> fmt::Result {
     writeln!(out, "<title>{}</title>\n<style>{STYLE}</style>", escaped(title))?;
     writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>")?;
     writeln!(out, "<text class=\"title\" x=\"24\" y=\"36\">{}</text>", escaped(title))?;
-    for (at, panel) in panels(runs).iter().enumerate() {
+    for (at, panel) in panels.iter().enumerate() {
         let (x, y) = ((at % 2) as f64 * WIDTH, HEAD + (at / 2) as f64 * HEIGHT);
         writeln!(out, "<g transform=\"translate({x} {y})\">")?;
         panel.draw(out, at)?;
         writeln!(out, "</g>")?;
+    }
+    for (at, missing) in left_out.iter().enumerate() {
+        let (y, name) = (below + at as f64 * NOTE, escaped(&missing.name));
+        writeln!(
+            out,
+            "<text class=\"missing\" x=\"24\" y=\"{y}\">Not drawn: {name}. {}</text>",
+            missing.why
+        )?;
     }
     writeln!(out, "</svg>")
 }
@@ -50,10 +62,12 @@ text{font:12px system-ui,sans-serif;fill:#5c6670}.title{font-size:20px;font-weig
 .name{font-size:14px;font-weight:600;fill:#1b1f24}.key{fill:#1b1f24}.paper{fill:#fcfcfb}\
 .grid{stroke:#edf0f2}.axis{stroke:#dfe3e7}path,.sample{fill:none;stroke-width:1.8;stroke-linejoin:round}circle{fill:none;stroke-width:2.2}\
 .c1{stroke:#1f6fd1}.c2{stroke:#c2570c}.c3{stroke:#17805a}.c4{stroke:#8a3fc0}.c5{stroke:#b3255a}.c6{stroke:#0d7f92}\
-.c7{stroke:#8a6d00}.c8{stroke:#5661d8}.bad{stroke:#c8283f}.plain{stroke:#7b8794;stroke-dasharray:5 4}\
+.c7{stroke:#8a6d00}.c8{stroke:#5661d8}.bad{stroke:#c8283f}.plain{stroke:#7b8794}\
+.thin{stroke-width:1.2}.dashed{stroke-dasharray:5 4}.few{fill:#f3f5f7}\
 @media(prefers-color-scheme:dark){text{fill:#9ca7b2}.title,.name,.key{fill:#e7eaed}.paper{fill:#14171a}\
 .grid{stroke:#282e34}.axis{stroke:#343b42}.c1{stroke:#6aa9f7}.c2{stroke:#f0954f}.c3{stroke:#4fc596}.c4{stroke:#c08bf0}\
-.c5{stroke:#f07ba4}.c6{stroke:#4cc3d6}.c7{stroke:#d9b93c}.c8{stroke:#9aa3ff}.bad{stroke:#ff7a8a}.plain{stroke:#9aa5b1}}";
+.c5{stroke:#f07ba4}.c6{stroke:#4cc3d6}.c7{stroke:#d9b93c}.c8{stroke:#9aa3ff}.bad{stroke:#ff7a8a}.plain{stroke:#9aa5b1}\
+.few{fill:#22272c}}";
 
 impl Panel {
     fn draw(&self, out: &mut String, at: usize) -> fmt::Result {
@@ -82,6 +96,7 @@ impl Panel {
         let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         writeln!(out, "<text class=\"name\" x=\"24\" y=\"24\">{}</text>", self.name)?;
         writeln!(out, "<text x=\"24\" y=\"46\">{}</text>", self.unit)?;
+        self.few(out)?;
         for (value, label) in &self.y.ticks {
             let (_, y) = self.place(0.0, *value);
             writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>")?;
@@ -108,12 +123,24 @@ impl Panel {
             }
         }
         writeln!(out, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{base}\" y2=\"{base}\"/>")?;
-        writeln!(out, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", base + 36.0, self.below)
+        writeln!(out, "<text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{}</text>", base + 34.0, self.below)
+    }
+
+    /// The part in which answers are few, in another shade.
+    fn few(&self, out: &mut String) -> fmt::Result {
+        let Some((from, name)) = self.few else { return Ok(()) };
+        let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (x, _) = self.place(from, self.y.low());
+        let (wide, high) = (right - x, base - TOP);
+        let place = format!("x=\"{x:.1}\" y=\"{TOP}\" width=\"{wide:.1}\" height=\"{high}\"");
+        writeln!(out, "<rect class=\"few\" {place}/>")?;
+        let (x, y) = (right - 6.0, base - 8.0);
+        writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\">{name}</text>")
     }
 
     /// A line breaks where a value is missing; a value alone between gaps is a dot.
     fn path(&self, out: &mut String, line: &Line) -> fmt::Result {
-        let class = &line.class;
+        let class = line.class();
         for stretch in line.points.split(|(_, y)| !y.is_some_and(|y| self.y.has(y))) {
             let mut places = stretch.iter().filter_map(|(x, y)| y.map(|y| self.place(*x, y)));
             let Some((x, y)) = places.next() else { continue };
@@ -132,7 +159,7 @@ impl Panel {
     }
 
     fn legend(&self, out: &mut String) -> fmt::Result {
-        let (mut x, y) = (LEFT, HEIGHT - 16.0);
+        let (mut x, y) = (LEFT, HEIGHT - 12.0);
         for line in &self.lines {
             let name = shortened(&line.name);
             let width = 40.0 + name.chars().count() as f64 * 6.8;
@@ -142,7 +169,7 @@ impl Panel {
             writeln!(
                 out,
                 "<line class=\"sample {}\" x1=\"{x:.0}\" x2=\"{:.0}\" y1=\"{y2}\" y2=\"{y2}\"/>",
-                line.class,
+                line.class(),
                 x + 22.0,
                 y2 = y - 4.0
             )?;
@@ -150,6 +177,17 @@ impl Panel {
             x += width;
         }
         Ok(())
+    }
+}
+
+impl Line {
+    fn class(&self) -> String {
+        let stroke = match self.stroke {
+            Stroke::Solid => "",
+            Stroke::Thin => " thin",
+            Stroke::Dashed => " dashed",
+        };
+        self.colour.to_owned() + stroke
     }
 }
 

@@ -60,7 +60,7 @@ impl Rows {
 
     /// Enough requests in each that one more or less does not move a rate visibly.
     fn readable(&self) -> Vec<Row> {
-        let done: u64 = self.rows.iter().map(|row| row.done).sum();
+        let done = self.rows.iter().map(|row| row.done).fold(0, u64::saturating_add);
         let mut rows = self.rows.clone();
         while rows.len() > MIN_POINTS && done < ENOUGH * rows.len() as u64 {
             rows = paired(&rows);
@@ -77,10 +77,10 @@ impl Row {
     fn add(&mut self, Interval { to, stats, .. }: &Interval) {
         let times = stats.all();
         self.to = *to;
-        self.sent += stats.sent;
-        self.ended += stats.ended();
-        self.good += stats.good();
-        self.done += stats.done;
+        self.sent = self.sent.saturating_add(stats.sent);
+        self.ended = self.ended.saturating_add(stats.ended());
+        self.good = self.good.saturating_add(stats.good());
+        self.done = self.done.saturating_add(stats.done);
         self.response.merge(times.response.spread());
         self.service.merge(times.service.spread());
         self.lag.merge(stats.lag.spread());
@@ -88,10 +88,10 @@ impl Row {
 
     fn joined(mut self, next: &Self) -> Self {
         self.to = next.to;
-        self.sent += next.sent;
-        self.ended += next.ended;
-        self.good += next.good;
-        self.done += next.done;
+        self.sent = self.sent.saturating_add(next.sent);
+        self.ended = self.ended.saturating_add(next.ended);
+        self.good = self.good.saturating_add(next.good);
+        self.done = self.done.saturating_add(next.done);
         self.response.merge(&next.response);
         self.service.merge(&next.service);
         self.lag.merge(&next.lag);
@@ -114,7 +114,8 @@ pub(super) fn series(
     let usual = rows.iter().map(Row::length).max().unwrap_or(0);
     // The last row may be a moment, of which there is no rate.
     let rate = |row: &Row, count: u64| {
-        (row.length() * 2 >= usual && usual > 0).then(|| count as f64 * SECOND as f64 / row.length() as f64)
+        (row.length() >= usual.div_ceil(2) && usual > 0)
+            .then(|| count as f64 * SECOND as f64 / row.length() as f64)
     };
     let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
     let quantiles =
@@ -194,7 +195,7 @@ fn figures(total: &Stats, summary: &Summary) -> Figures {
 
 /// By status; 0 means that no answer came, as in results.
 fn codes(summary: &Summary) -> Vec<(u16, u64)> {
-    let failures: u64 = summary.failures.values().sum();
+    let failures = summary.failures.values().copied().fold(0, u64::saturating_add);
     let none = (failures > 0).then_some((0, failures));
     none.into_iter().chain(summary.status_codes.iter().map(|(code, count)| (*code, *count))).collect()
 }

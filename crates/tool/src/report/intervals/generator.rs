@@ -9,7 +9,9 @@ use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
 use seawall_load::interval::Interval;
 use seawall_load::results::rfc3339;
-use serde::Deserialize;
+use seawall_load::schedule::Slice;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::attack::intervals::End;
@@ -17,6 +19,10 @@ use crate::report::input::Input;
 
 /// More than an interval with every histogram, status, target and variant that there is room for.
 const LONGEST_LINE: u64 = 64 << 20;
+
+/// No interval counts more, of requests, bytes or nanoseconds: the whole numbers that every reader of JSON has (RFC 8259,
+/// section 6). Nine petabytes, or a hundred days of a thread.
+const MOST: u64 = 1 << 53;
 
 /// A file, from its second line on an iterator over what was measured.
 pub(super) struct Generator {
@@ -53,8 +59,15 @@ pub(super) struct Configuration {
     pub(super) name: String,
     /// The beginning that is not counted.
     pub(super) warm_up: Nanos,
+    /// Which part of the schedule was its to send.
+    #[serde(deserialize_with = "slice")]
+    pub(super) slice: Slice,
     /// None in a closed loop.
     pub(super) stages: Option<Vec<Value>>,
+}
+
+fn slice<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Slice, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// A line after the first.
@@ -107,6 +120,8 @@ impl Generator {
                     found == expected && interval.to >= found,
                     "does not follow: expected from {expected} ns"
                 );
+                let largest = interval.stats.largest();
+                ensure!(largest <= MOST, "counts {largest} of something: an interval has {MOST} at most");
                 self.to = interval.to;
                 Ok(Some(*interval))
             }

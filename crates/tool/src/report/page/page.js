@@ -1,4 +1,5 @@
-// Draws the report from the numbers in #data. Nothing is loaded and nothing is sent; texts from the run (URLs, errors)
+// Draws the report from the numbers in #data, which say what charts there are and what is in them; here is how they look and
+// what a reader may do with them: point, zoom, hide a line, change a scale. Nothing is loaded and nothing is sent; texts from the run (URLs, errors)
 // only ever become text nodes. Charts are SVG: few enough points, sharp at any size, and readable by other programs.
 (() => {
 "use strict";
@@ -57,46 +58,42 @@ const percent = share => (share === 1 || share === 0 ? share * 100 : trim((Math.
 
 // --- scales --------------------------------------------------------------------------------------------------------
 
-// Each scale maps values to 0..1 and knows its ticks: [value, label, is a line only].
-function linear(low, high, format, wanted) {
-  if (!(high > low)) high = low + 1;
-  const rough = (high - low) / wanted, base = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(n => n * base).find(n => n >= rough * 0.999);
+// What a whole chart shows is laid out in the data: low, high and ticks ([value, label]). The rest is for the part that a
+// reader picked, with the same steps. Each scale maps values to 0..1 and back.
+const even = (low, high, ticks) => ({ low, high, ticks, at: v => (v - low) / (high - low), back: u => low + u * (high - low) });
+const decades = (low, high, ticks) => ({ low, high, ticks, at: v => Math.log(v / low) / Math.log(high / low),
+  back: u => low * (high / low) ** u });
+const told = ({ kind, low, high, ticks }) => (kind === "times" ? decades : even)(low, high, ticks);
+function multiples(low, high, step, format) {
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push([i * step, format(i * step)]);
-  return { low, high, ticks, at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
+  return even(low, high, ticks);
 }
-function clockwise(low, high, wanted) {
-  const steps = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
-  if (!(high > low)) high = low + 1;
-  const step = steps.find(n => n >= (high - low) / wanted) || 86400 * Math.ceil((high - low) / wanted / 86400);
-  const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push([i * step, clock(i * step)]);
-  return { low, high, ticks, at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
+function linear(low, high, format) {
+  const rough = (high - low) / 5, base = 10 ** Math.floor(Math.log10(rough));
+  return multiples(low, high, [1, 2, 5, 10].map(n => n * base).find(n => n >= rough * 0.999), format);
 }
 function logarithmic(low, high, format) {
-  let bottom = Math.log10(low), top = Math.log10(high);
   // At least a decade, so that a flat line is not drawn as a storm.
-  if (top - bottom < 1) { const middle = (top + bottom) / 2; bottom = middle - 0.5; top = middle + 0.5; }
-  const decades = top - bottom, ticks = [];
-  for (let power = Math.floor(bottom); power <= Math.ceil(top); power++) {
-    for (let n = 1; n < 10; n++) {
-      const value = n * 10 ** power, at = Math.log10(value);
-      if (at < bottom - 1e-9 || at > top + 1e-9) continue;
-      const labelled = n === 1 || decades < 3 && (n === 2 || n === 5) || decades < 1.2 && n === 3;
-      ticks.push([value, labelled ? format(value) : null, n !== 1]);
-    }
-  }
-  return { low: 10 ** bottom, high: 10 ** top, ticks, at: v => (Math.log10(v) - bottom) / (top - bottom),
-    back: u => 10 ** (bottom + u * (top - bottom)) };
+  if (high / low < 10) { const middle = Math.sqrt(low * high); low = middle / Math.sqrt(10); high = middle * Math.sqrt(10); }
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    for (const n of high / low < 1000 ? [1, 2, 5] : [1]) ticks.push([n * 10 ** power, format(n * 10 ** power)]);
+  return decades(low, high, ticks.filter(([at]) => at >= low && at <= high));
 }
-// Percentiles at -log10(1 - q): each nine is as wide as the one before.
-function nines(low, high) {
-  const names = ["0", "50", "75", "90", "95", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999", "99.999999"];
-  const ticks = names.map(name => [-Math.log10(1 - Number(name) / 100), name + " %"]);
-  return { low, high, ticks: ticks.filter(([at]) => at >= low - 1e-9 && at <= high + 1e-9),
-    at: v => (v - low) / (high - low), back: u => low + u * (high - low) };
-}
+// What lies to the right, from a reader's left to their right.
+const PARTS = {
+  clock(low, high) {
+    const steps = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 14400], most = (high - low) / 6;
+    return multiples(low, high, steps.find(n => n >= most) || 86400 * Math.ceil(most / 86400), clock);
+  },
+  // Percentiles at -log10(1 - q): each nine is as wide as the one before.
+  nines(low, high) {
+    const names = ["0", "50", "75", "90", "95", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999", "99.999999"];
+    const ticks = names.map(name => [-Math.log10(1 - Number(name) / 100), name + " %"]);
+    return even(low, high, ticks.filter(([at]) => at >= low - 1e-9 && at <= high + 1e-9));
+  },
+};
 const share = at => { const q = (1 - 10 ** -at) * 100, nine = Math.max(1, Math.ceil(at)); return trim(q.toFixed(nine)) + " %"; };
 
 // --- charts --------------------------------------------------------------------------------------------------------
@@ -104,21 +101,17 @@ const share = at => { const q = (1 - 10 ** -at) * 100, nine = Math.max(1, Math.c
 const charts = [];
 const clocks = [];   // the charts over time share one zoom
 
-// spec: title, note, y: "log" or "linear" to start with, yFormat, yName, x: "time" or "nines", xName,
-//       series: [{name, color, dash, x: [], y: []}], few: x beyond which answers are too few (nines only)
+// spec: what Panel of chart.rs says, with the places and values of each line side by side.
 function chart(spec) {
   const plot = h("div", { class: "plot" });
   const legend = h("div", { class: "legend" });
   const tools = h("div", { class: "tools" });
-  const made = { spec, plot, zoom: null, log: spec.y === "log", hidden: new Set() };
-  if (spec.both) {
-    const button = h("button", { "aria-pressed": String(made.log), title: "Logarithmic or linear scale",
-      onclick: () => { made.log = !made.log; button.setAttribute("aria-pressed", String(made.log)); draw(made); } }, "log");
-    tools.append(button);
-  }
+  const made = { spec, plot, zoom: null, log: spec.y.kind === "times", hidden: new Set() };
+  const button = h("button", { "aria-pressed": String(made.log), title: "Logarithmic or linear scale",
+    onclick: () => { made.log = !made.log; button.setAttribute("aria-pressed", String(made.log)); draw(made); } }, "log");
   made.reset = h("button", { onclick: () => zoom(made, null), hidden: "" }, "reset zoom");
-  tools.prepend(made.reset);
-  for (const series of spec.series) {
+  tools.append(made.reset, button);
+  for (const series of spec.lines) {
     const key = h("button", { "aria-pressed": "true", title: "Show or hide", onclick: () => {
       made.hidden.has(series) ? made.hidden.delete(series) : made.hidden.add(series);
       key.setAttribute("aria-pressed", String(!made.hidden.has(series)));
@@ -127,18 +120,19 @@ function chart(spec) {
     legend.append(key);
   }
   charts.push(made);
-  if (spec.x === "time") clocks.push(made);
+  if (spec.x.kind === "clock") clocks.push(made);
   listen(made);
-  new ResizeObserver(() => draw(made)).observe(plot);
-  return h("section", { class: "card" + (spec.wide ? " wide" : "") },
-    h("div", { class: "head" }, h("h2", {}, spec.title), tools),
-    spec.note ? h("p", { class: "note" }, spec.note) : null, plot, legend);
+  // Drawing changes the height, which would be noticed again within the same notice: only another width is drawn, and later.
+  new ResizeObserver(() => { if (plot.clientWidth !== made.width) requestAnimationFrame(() => draw(made)); }).observe(plot);
+  return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, spec.name), tools), plot, legend);
 }
+const STROKES = { solid: "", thin: "; stroke-width:1.2", dashed: "; stroke-dasharray:5 4" };
+const look = series => `stroke:var(--${series.colour})` + STROKES[series.stroke];
 const sample = series => s("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, s("line", { x1: 1, x2: 21, y1: 4, y2: 4,
-  "stroke-width": 2.5, "stroke-dasharray": series.dash, style: `stroke:var(--${series.color})` }));
+  "stroke-width": 2.5, style: look(series) }));
 
 function zoom(chosen, range) {
-  for (const made of chosen.spec.x === "time" ? clocks : [chosen]) {
+  for (const made of chosen.spec.x.kind === "clock" ? clocks : [chosen]) {
     made.zoom = range;
     made.reset.hidden = !range;
     draw(made);
@@ -147,20 +141,20 @@ function zoom(chosen, range) {
 
 const usable = (value, log) => value !== null && value !== undefined && (!log || value > 0);
 
-function scales(made, width) {
-  const { spec, log } = made, shown = spec.series.filter(series => !made.hidden.has(series));
-  let low = Infinity, high = -Infinity, left = Infinity, right = -Infinity;
-  for (const series of spec.series) for (const x of series.x) { left = Math.min(left, x); right = Math.max(right, x); }
-  if (spec.x === "time") left = Math.min(left, 0);
-  if (made.zoom) [left, right] = made.zoom;
+const FORMATS = { times: time, counts: count };
+
+function scales(made) {
+  const { spec, log, zoom } = made, shown = spec.lines.filter(series => !made.hidden.has(series));
+  const x = zoom ? PARTS[spec.x.kind](...zoom) : told(spec.x);
+  if (!zoom && !made.hidden.size && log === (spec.y.kind === "times")) return { x, y: told(spec.y), shown };
+  let low = Infinity, high = -Infinity;
   for (const series of shown) series.y.forEach((y, i) => {
-    if (!usable(y, log) || series.x[i] < left || series.x[i] > right) return;
+    if (!usable(y, log) || series.x[i] < x.low || series.x[i] > x.high) return;
     low = Math.min(low, y); high = Math.max(high, y);
   });
   if (!(high >= low)) { low = log ? 1 : 0; high = log ? 10 : 1; }
-  const y = log ? logarithmic(low / 1.15, high * 1.15, spec.yFormat)
-    : linear(0, high > 0 ? high * 1.06 : 1, spec.yFormat, 5);
-  const x = spec.x === "time" ? clockwise(left, right, Math.max(3, Math.floor(width / 110))) : nines(left, right);
+  const format = FORMATS[spec.y.kind];
+  const y = log ? logarithmic(low / 1.15, high * 1.15, format) : linear(0, high > 0 ? high * 1.06 : 1, format);
   return { x, y, shown };
 }
 
@@ -168,13 +162,13 @@ function draw(made) {
   const { spec, plot } = made, width = plot.clientWidth;
   if (!width) return;
   const height = Math.max(220, Math.min(330, width * 0.46));
-  const { x, y, shown } = scales(made, width - 70);
-  const widest = Math.max(...y.ticks.map(([, label]) => label ? label.length : 0));
+  const { x, y, shown } = scales(made);
+  const widest = Math.max(0, ...y.ticks.map(([, label]) => label.length));
   const box = { left: Math.max(46, 12 + widest * 7), right: 14, top: 20, bottom: 40 };
   box.width = Math.max(40, width - box.left - box.right);
   box.height = height - box.top - box.bottom;
   const px = v => box.left + x.at(v) * box.width, py = v => box.top + (1 - y.at(v)) * box.height;
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": spec.title });
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": spec.name });
   frame(svg, made, box, x, y, px, py);
   const clip = "clip" + charts.indexOf(made);
   svg.append(s("clipPath", { id: clip }, s("rect", { x: box.left - 2, y: box.top - 4, width: box.width + 4, height: box.height + 6 })));
@@ -183,20 +177,20 @@ function draw(made) {
   const over = s("g", {});
   svg.append(lines, over);
   plot.replaceChildren(svg);
-  Object.assign(made, { box, x, y, px, py, over, shown });
+  Object.assign(made, { width, box, x, y, px, py, over, shown });
 }
 
 function frame(svg, made, box, x, y, px, py) {
   const { spec } = made, base = box.top + box.height, over = [];
-  if (spec.few !== undefined && spec.few < x.high) {
-    const from = Math.max(px(spec.few), box.left);
+  if (spec.few && spec.few[0] < x.high) {
+    const from = Math.max(px(spec.few[0]), box.left);
     svg.append(s("rect", { class: "few", x: from, y: box.top, width: box.left + box.width - from, height: box.height }));
-    if (box.left + box.width - from > 90) over.push(s("text", { class: "on", x: box.left + box.width - 6, y: base - 8, "text-anchor": "end" }, "fewer than 4 answers"));
+    if (box.left + box.width - from > 90) over.push(s("text", { class: "on", x: box.left + box.width - 6, y: base - 8, "text-anchor": "end" }, spec.few[1]));
   }
-  for (const [value, label, minor] of y.ticks) {
+  for (const [value, label] of y.ticks) {
     const at = py(value);
-    svg.append(s("line", { class: "grid", x1: box.left, x2: box.left + box.width, y1: at, y2: at, opacity: minor ? 0.6 : 1 }));
-    if (label) svg.append(s("text", { x: box.left - 7, y: at + 4, "text-anchor": "end" }, label));
+    svg.append(s("line", { class: "grid", x1: box.left, x2: box.left + box.width, y1: at, y2: at }));
+    svg.append(s("text", { x: box.left - 7, y: at + 4, "text-anchor": "end" }, label));
   }
   let last = -Infinity;
   for (const [value, label] of x.ticks) {
@@ -208,17 +202,17 @@ function frame(svg, made, box, x, y, px, py) {
     last = at + half;
   }
   svg.append(s("line", { class: "axis", x1: box.left, x2: box.left + box.width, y1: base, y2: base }));
-  svg.append(...over, s("text", { x: 0, y: 10 }, spec.yName));
-  svg.append(s("text", { x: box.left + box.width, y: base + 35, "text-anchor": "end" }, spec.xName));
+  svg.append(...over, s("text", { x: 0, y: 10 }, spec.unit));
+  svg.append(s("text", { x: box.left + box.width, y: base + 35, "text-anchor": "end" }, spec.below));
 }
 
 // A line per unbroken run of values; a value alone between gaps is a dot.
 function path(series, log, px, py) {
-  const style = `stroke:var(--${series.color})`, made = [];
+  const style = look(series), made = [];
   let d = "", length = 0;
   const flush = i => {
-    if (length === 1) made.push(s("circle", { cx: px(series.x[i - 1]), cy: py(series.y[i - 1]), r: 2.2, style: `fill:var(--${series.color})` }));
-    else if (length) made.push(s("path", { d, style, "stroke-dasharray": series.dash, "stroke-width": series.thin ? 1.2 : null }));
+    if (length === 1) made.push(s("circle", { cx: px(series.x[i - 1]), cy: py(series.y[i - 1]), r: 2.2, style: `fill:var(--${series.colour})` }));
+    else if (length) made.push(s("path", { d, style }));
     d = ""; length = 0;
   };
   series.y.forEach((y, i) => {
@@ -271,11 +265,11 @@ function point(made, value, from) {
     const i = nearest(series.x, value), y = series.y[i];
     at = series.x[i];
     if (!usable(y, log)) continue;
-    over.append(s("circle", { cx: px(at), cy: py(y), r: 3.2, style: `fill:var(--${series.color})` }));
-    rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.color})` }), series.name), h("td", { class: "n" }, spec.yExact(y))));
+    over.append(s("circle", { cx: px(at), cy: py(y), r: 3.2, style: `fill:var(--${series.colour})` }));
+    rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.colour})` }), series.name), h("td", { class: "n" }, FORMATS[spec.y.kind](y, 4) + spec.suffix)));
   }
   over.prepend(s("line", { class: "cross", x1: px(at), x2: px(at), y1: box.top, y2: box.top + box.height }));
-  const tip = h("div", { class: "tip" }, spec.x === "time" ? "from " + clock(at) + " on" : share(at), h("table", {}, ...rows));
+  const tip = h("div", { class: "tip" }, spec.x.kind === "clock" ? "from " + clock(at) + " on" : share(at), h("table", {}, ...rows));
   plot.append(tip);
   const room = plot.clientWidth - tip.offsetWidth;
   tip.style.left = Math.max(0, Math.min(room, px(at) + (px(at) > plot.clientWidth / 2 ? -tip.offsetWidth - 12 : 12))) + "px";
@@ -284,46 +278,13 @@ function point(made, value, from) {
 // --- the page ------------------------------------------------------------------------------------------------------
 
 const runs = data.runs, alone = runs.length === 1;
-const hue = i => "c" + (i % 8 + 1);
-const perRun = (of, dash) => runs.map((run, i) => ({ name: run.name, color: hue(i), dash, x: of === "curve" ? run.curve.map(p => p[0]) : run.t,
-  y: of === "curve" ? run.curve.map(p => p[1]) : run[of] }));
-const any = key => runs.some(run => run[key] && run[key].some(value => value !== null));
-const one = (key, name, color, more = {}) => ({ name, color, x: runs[0].t, y: runs[0][key], ...more });
-// Logged once a second, whatever the width of the intervals: the line goes on over those without a value.
-const dense = series => {
-  const known = series.y.map((y, i) => i).filter(i => series.y[i] !== null);
-  return { ...series, x: known.map(i => series.x[i]), y: known.map(i => series.y[i]) };
-};
-const latency = { y: "log", both: true, yFormat: v => time(v, 3), yExact: v => time(v, 4), yName: "response time" };
-const perSecond = { y: "linear", yFormat: count, yExact: v => count(v) + " /s", yName: "requests per second", x: "time", xName: "time since the start" };
-
 function pictures() {
-  const list = [];
-  list.push(chart({ ...latency, title: "Response time by percentile", x: "nines", xName: "share of requests that were faster",
-    few: alone ? runs[0].few : undefined,
-    series: alone ? perRun("curve").map(series => ({ ...series, name: "all requests", color: "low" })) : perRun("curve") }));
-  if (alone) {
-    const times = [one("max", "largest", "top", { thin: true }), one("p99", "99 %", "high"), one("p90", "90 %", "mid"), one("p50", "median", "low")];
-    if (any("service")) times.push(dense(one("service", "99 % from the real send", "plain", { dash: "5 4" })));
-    list.push(chart({ ...latency, title: "Response time over time", x: "time", xName: "time since the start", series: times }));
-    const rates = [one("achieved", "achieved", "low"), one("good", "good answers", "good"), one("bad", "errors", "bad")];
-    if (any("offered")) rates.push(one("offered", "offered", "plain", { dash: "5 4" }));
-    list.push(chart({ ...perSecond, title: "Rate over time", series: rates }));
-  } else {
-    for (const [key, name] of [["p50", "Median"], ["p99", "99 %"]]) list.push(chart({ ...latency, title: name + " response time over time",
-      x: "time", xName: "time since the start of each run", series: perRun(key) }));
-    if (any("offered")) list.push(chart({ ...perSecond, title: "Offered rate over time", series: perRun("offered") }));
-    list.push(chart({ ...perSecond, title: "Achieved rate over time", series: perRun("achieved") }));
-    list.push(chart({ ...perSecond, title: "Good answers over time", series: perRun("good") }));
-    if (any("bad")) list.push(chart({ ...perSecond, title: "Errors over time", series: perRun("bad") }));
-  }
-  list.push(chart({ y: "linear", both: true, yFormat: count, yExact: count, yName: "requests in flight", x: "time", xName: "time since the start",
-    title: "In flight over time", series: alone ? [one("inflight", "in flight", "c4")] : perRun("inflight") }));
-  if (any("lag")) list.push(chart({ ...latency, yName: "lag", title: "Lag of the generator (sent minus due), 99 %", x: "time", xName: "time since the start",
-    series: alone ? [dense(one("lag", "lag", "c7"))] : perRun("lag").map(dense) }));
-  else list.push(h("section", { class: "card wide" }, h("h2", {}, "Lag of the generator"), h("p", { class: "note" },
-    "Results do not say when a request was really sent. attack --hdr FILE logs it; give that file beside the results to see it here.")));
-  return h("div", { class: "charts" }, ...list);
+  const line = ({ points, ...rest }) => ({ ...rest, x: points.map(point => point[0]), y: points.map(point => point[1]) });
+  const { panels, leftOut } = data.charts;
+  const drawn = panels.map(({ lines, ...panel }) => chart({ ...panel, lines: lines.map(line) }));
+  const missing = leftOut.flatMap(({ name, why }) => [h("dt", {}, name), h("dd", {}, why)]);
+  return h("div", { class: "charts" }, ...drawn,
+    missing.length ? h("section", { class: "card wide" }, h("h2", {}, "Not drawn"), h("dl", {}, ...missing)) : null);
 }
 
 function tiles(run) {
@@ -347,7 +308,7 @@ const WORSE_IF_LESS = new Set(["achieved", "good", "success"]);
 
 function comparison() {
   const head = h("tr", {}, h("th", {}, ""), ...runs.map((run, i) => h("th", { class: "n" },
-    h("i", { class: "bar", style: `background:var(--${hue(i)});width:9px` }), " " + run.name + (data.otherLoad[i] ? " (other load)" : ""))));
+    h("i", { class: "bar", style: `background:var(--${data.colours[i]});width:9px` }), " " + run.name + (data.otherLoad[i] ? " (other load)" : ""))));
   const rows = FIGURES.map(([key, name, format]) => h("tr", {}, h("th", {}, name), ...runs.map((run, i) => {
     const value = run.figures[key], first = runs[0].figures[key];
     const change = i > 0 && first > 0 && value !== null ? value / first - 1 : 0;
@@ -412,4 +373,6 @@ document.getElementById("page").append(
   pictures(),
   h("div", { class: "charts", style: "margin-top:16px" },
     ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean), words()));
+// At once, for whoever prints the page or takes its picture as soon as it is there.
+charts.forEach(draw);
 })();

@@ -1,0 +1,61 @@
+//! Which slices of a run's schedule no file is of: what is reported then is not the whole run.
+//!
+//! Knows slices and the names of files, no figures. A slice that is there twice is no mistake: two generators that each send the
+//! whole of a schedule say so, too.
+
+use std::collections::BTreeSet;
+
+use seawall_load::schedule::Slice;
+
+/// Missing slices that are named one by one.
+const NAMED: usize = 5;
+
+/// What is missing beside these slices of one run, each with the file that it is of: a sentence for each number of slices that a
+/// file says there are.
+pub(super) fn missing(run: &[(&str, Slice)]) -> Vec<String> {
+    let divisions: BTreeSet<u64> = run.iter().map(|(_, slice)| slice.of()).collect();
+    divisions.into_iter().filter_map(|of| missing_of(of, run)).collect()
+}
+
+fn missing_of(of: u64, run: &[(&str, Slice)]) -> Option<String> {
+    let (files, there): (Vec<&str>, BTreeSet<String>) = run
+        .iter()
+        .filter(|(_, slice)| slice.of() == of)
+        .map(|(file, slice)| (*file, slice.to_string()))
+        .unzip();
+    let mut absent = (1..=of).map(|number| format!("{number}/{of}")).filter(|slice| !there.contains(slice));
+    let named: Vec<_> = absent.by_ref().take(NAMED).collect();
+    let names = match (&named[..], absent.count()) {
+        ([], _) => return None,
+        ([only], _) => format!("slice {only} is"),
+        (_, 0) => format!("slices {} are", named.join(", ")),
+        (_, more) => format!("slices {} and {more} more are", named.join(", ")),
+    };
+    Some(format!("{names} missing beside {}: the report is of the others", files.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(slices: &[&str]) -> Vec<String> {
+        let run: Vec<_> = slices.iter().map(|slice| ("f", slice.parse().unwrap())).collect();
+        missing(&run)
+    }
+
+    #[test]
+    fn slices_that_no_file_is_of_are_named_and_their_number_is_bounded() {
+        assert!(
+            told(&["1/1"]).is_empty() && told(&["1/1", "1/1"]).is_empty() && told(&["2/2", "1/2"]).is_empty()
+        );
+        assert_eq!(told(&["1/3", "2/3"]), ["slice 3/3 is missing beside f, f: the report is of the others"]);
+        assert_eq!(told(&["2/3"]), ["slices 1/3, 3/3 are missing beside f: the report is of the others"]);
+        let [many] = &told(&["2/1048576"])[..] else { panic!() };
+        assert!(
+            many.starts_with("slices 1/1048576, 3/1048576, ") && many.contains(" and 1048570 more are"),
+            "{many}"
+        );
+        assert_eq!(told(&["1/2", "2/2", "1/3"]).len(), 1);
+        assert_eq!(told(&["1/2", "1/3"]).len(), 2);
+    }
+}
