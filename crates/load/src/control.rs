@@ -306,7 +306,18 @@ impl Control {
         self.0.outcomes()
     }
 
-    /// The offered rate of this run at this moment, in hits per second; none in a closed loop.
+    /// How many hits of this run are due before an instant, if it ends at `end` or after so many `hits` of its whole, whichever
+    /// comes first, or upon a command; none in a closed loop.
+    #[must_use]
+    pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
+        let arrivals = self.0.arrivals();
+        let Arrivals::Open(schedule) = &*arrivals else { return None };
+        let told = self.0.ended().map(|(told, _)| told);
+        let at = [end, told].into_iter().flatten().fold(at, Nanos::min);
+        Some(self.0.slice.count(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
+    }
+
+    /// The rate of this run's schedule at this moment, in hits per second; none in a closed loop.
     #[must_use]
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {

@@ -37,8 +37,6 @@ pub struct Facts {
 pub struct Now {
     /// Time since the run began.
     pub elapsed: Nanos,
-    /// Hits per second; none in a closed loop.
-    pub offered: Option<f64>,
     /// Requests in flight.
     pub in_flight: usize,
     /// Open connections.
@@ -53,13 +51,7 @@ impl Now {
     pub fn of(control: &Control, end: Option<Nanos>) -> Self {
         let elapsed = control.elapsed();
         let ending = control.is_ending() || end.is_some_and(|end| elapsed >= end);
-        Self {
-            elapsed,
-            offered: control.offered().map(|rate| if ending { 0.0 } else { rate }),
-            in_flight: control.in_flight(),
-            connections: control.connections(),
-            ending,
-        }
+        Self { elapsed, in_flight: control.in_flight(), connections: control.connections(), ending }
     }
 }
 
@@ -70,6 +62,8 @@ pub struct Row {
     pub now: Now,
     /// What is called a second here.
     pub length: Nanos,
+    /// Due, per second; none in a closed loop.
+    pub offered: Option<f64>,
     /// Sent before and ended now, well or badly, per second.
     pub achieved: f64,
     /// Answered well, per second.
@@ -158,22 +152,24 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// The row that ends with this interval, which follows the one before it; none while that is less than a second.
-    pub fn row(&mut self, interval: &Interval, now: Now) -> Option<Row> {
+    /// The row that ends with this interval, which follows the one before it; none while that is less than a second. `due` says
+    /// how many hits were due before an instant, where hits are due at all ([`Control::due_before`]).
+    pub fn row(&mut self, interval: &Interval, now: Now, due: impl Fn(Nanos) -> Option<u64>) -> Option<Row> {
         self.second.to = interval.to;
         self.second.stats.add(&interval.stats);
         let length = self.second.to.saturating_sub(self.second.from);
         if length < SECOND {
             return None;
         }
-        let Interval { to, mut stats, .. } = std::mem::take(&mut self.second);
-        let row = self.sum_up(&stats, length, now);
+        let Interval { from, to, mut stats } = std::mem::take(&mut self.second);
+        let due = due(to).zip(due(from)).map(|(now, before)| now.saturating_sub(before));
+        let row = self.sum_up(&stats, length, now, due);
         stats.clear();
         self.second = Interval { from: to, to, stats };
         Some(row)
     }
 
-    fn sum_up(&mut self, stats: &Stats, length: Nanos, now: Now) -> Row {
+    fn sum_up(&mut self, stats: &Stats, length: Nanos, now: Now, due: Option<u64>) -> Row {
         let per_second = |count: u64| count as f64 * SECOND as f64 / length as f64;
         let times = stats.all();
         self.times.response.add(&times.response);
@@ -184,6 +180,7 @@ impl Meter {
         Row {
             now,
             length,
+            offered: due.map(per_second),
             achieved: per_second(stats.ended()),
             good: per_second(stats.good()),
             second: three(&times, &stats.lag),
@@ -277,11 +274,14 @@ mod tests {
     fn rates_are_over_the_time_in_which_was_counted_and_rows_no_shorter_than_a_second() {
         let mut meter = Meter::default();
         let mut row = |from, to, answers| {
-            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), Now::default())
+            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), Now::default(), |at| {
+                Some(at / 1_000_000)
+            })
         };
         assert!((0..19).all(|at| row(at, at + 1, 10).is_none()));
         let first = row(19, 20, 10).unwrap();
         assert_eq!((first.length, first.achieved, first.good), (SECOND, 200.0, 180.0));
+        assert_eq!(first.offered, Some(1000.0));
         let late = row(20, 50, 300).unwrap();
         assert_eq!((late.length, late.achieved, late.good), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
         assert_eq!((late.sent, late.done, late.failed()), (500, 500, 21));
@@ -293,9 +293,9 @@ mod tests {
         let mut meter = Meter::default();
         let mut second = interval(0, SECOND, 3);
         second.stats.faults[Fault::Timeout.kind()] = 6;
-        let _ = meter.row(&second, Now::default());
+        let _ = meter.row(&second, Now::default(), |_| None);
         second.to = 2 * SECOND;
-        let row = meter.row(&second, Now::default()).unwrap();
+        let row = meter.row(&second, Now::default(), |_| None).unwrap();
         let failure = |kind: &str, count, fresh| Failure { kind: kind.to_owned(), count, fresh };
         assert_eq!(row.errors, [failure("timeout", 12, 6), failure("503", 2, 1)]);
     }

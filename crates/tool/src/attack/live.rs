@@ -66,7 +66,7 @@ impl Stage {
     pub(crate) fn start(self, control: Control) -> anyhow::Result<Option<Live>> {
         let Self { facts, show: Some(show) } = self else { return Ok(None) };
         let (sender, rows) = sync_channel(ROWS);
-        let end = facts.end;
+        let (end, hits) = (facts.end, facts.hits);
         let steering = control.clone();
         let show = move || match show {
             Show::View(screen) => watch(screen, &facts, &steering, &rows),
@@ -77,6 +77,7 @@ impl Stage {
             rows: Some(sender),
             meter: Meter::default(),
             end,
+            hits,
             control,
             thread: Some(thread.context("cannot show the run")?),
         }))
@@ -107,6 +108,7 @@ pub(crate) struct Live {
     rows: Option<SyncSender<Row>>,
     meter: Meter,
     end: Option<Nanos>,
+    hits: Option<u64>,
     control: Control,
     thread: Option<JoinHandle<()>>,
 }
@@ -114,7 +116,8 @@ pub(crate) struct Live {
 impl Live {
     /// Shows what was measured, once that is a second of it, if there is time to.
     pub(crate) fn add(&mut self, interval: &Interval) {
-        let row = self.meter.row(interval, Now::of(&self.control, self.end));
+        let due = |at| self.control.due_before(at, self.end, self.hits);
+        let row = self.meter.row(interval, Now::of(&self.control, self.end), due);
         if let Some((rows, row)) = self.rows.as_ref().zip(row) {
             // No room: standard error or the terminal is not being read. The next row tells all that this one does of
             // the whole run.

@@ -13,7 +13,7 @@ const NAMED: usize = 3;
 pub(super) fn line(facts: &Facts, row: &Row) -> String {
     let now = row.now;
     let end = facts.end.map(|end| format!("/{}", clock(end))).unwrap_or_default();
-    let offered = now.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
+    let offered = row.offered.map(|offered| format!("offered {}/s ", rate(offered))).unwrap_or_default();
     let lag = if facts.open { format!(", lag p99 {}", brief(row.second.lag.p99)) } else { String::new() };
     let response = row.second.response;
     format!(
@@ -68,7 +68,7 @@ mod tests {
     fn a_closed_loop_offers_nothing_and_has_no_lag() {
         let history = history(1);
         let mut row = history.last().unwrap().clone();
-        row.now.offered = None;
+        row.offered = None;
         row.now.ending = true;
         row.errors.clear();
         let closed = Facts { end: None, open: false, steerable: false, ..facts() };

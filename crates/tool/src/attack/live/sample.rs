@@ -20,7 +20,7 @@ pub(super) fn facts() -> Facts {
 }
 
 pub(super) fn now(elapsed: Nanos) -> Now {
-    Now { elapsed, offered: Some(1000.0), in_flight: 12, connections: 64, ending: false }
+    Now { elapsed, in_flight: 12, connections: 64, ending: false }
 }
 
 /// The n-th second, in which 1000 were sent: 990 good, in waves of eight seconds; 6 timed out, 4 refused.
@@ -40,6 +40,8 @@ fn second(n: u64) -> Interval {
 /// So many such seconds.
 pub(super) fn history(seconds: u64) -> History {
     let (mut meter, mut history) = (Meter::default(), History::default());
-    (1..=seconds).filter_map(|at| meter.row(&second(at), now(at * SECOND))).for_each(|row| history.push(row));
+    (1..=seconds)
+        .filter_map(|at| meter.row(&second(at), now(at * SECOND), |at| Some(at / 1_000_000)))
+        .for_each(|row| history.push(row));
     history
 }

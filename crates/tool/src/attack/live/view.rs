@@ -135,7 +135,8 @@ fn progress_label(scene: &Scene<'_>, share: f64) -> String {
 
 fn rate_lines(scene: &Scene<'_>, row: &Row) -> Vec<Line<'static>> {
     let now = scene.now;
-    let offered = now.offered.map(|offered| fact("offered", &rate(offered))).unwrap_or_default();
+    let offered = row.offered.filter(|_| scene.facts.open);
+    let offered = offered.map(|offered| fact("offered", &rate(offered))).unwrap_or_default();
     let per_second = [
         vec!["Rate /s   ".bold()],
         offered,
@@ -267,7 +268,7 @@ mod tests {
             steerable: false,
             ..facts()
         };
-        let now = Now { offered: None, ending: true, ..now(5 * SECOND) };
+        let now = Now { ending: true, ..now(5 * SECOND) };
         insta::assert_snapshot!(picture(
             80,
             24,
