@@ -187,6 +187,33 @@ fn warming_opens_what_is_lacking_to_so_many_connections_of_each_origin() {
     assert_eq!((outcome.total.good(), outcome.total.connections), (100, 0));
 }
 
+/// Threads forget routes that carry nothing once there are 2,048, and looked for the forgotten ones at the next beginning.
+#[test]
+fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remembered() {
+    const PLACES: usize = 2100;
+    let server = Server::start(move |mut peer, _| {
+        for place in 0.. {
+            peer.request()?;
+            let elsewhere = format!(
+                "HTTP/1.1 302 Found\r\nLocation: http://127.1.{}.{}:1/\r\nContent-Length: 0\r\n\r\n",
+                place / 256,
+                place % 256
+            );
+            peer.send(if place < PLACES { elsewhere.as_bytes() } else { OK })?;
+        }
+        Ok(())
+    });
+    let server = server.unwrap();
+    let mut plan = Plan::new(list(&[server.url("/")]), Arrivals::Closed);
+    plan.setup.threads = 1;
+    plan.setup.travel.connections = 1;
+    let mut session = Session::open(plan.split().0).unwrap();
+    let first = run(&mut session, &closed(PLACES as u64, 1));
+    assert_eq!((first.total.done, first.total.redirects), (PLACES as u64, PLACES as u64), "nobody listens there");
+    assert_eq!(session.warm(1).unwrap(), 1, "of the list alone");
+    assert_eq!(run(&mut session, &closed(10, 1)).total.good(), 10);
+}
+
 #[test]
 fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
