@@ -8,6 +8,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::collector::Heard;
 use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
 use seawall_load::fault::Fault;
 use seawall_load::request::{Request, Style};
@@ -159,6 +160,19 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     assert_eq!(session.total().fault(Fault::Aborted), 5);
     drop(closed_gate);
     assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
+}
+
+/// It was in no total.
+#[test]
+fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let mut trial = session.trial(&closed(10, 2), None).unwrap();
+    while !matches!(trial.next(Duration::from_secs(20)), Heard::Over) {}
+    drop(trial);
+    assert_eq!(session.total().good(), 10);
+    run(&mut session, &closed(5, 1));
+    assert_eq!(session.total().good(), 15, "one that was summed up counts once");
 }
 
 #[test]
