@@ -223,7 +223,11 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
     plan.setup.travel.connections = 1;
     let mut session = Session::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
-    assert_eq!((first.total.done, first.total.redirects), (PLACES as u64, PLACES as u64), "nobody listens there");
+    assert_eq!(
+        (first.total.done, first.total.redirects),
+        (PLACES as u64, PLACES as u64),
+        "nobody listens there"
+    );
     assert_eq!(session.warm(1).unwrap(), 1, "of the list alone");
     assert_eq!(run(&mut session, &closed(10, 1)).total.good(), 10);
 }
