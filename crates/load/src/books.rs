@@ -212,6 +212,9 @@ impl Books {
             bytes_out: 0,
         };
         self.count(&finished);
+        if let Some(variant) = supply.variant(hit.seq) {
+            self.stats.variants.count(variant, &finished);
+        }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);
             let carriage = self.counting.carriage_of(None);

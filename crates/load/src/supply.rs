@@ -283,6 +283,15 @@ impl Supply {
         if self.queue.is_some() { 0 } else { self.list.index(seq) }
     }
 
+    /// The variant of a hit that was reached, whatever became of its request.
+    pub(crate) fn variant(&self, seq: u64) -> Option<&str> {
+        let request = match &self.queue {
+            Some(queue) => &*queue.front.as_ref()?.1,
+            None => self.list.requests.get(self.list.index(seq))?,
+        };
+        request.origin.variant.as_ref().map(|variant| &*variant.name)
+    }
+
     fn filled(&self, template: &Template, seq: u64) -> Option<Which> {
         let request = Request::new(&template.fill(seq), &self.style).ok()?;
         Some(Which::Own(Arc::new(request)))
