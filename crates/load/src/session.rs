@@ -154,7 +154,9 @@ impl Session {
     }
 
     fn begin(&mut self, load: &Load, results: Option<Results>) -> Result<Course, StartError> {
-        let source = self.next_source()?;
+        if self.source.is_none() {
+            return Err(StartError::Spent);
+        }
         let hands = &self.hands[..self.hands.len().min(load.in_flight.most).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let begins = match load.start_at {
@@ -178,6 +180,8 @@ impl Session {
         parts.trial = self.trials;
         parts.max_body(max_body);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
+        // Not before: what is read is used up, and a load that came late may be asked for again.
+        let source = next(&mut self.source)?;
         let (supplies, exhausted) = supplies(source, &self.style, load.slice, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
             if !hand.tell(Order::Trial(Box::new(parts.next(supply)))) {
@@ -192,14 +196,14 @@ impl Session {
         course.exhausted = exhausted;
         Ok(course)
     }
+}
 
-    /// What the next trial sends: a list is sent again, what is read is used up.
-    fn next_source(&mut self) -> Result<Source, StartError> {
-        if let Some(Source::List(list)) = &self.source {
-            return Ok(Source::List(list.clone()));
-        }
-        self.source.take().ok_or(StartError::Spent)
+/// What the next trial sends: a list is sent again, what is read is used up.
+fn next(source: &mut Option<Source>) -> Result<Source, StartError> {
+    if let Some(Source::List(list)) = source {
+        return Ok(Source::List(list.clone()));
     }
+    source.take().ok_or(StartError::Spent)
 }
 
 /// What every thread of a session gets its share of.

@@ -266,14 +266,29 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (5, 0, 0));
 }
 
+/// So many requests that are read during the run.
+fn lazy(server: &Server, requests: usize) -> Source {
+    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(requests)));
+    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
+    Source::Lazy(Intake::new(reader, Style::default(), None))
+}
+
 #[test]
 fn targets_that_are_read_during_the_run_serve_one_trial() {
     let server = Server::answering(OK).unwrap();
-    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(3)));
-    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
-    let mut session = open(Source::Lazy(Intake::new(reader, Style::default(), None)));
+    let mut session = open(lazy(&server, 3));
     assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
     assert!(matches!(session.trial(&closed(1, 1), None), Err(StartError::Spent)));
+}
+
+/// They were used up by a trial that was refused.
+#[test]
+fn targets_that_are_read_during_the_run_are_there_for_a_trial_after_one_that_came_too_late() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(lazy(&server, 3));
+    let late = Load { start_at: Some(1), ..closed(3, 1) };
+    assert!(matches!(session.trial(&late, None), Err(StartError::Late(_))));
+    assert_eq!(run(&mut session, &closed(3, 1)).total.good(), 3);
 }
 
 /// The most requests that were at the server at once since it was last asked.
