@@ -15,6 +15,7 @@ use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
+use seawall_load::tls::Tls;
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -240,6 +241,21 @@ fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
     let mut session = open(list(&[format!("http://{nobody}/"), by_name, "http://[::1]:1/".to_owned()]));
     assert_eq!(session.warm(4).unwrap(), 4);
     until(|| server.connections() == 4);
+}
+
+/// Its thread answered too late, and all of its connections counted none.
+#[test]
+fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let server = Server::answering(OK).unwrap();
+    // A handshake that nobody answers, as long as its step may take.
+    let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
+    let mut plan = Plan::new(source, Arrivals::Closed);
+    plan.setup.threads = 2;
+    plan.setup.travel.timeout = Some(Duration::from_secs(1));
+    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
+    let mut session = Session::open(plan.split().0).unwrap();
+    assert_eq!(session.warm(4).unwrap(), 4, "those that are still being opened do not stand");
 }
 
 #[test]
