@@ -111,15 +111,45 @@ impl Books {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then.
+    /// A hit is sent; there has been room since then, and with it so many are in flight.
     #[inline]
-    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos) {
-        if hit.due < self.counting.warm_up {
+    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos, in_flight: usize) {
+        if !self.counts(hit) {
             return;
         }
+        self.stats.in_flight_peak = self.stats.in_flight_peak.max(in_flight as u64);
         if !self.counting.closed && hit.due >= room_since {
             self.stats.own_lag.record(now.saturating_sub(hit.due));
         }
+    }
+
+    /// The warm-up is over when it is due.
+    #[inline]
+    fn counts(&self, hit: Hit) -> bool {
+        hit.due >= self.counting.warm_up
+    }
+
+    /// The in-flight bound has been reached since then.
+    pub(crate) fn was_busy(&mut self, since: Nanos, now: Nanos) {
+        self.stats.busy += now.saturating_sub(since.max(self.counting.warm_up));
+    }
+
+    /// The transport has done something, and so many connections had been opened before.
+    #[inline]
+    pub(crate) fn travelled(&mut self, connections: u64, now: Nanos) {
+        if now < self.counting.warm_up {
+            self.stats.connections = connections;
+        }
+    }
+
+    /// A hit is sent where a redirect leads.
+    pub(crate) fn redirected(&mut self, hit: Hit) {
+        self.stats.redirects += u64::from(self.counts(hit));
+    }
+
+    /// A hit is sent again.
+    pub(crate) fn retried(&mut self, hit: Hit) {
+        self.stats.retried += u64::from(self.counts(hit));
     }
 
     /// The clock is looked at that should have been looked at then, and each `every` since.
@@ -133,7 +163,7 @@ impl Books {
     /// The first byte of a flight's request leaves.
     #[inline]
     pub(crate) fn sent(&mut self, flight: &Flight, at: Nanos) {
-        if flight.hit.due >= self.counting.warm_up {
+        if self.counts(flight.hit) {
             self.stats.sent += 1;
             self.late(flight.hit, at);
         }
@@ -149,7 +179,7 @@ impl Books {
     /// The last byte of a flight's request was handed to the system.
     #[inline]
     pub(crate) fn written(&mut self, flight: &Flight, now: Nanos) {
-        if flight.hit.due >= self.counting.warm_up {
+        if self.counts(flight.hit) {
             self.stats.write.record(now.saturating_sub(flight.sent.unwrap_or(now)));
         }
     }
@@ -162,7 +192,7 @@ impl Books {
         end: Nanos,
         supply: &Supply,
     ) {
-        if flight.hit.due < self.counting.warm_up {
+        if !self.counts(flight.hit) {
             return;
         }
         // As with vegeta, a result is about what was asked for, wherever the answer came from.
@@ -198,7 +228,7 @@ impl Books {
 
     /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.
     pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault, now: Nanos, supply: &Supply) {
-        if hit.due < self.counting.warm_up {
+        if !self.counts(hit) {
             return;
         }
         let finished = Finished {
@@ -212,6 +242,9 @@ impl Books {
             bytes_out: 0,
         };
         self.count(&finished);
+        if let Some(variant) = supply.variant(hit.seq) {
+            self.stats.variants.count(variant, &finished);
+        }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);
             let carriage = self.counting.carriage_of(None);

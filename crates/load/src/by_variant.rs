@@ -15,7 +15,7 @@ pub struct ByVariant(Vec<(String, Figures)>);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
-    /// Requests of which the outcome is known.
+    /// Requests of which the outcome is known, those never sent included.
     pub done: u64,
     /// Answers from 200 to 399.
     pub good: u64,

@@ -20,10 +20,9 @@ impl Shard {
         let Some((which, target)) = self.supply.pick(hit.seq) else {
             return self.never_sent(hit, Fault::Template);
         };
-        self.books.launched(hit, now, self.progress.room_since);
+        self.books.launched(hit, now, self.progress.room_since, self.flights.len() + 1);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
         let key = self.flights.insert(hit, which, target, expires);
-        self.books.stats.in_flight_peak = self.books.stats.in_flight_peak.max(self.flights.len() as u64);
         self.travel(|pool, now, desk| pool.place(key, now, desk));
     }
 
@@ -39,9 +38,12 @@ impl Shard {
     /// The same where [`Shard::travel`] is at work.
     #[inline]
     fn instruct(&mut self, act: impl FnOnce(&mut Pool<Poller>, Nanos, &mut Desk<'_>)) {
+        let now = self.progress.now;
         let stats = &mut self.books.stats;
+        let connections = stats.connections;
         let mut desk = Desk { flights: &mut self.flights, supply: &self.supply, stats };
-        act(&mut self.pool, self.progress.now, &mut desk);
+        act(&mut self.pool, now, &mut desk);
+        self.books.travelled(connections, now);
     }
 
     /// What follows must not be dated before what has been told. What is told of a flight of an earlier trial is in no
@@ -109,7 +111,7 @@ impl Shard {
                 let redirected = std::mem::replace(&mut flight.which, which);
                 flight.first.get_or_insert(redirected);
                 flight.answer.clear();
-                self.books.stats.redirects += 1;
+                self.books.redirected(flight.hit);
                 self.instruct(|pool, now, desk| pool.place(key, now, desk));
             }
         }
@@ -128,7 +130,7 @@ impl Shard {
         flight.place = Place::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
-        self.books.stats.retried += 1;
+        self.books.retried(flight.hit);
         match again {
             Again::Fresh => self.instruct(|pool, now, desk| pool.place_fresh(key, now, desk)),
             Again::No | Again::Anywhere => self.instruct(|pool, now, desk| pool.place(key, now, desk)),

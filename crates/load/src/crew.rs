@@ -23,10 +23,17 @@ pub(crate) enum Order {
     Warm {
         /// Of each route.
         connections: usize,
-        reply: Sender<usize>,
+        answer: Answer,
     },
     /// To carry out a part of a trial.
     Trial(Box<Part>),
+}
+
+/// Where a thread is to say how many connections stand, and when at the latest, by the clock of the session.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) reply: Sender<usize>,
+    pub(crate) by: Nanos,
 }
 
 /// How often a thread without a trial looks after its connections.
@@ -92,7 +99,7 @@ struct Idle {
     flights: Flights,
     orders: Receiver<Order>,
     /// Who waits for connections to be open.
-    warming: Option<Sender<usize>>,
+    warming: Option<Answer>,
     /// Nothing is sent here.
     supply: Supply,
     /// What connections cost that nobody's hit asked for.
@@ -116,23 +123,30 @@ impl Idle {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Trial(part)) => return Some(part),
-                Ok(Order::Warm { connections, reply }) => {
+                Ok(Order::Warm { connections, answer }) => {
                     // Those that have ended by now are lacking.
                     self.look_after(events).ok()?;
-                    self.warm(connections, Some(reply));
+                    self.warm(connections, Some(answer));
                 }
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => self.look_after(events).ok()?,
             }
-            if let Some(reply) = self.warming.take_if(|_| !self.pool.is_warming()) {
-                // Who asked may have lost patience.
-                let _ = reply.send(self.pool.open_connections());
-            }
+            self.answer();
         }
     }
 
-    fn warm(&mut self, connections: usize, reply: Option<Sender<usize>>) {
-        self.warming = reply;
+    /// Says how many connections stand when all do that will, or when it is time.
+    fn answer(&mut self) {
+        let (clock, pool) = (&self.clock, &self.pool);
+        let due = |answer: &mut Answer| !pool.is_warming() || clock.now() >= answer.by;
+        if let Some(Answer { reply, .. }) = self.warming.take_if(due) {
+            // Who asked may have lost patience.
+            let _ = reply.send(pool.standing());
+        }
+    }
+
+    fn warm(&mut self, connections: usize, answer: Option<Answer>) {
+        self.warming = answer;
         let now = self.clock.now();
         self.travel(|pool, desk| pool.warm(connections, now, desk));
     }

@@ -8,12 +8,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Command, Control, Early, Shared};
-use crate::crew::{Hand, Order};
+use crate::crew::{Answer, Hand, Order};
 use crate::evidence;
 use crate::parts::Parts;
 use crate::plan::{Load, Plan, Results, Setup, Travel};
@@ -67,6 +67,9 @@ const MUSTER: Duration = Duration::from_millis(5);
 /// How long connections are waited for that may take as long as they like.
 const WARMING: Duration = Duration::from_secs(30);
 
+/// How much later a thread's answer is waited for, which looks at its connections ten times a second.
+const ANSWERING: Duration = Duration::from_secs(5);
+
 /// Threads, connections and names. Dropping it ends the threads and with them the connections.
 pub struct Session {
     hands: Vec<Hand>,
@@ -113,22 +116,24 @@ impl Session {
 
     /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
     /// the limits of [`Travel`]; over HTTP/2 as many as [`Http2::connections`](crate::plan::Http2) says. Waits for them, for
-    /// as long as a request may take, and returns how many stand then: fewer if the server does not take them.
+    /// as long as a request may take and for all of them together, and returns how many stand then: fewer if the server does
+    /// not take them.
     ///
     /// # Errors
     /// [`StartError::Gone`].
     pub fn warm(&mut self, each: usize) -> Result<usize, StartError> {
         let (reply, standing) = channel();
+        let by = self.clock.now().saturating_add(nanos(self.travel.timeout.unwrap_or(WARMING)));
         for (index, hand) in self.hands.iter().enumerate() {
             let connections = share(each, index, self.hands.len());
-            if !hand.tell(Order::Warm { connections, reply: reply.clone() }) {
+            if !hand.tell(Order::Warm { connections, answer: Answer { reply: reply.clone(), by } }) {
                 return Err(StartError::Gone);
             }
         }
         drop(reply);
-        let patience = self.travel.timeout.unwrap_or(WARMING);
-        let replies = self.hands.iter().map_while(|_| standing.recv_timeout(patience).ok());
-        Ok(replies.sum())
+        let each =
+            self.hands.iter().map(|_| heard(&standing, by.saturating_add(nanos(ANSWERING)), self.clock));
+        each.sum()
     }
 
     /// Begins a trial, whose first hit is due some milliseconds later. Its cursor, rules and books are its own; threads,
@@ -154,7 +159,9 @@ impl Session {
     }
 
     fn begin(&mut self, load: &Load, results: Option<Results>) -> Result<Course, StartError> {
-        let source = self.next_source()?;
+        if self.source.is_none() {
+            return Err(StartError::Spent);
+        }
         let hands = &self.hands[..self.hands.len().min(load.in_flight.most).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
         let begins = match load.start_at {
@@ -178,6 +185,8 @@ impl Session {
         parts.trial = self.trials;
         parts.max_body(max_body);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
+        // Not before: what is read is used up, and a load that came late may be asked for again.
+        let source = next(&mut self.source)?;
         let (supplies, exhausted) = supplies(source, &self.style, load.slice, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
             if !hand.tell(Order::Trial(Box::new(parts.next(supply)))) {
@@ -192,14 +201,23 @@ impl Session {
         course.exhausted = exhausted;
         Ok(course)
     }
+}
 
-    /// What the next trial sends: a list is sent again, what is read is used up.
-    fn next_source(&mut self) -> Result<Source, StartError> {
-        if let Some(Source::List(list)) = &self.source {
-            return Ok(Source::List(list.clone()));
-        }
-        self.source.take().ok_or(StartError::Spent)
+/// How many connections of the next thread that answers stand, none if it has not by then.
+fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize, StartError> {
+    match standing.recv_timeout(Duration::from_nanos(by.saturating_sub(clock.now()))) {
+        Ok(standing) => Ok(standing),
+        Err(RecvTimeoutError::Timeout) => Ok(0),
+        Err(RecvTimeoutError::Disconnected) => Err(StartError::Gone),
     }
+}
+
+/// What the next trial sends: a list is sent again, what is read is used up.
+fn next(source: &mut Option<Source>) -> Result<Source, StartError> {
+    if let Some(Source::List(list)) = source {
+        return Ok(Source::List(list.clone()));
+    }
+    source.take().ok_or(StartError::Spent)
 }
 
 /// What every thread of a session gets its share of.
@@ -282,4 +300,21 @@ fn known_addresses(source: &Source, dial: &Dial, times: &mut Histogram) -> HashM
         });
     }
     known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+
+    #[test]
+    fn a_thread_that_ended_without_an_answer_is_gone_and_one_that_is_late_has_no_connections() {
+        let clock = RunClock::start();
+        let (reply, standing) = channel();
+        reply.send(3).unwrap();
+        assert_eq!(heard(&standing, clock.now(), clock).unwrap(), 3, "said in time");
+        assert_eq!(heard(&standing, clock.now(), clock).unwrap(), 0);
+        drop(reply);
+        assert!(matches!(heard(&standing, clock.now() + 60 * SECOND, clock), Err(StartError::Gone)));
+    }
 }

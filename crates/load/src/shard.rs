@@ -234,7 +234,7 @@ impl Shard {
     #[inline]
     pub(crate) fn make_room(&mut self) {
         if let Some(since) = self.progress.busy_since.take() {
-            self.books.stats.busy += self.progress.now.saturating_sub(since);
+            self.books.was_busy(since, self.progress.now);
             self.progress.room_since = self.progress.now;
             self.progress.next_due = 0;
         }

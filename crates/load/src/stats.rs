@@ -47,6 +47,9 @@ impl Times {
 }
 
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
+///
+/// What is due in a warm-up is in none of it, and no other figure begins before its end, but two: [`Stats::spun`], which
+/// stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of which a warm-up is for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stats {
@@ -70,7 +73,7 @@ pub struct Stats {
     pub bytes_in: u64,
     /// Bytes of request bodies.
     pub bytes_out: u64,
-    /// Connections opened.
+    /// Connections opened, after the warm-up.
     pub connections: u64,
     /// Requests sent again because the server had closed an idle connection, or had not looked at them.
     pub retried: u64,
@@ -84,7 +87,7 @@ pub struct Stats {
     pub stalled: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     pub busy: Nanos,
-    /// CPU time spent waiting on purpose ([`crate::plan::Setup::spin`]), summed over the threads.
+    /// CPU time spent waiting on purpose ([`crate::plan::Setup::spin`]), summed over the threads, the warm-up included.
     pub spun: Nanos,
     /// Most requests in flight at once. [`Stats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
@@ -99,9 +102,9 @@ pub struct Stats {
     pub clock_lag: Histogram,
     /// Name lookup, where one was made for a request.
     pub lookup: Histogram,
-    /// TCP handshake of each connection.
+    /// TCP handshake of each connection, those of the warm-up included.
     pub connect: Histogram,
-    /// TLS handshake of each connection.
+    /// TLS handshake of each connection, those of the warm-up included.
     pub tls: Histogram,
     /// From the send until the last byte of the request was handed to the system.
     pub write: Histogram,

@@ -283,6 +283,15 @@ impl Supply {
         if self.queue.is_some() { 0 } else { self.list.index(seq) }
     }
 
+    /// The variant of a hit that was reached, whatever became of its request.
+    pub(crate) fn variant(&self, seq: u64) -> Option<&str> {
+        let request = match &self.queue {
+            Some(queue) => &*queue.front.as_ref()?.1,
+            None => self.list.requests.get(self.list.index(seq))?,
+        };
+        request.origin.variant.as_ref().map(|variant| &*variant.name)
+    }
+
     fn filled(&self, template: &Template, seq: u64) -> Option<Which> {
         let request = Request::new(&template.fill(seq), &self.style).ok()?;
         Some(Which::Own(Arc::new(request)))
@@ -334,7 +343,18 @@ impl Queue {
 struct Feed {
     requests: SyncSender<Numbered>,
     hungry: Arc<AtomicBool>,
-    waker: Waker,
+    /// Dropped after `requests`: the thread looks when it is woken.
+    alarm: Alarm,
+}
+
+/// Wakes a thread when it is dropped, too: it must notice that nothing more comes.
+#[derive(Debug)]
+struct Alarm(Waker);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
 }
 
 impl Feed {
@@ -343,23 +363,19 @@ impl Feed {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
         let queue = Queue { requests, front: None, hungry: Arc::clone(&hungry) };
-        (Self { requests: sender, hungry, waker }, Supply { queue: Some(queue), ..Supply::none(style) })
+        (
+            Self { requests: sender, hungry, alarm: Alarm(waker) },
+            Supply { queue: Some(queue), ..Supply::none(style) },
+        )
     }
 
     /// False when the thread has ended.
     fn give(&self, numbered: Numbered) -> bool {
         let given = self.requests.send(numbered).is_ok();
         if self.hungry.swap(false, Ordering::SeqCst) {
-            self.waker.wake();
+            self.alarm.0.wake();
         }
         given
-    }
-}
-
-impl Drop for Feed {
-    /// The thread must notice that nothing more comes.
-    fn drop(&mut self) {
-        self.waker.wake();
     }
 }
 
@@ -396,6 +412,8 @@ fn feed_all(mut intake: Intake, feeds: &[Feed], slice: Slice) -> Option<Exhauste
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::RunClock;
+    use crate::poller::Poller;
     use crate::target::Target;
 
     fn list(weights: &[u32]) -> Result<List, BadList> {
@@ -425,5 +443,21 @@ mod tests {
     fn nothing_to_send_is_refused() {
         assert_eq!(list(&[]).unwrap_err(), BadList::Empty);
         assert!(matches!(list(&[u32::MAX, 1]), Err(BadList::Heavy(_))));
+    }
+    /// It was woken before that, found nothing, and slept until something else woke it.
+    #[test]
+    fn a_thread_that_is_woken_by_the_end_of_its_queue_finds_it() {
+        let mut poller = Poller::new(RunClock::start()).unwrap();
+        for _ in 0..200 {
+            let (feed, mut supply) = Feed::new(&Style::default(), poller.waker());
+            let reader = std::thread::spawn(move || drop(feed));
+            let mut events = Poller::events();
+            while events.is_empty() {
+                poller.poll(&mut events).unwrap();
+            }
+            let reach = supply.reach(0);
+            reader.join().unwrap();
+            assert_eq!(reach, Reach::Over);
+        }
     }
 }

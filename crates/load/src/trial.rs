@@ -87,10 +87,10 @@ impl Trial<'_> {
 impl Drop for Trial<'_> {
     /// Nobody wants to hear what it comes to, so it must not go on sending.
     fn drop(&mut self) {
-        if self.course.give_up() {
-            let total = self.course.collector.total();
-            self.session().count(&total);
-        }
+        self.course.give_up();
+        // Empty if it was summed up.
+        let total = self.course.collector.total();
+        self.session().count(&total);
     }
 }
 
@@ -141,16 +141,14 @@ impl Course {
         }
     }
 
-    /// Ends it at once, if it has not ended; says whether it had figures left.
-    fn give_up(&mut self) -> bool {
-        if self.collector.is_over() {
-            return false;
+    /// Ends it at once, if it has not ended, and waits for all that belongs to it.
+    fn give_up(&mut self) {
+        if !self.collector.is_over() {
+            self.control.abort();
+            self.hear_all();
         }
-        self.control.abort();
-        self.hear_all();
         // Results that cannot be written are nobody's any more.
         let _ = self.await_writer();
-        true
     }
 
     fn hear_all(&mut self) {

@@ -868,6 +868,30 @@ fn the_warm_up_is_sent_and_not_counted() {
     );
 }
 
+/// They began with the trial: a second at the bound excused hits that were not sent long after it.
+#[test]
+fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
+    let server = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.send(b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n")?;
+        // The second is never answered.
+        peer.request()?;
+        peer.wait_for_close()
+    });
+    let server = server.unwrap();
+    let mut plan = open(&server, "100", Duration::from_secs(1));
+    plan.load.warm_up = Duration::from_millis(995);
+    plan.load.in_flight.most = 1;
+    // The last hit is sent at 0.7 s.
+    plan.setup.travel.timeout = Some(Duration::from_millis(350));
+    let Outcome { total, elapsed, scheduled, .. } = run(plan);
+    assert!(server.connections() > 1);
+    assert_eq!((scheduled, total.done, total.in_flight_peak), (Some(0), 0, 0));
+    assert_eq!((total.redirects, total.retried, total.connections), (0, 0, 0));
+    assert!(total.busy <= elapsed, "{} of {elapsed}", total.busy);
+    assert!(total.connect.count() > 1, "the times of handshakes are of all of them");
+}
+
 #[test]
 fn requests_of_the_warm_up_were_among_the_times_of_writing() {
     let server = Server::answering(OK).unwrap();

@@ -8,12 +8,14 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::collector::Heard;
 use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
 use seawall_load::fault::Fault;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::supply::{Intake, List, Source};
 use seawall_load::target::{self, Defaults, Reader, Target, Weight};
+use seawall_load::tls::Tls;
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -161,6 +163,19 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
 }
 
+/// It was in no total.
+#[test]
+fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let mut trial = session.trial(&closed(10, 2), None).unwrap();
+    while !matches!(trial.next(Duration::from_secs(20)), Heard::Over) {}
+    drop(trial);
+    assert_eq!(session.total().good(), 10);
+    run(&mut session, &closed(5, 1));
+    assert_eq!(session.total().good(), 15, "one that was summed up counts once");
+}
+
 #[test]
 fn a_session_that_is_dropped_closes_its_connections() {
     let ended = Arc::new(AtomicBool::new(false));
@@ -187,6 +202,37 @@ fn warming_opens_what_is_lacking_to_so_many_connections_of_each_origin() {
     assert_eq!((outcome.total.good(), outcome.total.connections), (100, 0));
 }
 
+/// Threads forget routes that carry nothing once there are 2,048, and looked for the forgotten ones at the next beginning.
+#[test]
+fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remembered() {
+    const PLACES: usize = 2100;
+    let server = Server::start(move |mut peer, _| {
+        for place in 0.. {
+            peer.request()?;
+            let elsewhere = format!(
+                "HTTP/1.1 302 Found\r\nLocation: http://127.1.{}.{}:1/\r\nContent-Length: 0\r\n\r\n",
+                place / 256,
+                place % 256
+            );
+            peer.send(if place < PLACES { elsewhere.as_bytes() } else { OK })?;
+        }
+        Ok(())
+    });
+    let server = server.unwrap();
+    let mut plan = Plan::new(list(&[server.url("/")]), Arrivals::Closed);
+    plan.setup.threads = 1;
+    plan.setup.travel.connections = 1;
+    let mut session = Session::open(plan.split().0).unwrap();
+    let first = run(&mut session, &closed(PLACES as u64, 1));
+    assert_eq!(
+        (first.total.done, first.total.redirects),
+        (PLACES as u64, PLACES as u64),
+        "nobody listens there"
+    );
+    assert_eq!(session.warm(1).unwrap(), 1, "of the list alone");
+    assert_eq!(run(&mut session, &closed(10, 1)).total.good(), 10);
+}
+
 #[test]
 fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
@@ -195,6 +241,21 @@ fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
     let mut session = open(list(&[format!("http://{nobody}/"), by_name, "http://[::1]:1/".to_owned()]));
     assert_eq!(session.warm(4).unwrap(), 4);
     until(|| server.connections() == 4);
+}
+
+/// Its thread answered too late, and all of its connections counted none.
+#[test]
+fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
+    let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let server = Server::answering(OK).unwrap();
+    // A handshake that nobody answers, as long as its step may take.
+    let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
+    let mut plan = Plan::new(source, Arrivals::Closed);
+    plan.setup.threads = 2;
+    plan.setup.travel.timeout = Some(Duration::from_secs(1));
+    plan.setup.travel.tls = Some(Tls::default().config().unwrap());
+    let mut session = Session::open(plan.split().0).unwrap();
+    assert_eq!(session.warm(4).unwrap(), 4, "those that are still being opened do not stand");
 }
 
 #[test]
@@ -221,14 +282,29 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (5, 0, 0));
 }
 
+/// So many requests that are read during the run.
+fn lazy(server: &Server, requests: usize) -> Source {
+    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(requests)));
+    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
+    Source::Lazy(Intake::new(reader, Style::default(), None))
+}
+
 #[test]
 fn targets_that_are_read_during_the_run_serve_one_trial() {
     let server = Server::answering(OK).unwrap();
-    let input = Box::new(Cursor::new(format!("GET {}\n", server.url("/")).repeat(3)));
-    let reader = Reader::new("t", input, target::Format::Http, Defaults::default());
-    let mut session = open(Source::Lazy(Intake::new(reader, Style::default(), None)));
+    let mut session = open(lazy(&server, 3));
     assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
     assert!(matches!(session.trial(&closed(1, 1), None), Err(StartError::Spent)));
+}
+
+/// They were used up by a trial that was refused.
+#[test]
+fn targets_that_are_read_during_the_run_are_there_for_a_trial_after_one_that_came_too_late() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(lazy(&server, 3));
+    let late = Load { start_at: Some(1), ..closed(3, 1) };
+    assert!(matches!(session.trial(&late, None), Err(StartError::Late(_))));
+    assert_eq!(run(&mut session, &closed(3, 1)).total.good(), 3);
 }
 
 /// The most requests that were at the server at once since it was last asked.

@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use seawall_load::engine::{self, Outcome, Plan};
 use seawall_load::fault::Fault;
 use seawall_load::proxy::Proxies;
 use seawall_load::request::Style;
-use seawall_load::schedule::Arrivals;
+use seawall_load::schedule::{Arrivals, Schedule, Spacing};
+use seawall_load::shard::WhenBusy;
 use seawall_load::supply::{Intake, Source};
 use seawall_load::target::{Defaults, Format, Reader};
 use seawall_load::tls::Tls;
@@ -49,6 +51,21 @@ fn variants_of_one_url_share_no_connection() {
     assert_eq!((outcome.total.good(), server.connections()), (9, 1 + 1 + 3));
     let told: Vec<_> = outcome.total.variants.iter().map(|(name, figures)| (name, figures.good)).collect();
     assert_eq!(told, [("again", 3), ("once", 3)], "what has no variant is in the run's figures alone");
+}
+
+/// They were in the run's figures alone, and of a variant in overload everything seemed good.
+#[test]
+fn what_was_never_sent_is_among_the_requests_of_its_variant() {
+    let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
+    let mut plan = plan(&[(&server.url("/"), r#"{"name":"slow"}"#)], 10);
+    let schedule = Schedule::constant("1000".parse().unwrap(), Spacing::Even);
+    plan.load.arrivals = Arrivals::Open(schedule);
+    plan.load.in_flight.when_busy = WhenBusy::Drop;
+    plan.setup.travel.timeout = Some(Duration::from_millis(500));
+    let total = run(plan).total;
+    assert!(total.fault(Fault::Dropped) > 0);
+    let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.done)).collect();
+    assert_eq!((told, total.done), (vec![("slow", 10)], 10));
 }
 
 /// What the run had switched off stayed off.

@@ -24,11 +24,13 @@ impl<N: Network> Pool<N> {
         self.vacant(index, true, desk);
     }
 
-    /// Opens connections of every route before anybody asks for them: as many as are lacking to so many. Each is the route's
-    /// for whoever comes; one that is not to be had is not tried again.
+    /// Opens connections of the listed routes before anybody asks for them: as many as are lacking to so many. Each is the
+    /// route's for whoever comes; one that is not to be had is not tried again. Where redirects and lazy targets led is not
+    /// warmed.
     pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut Desk<'_>) {
         self.now = now;
-        for route in self.routes.all() {
+        let listed: Vec<_> = self.routes.listed().map(|(route, _)| route).collect();
+        for route in listed {
             self.routes[route].warm(connections, &self.limits);
             self.stirred.push(route);
         }
@@ -37,7 +39,7 @@ impl<N: Network> Pool<N> {
 
     /// Whether some of these are still being opened.
     pub(crate) fn is_warming(&self) -> bool {
-        self.routes.all().any(|route| self.routes[route].warming > 0)
+        self.routes.listed().any(|(_, route)| route.warming > 0)
     }
 
     /// The next address gets its chance; after the last the flight that waited longest has none.

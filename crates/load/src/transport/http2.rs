@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
@@ -31,6 +32,16 @@ const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// As over HTTP/1.1.
 const LARGEST_HEAD: u32 = super::exchange::LIMITS.head as u32;
+
+/// Streams that were given up and are remembered, and for how long: an answer that still comes is passed over. Some 500 bytes each,
+/// and at 10,000 timeouts per second 50 MB in all. The library's own 50 for a second are fewer than one overload makes.
+const REMEMBERED: usize = 1 << 14;
+const REMEMBERED_FOR: Duration = Duration::from_secs(10);
+
+/// Answers beyond those, and mistakes of the server in one stream, until the library ends the connection. It counts from the
+/// beginning, and its own 1,024 are soon reached where answers come after their timeout. Each may cost a frame that the server
+/// does not read, so that there is an end: some 400 MB.
+const LATE: usize = 1 << 20;
 
 /// An HTTP/2 connection.
 pub(crate) struct Http2<S: 'static> {
@@ -103,6 +114,9 @@ impl<S: Stream> Http2<S> {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(most)
             .max_header_list_size(LARGEST_HEAD)
+            .max_concurrent_reset_streams(REMEMBERED)
+            .reset_stream_duration(REMEMBERED_FOR)
+            .max_local_error_reset_streams(Some(LATE))
             .enable_push(false)
             .handshake(wire.clone());
         let mut http2 = Self {

@@ -64,6 +64,11 @@ impl<N: Network> Pool<N> {
         self.connections.len()
     }
 
+    /// Connections that have come to be open.
+    pub(crate) fn standing(&self) -> usize {
+        self.connections.iter().filter(|(_, connection)| connection.opening_since().is_none()).count()
+    }
+
     /// What has become of flights, in the order in which it did.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {

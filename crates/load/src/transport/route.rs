@@ -122,7 +122,12 @@ impl Route {
     /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
     pub(crate) fn bare_since(&self) -> Option<Nanos> {
         let bare = self.open == 0 && self.waiting() == 0 && self.addresses.asked == 0;
-        (bare && self.used < Nanos::MAX).then_some(self.used)
+        (bare && !self.stays()).then_some(self.used)
+    }
+
+    /// Whether a listed request asks for it.
+    pub(crate) fn stays(&self) -> bool {
+        self.used == Nanos::MAX
     }
 
     /// Whether streams are to be spread over another HTTP/2 connection, although there is one.

@@ -154,9 +154,9 @@ impl Routes {
         route
     }
 
-    /// All of them, by number.
-    pub(crate) fn all(&self) -> std::ops::Range<usize> {
-        0..self.list.len()
+    /// Those of the listed requests, each once.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &Route)> {
+        self.list.iter().filter(|(_, route)| route.stays())
     }
 
     /// The number in the run of a connection that is about to be begun.

@@ -599,3 +599,24 @@ fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
         assert_eq!(sim.client.held().connections, 0, "{protocol:?}");
     }
 }
+
+/// The library counted each as a mistake of the server, and ended the connection with the 1,025th.
+#[test]
+fn answers_that_come_after_their_timeout_end_no_connection_however_many_they_are() {
+    for protocol in Protocol::four().iter().filter(|protocol| protocol.http2 && protocol.tls.is_none()) {
+        let (mut sim, first) = Sim::with_one(protocol);
+        sim.cancel(first);
+        for _ in 0..18_000 {
+            let hit = sim.launch();
+            sim.flush();
+            // The request of this hit is there, and that of the one before is answered before its reset is heard.
+            sim.answer(0, 0, true);
+            sim.hear(0);
+            sim.cancel(hit);
+            sim.report(0);
+        }
+        sim.launch();
+        sim.calm_down();
+        assert_eq!((sim.ended, sim.streams()), ([1, 18_001], 1), "{protocol:?}");
+    }
+}
