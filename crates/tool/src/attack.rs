@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_lab::judgement::Judgement;
-use seawall_lab::machine::Machine;
+use seawall_lab::machine::{Machine, Times};
 use seawall_lab::probe::System;
 use seawall_load::clock::RunClock;
 use seawall_load::collector::Heard;
@@ -69,7 +69,8 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
         helm.steer(trial.steer(), plan::most_clients()?)?;
     }
     let clock = RunClock::start();
-    let mut machine = Machine::watch(System, now(clock));
+    let warm_up = load.warm_up;
+    let mut machine = Machine::watch(System, now(clock), Times { begins: begins(&trial, clock), warm_up });
     let live = stage.start(trial.steer())?;
     let log = log.map(|log| log.start(trial.began_unix_ns())).transpose()?;
     about.begins(trial.began_unix_ns());
@@ -93,6 +94,12 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 
 fn now(clock: RunClock) -> Duration {
     Duration::from_nanos(clock.now())
+}
+
+/// When the first hit is due.
+fn begins(trial: &Trial<'_>, clock: RunClock) -> Duration {
+    let ahead = trial.began_unix_ns().saturating_sub(clock.unix_ns(0));
+    Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }
 
 /// Names the flag.
@@ -133,10 +140,16 @@ fn watch(
     mut live: Option<Live>,
 ) -> anyhow::Result<()> {
     loop {
-        let interval = match trial.next(Duration::from_secs(2)) {
+        let interval = match trial.next(machine.patience(now(clock))) {
             Heard::Interval(interval) => interval,
-            Heard::Nothing => continue,
-            Heard::Over => return Ok(()),
+            Heard::Nothing => {
+                machine.waited(now(clock));
+                continue;
+            }
+            Heard::Over => {
+                machine.sent(now(clock));
+                return Ok(());
+            }
         };
         machine.sample(interval, now(clock));
         written.add(interval)?;
@@ -201,7 +214,8 @@ fn check_results(
     }
 }
 
-/// The exit code of a run that took place. A generator that was the limit comes first: what it measured proves nothing.
+/// The exit code of a run that took place. That of a signal comes first; then a generator that was the limit, for what it measured
+/// proves nothing.
 fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
         // The shell's convention for a program that a signal ended.
