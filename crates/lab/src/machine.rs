@@ -48,7 +48,37 @@ pub struct Machine<F> {
     next: Duration,
     /// Something was sent since the last look.
     unseen: bool,
+    spun: Spun,
     watch: Watch<F>,
+}
+
+/// What each sending thread spun away since the trial began: at the first look, at the last one, and as told last.
+#[derive(Debug, Default)]
+struct Spun {
+    first: Vec<Nanos>,
+    last: Vec<Nanos>,
+    told: Vec<Nanos>,
+}
+
+impl Spun {
+    fn restart(&mut self) {
+        self.first.clone_from(&self.told);
+        self.last.clone_from(&self.told);
+    }
+
+    fn look(&mut self) {
+        self.last.clone_from(&self.told);
+    }
+
+    /// Between the looks.
+    fn between(&self) -> Vec<Duration> {
+        let first = self.first.iter().copied().chain(std::iter::repeat(0));
+        self.last
+            .iter()
+            .zip(first)
+            .map(|(last, first)| Duration::from_nanos(last.saturating_sub(first)))
+            .collect()
+    }
 }
 
 impl<F: Files> Machine<F> {
@@ -61,6 +91,7 @@ impl<F: Files> Machine<F> {
             warm_up: nanos(times.warm_up),
             next: at + SPACING,
             unseen: false,
+            spun: Spun::default(),
             watch: Watch::start(files, SENDERS, at),
         }
     }
@@ -78,8 +109,11 @@ impl<F: Files> Machine<F> {
         }
     }
 
-    /// An interval came: looks at the sending threads, unless they only wait for the last answers.
-    pub fn sample(&mut self, interval: &Interval, at: Duration) {
+    /// An interval came, until whose end each thread had `spun` so much away since the trial began: looks at the sending
+    /// threads, unless they only wait for the last answers.
+    pub fn sample(&mut self, interval: &Interval, spun: &[Nanos], at: Duration) {
+        self.spun.told.clear();
+        self.spun.told.extend_from_slice(spun);
         let sends = interval.stats.sent > 0;
         if self.is_warming_up(interval, at) {
             self.restart(at);
@@ -106,11 +140,13 @@ impl<F: Files> Machine<F> {
 
     fn restart(&mut self, at: Duration) {
         self.watch.restart(at);
+        self.spun.restart();
         (self.first, self.next, self.unseen) = (None, at + SPACING, false);
     }
 
     fn look(&mut self, at: Duration) {
         self.watch.sample(at);
+        self.spun.look();
         (self.next, self.unseen) = (at + SPACING, false);
     }
 
@@ -123,7 +159,7 @@ impl<F: Files> Machine<F> {
             connections: outcome.total.connections,
             no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
-            spun: Duration::from_nanos(outcome.total.spun / outcome.threads.max(1) as u64),
+            spun: self.spun.between(),
         };
         self.watch.finish(at, &run)
     }
@@ -201,7 +237,7 @@ mod tests {
                 self.set();
                 let stats = Stats { sent: load.sent / 10, ..Stats::default() };
                 let (from, to) = (at * cadence_ns, (at + 1) * cadence_ns);
-                machine.sample(&Interval { from, to, stats }, self.now);
+                machine.sample(&Interval { from, to, stats }, &[0], self.now);
             }
             let outcome = Outcome { total, scheduled: Some(1000), ..outcome_of(10 * cadence) };
             let found = machine.finish(&outcome, self.now);
@@ -252,7 +288,7 @@ mod tests {
                 bench.now += SECOND;
                 bench.on_cpu += if counts { SECOND * 98 / 100 } else { SECOND / 10 };
                 bench.set();
-                machine.sample(&second(to.into(), if counts { 1000 } else { 0 }), bench.now);
+                machine.sample(&second(to.into(), if counts { 1000 } else { 0 }), &[0], bench.now);
             }
             machine.sent(bench.now);
             let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
@@ -277,12 +313,34 @@ mod tests {
             let mut machine = Machine::watch(&bench.texts, Duration::ZERO, Times::default());
             for at in 1..=intervals {
                 sent((cadence * at).as_secs_f64() * 0.95e9 / 8.0);
-                machine.sample(&second(at.into(), 1000), cadence * at);
+                machine.sample(&second(at.into(), 1000), &[0], cadence * at);
             }
             machine.sent(cadence * intervals);
             let found = machine.finish(&outcome_of(SECOND * 5), cadence * intervals + SECOND * 30);
             assert_eq!(measured(&found, "bandwidth"), 95.0, "{cadence:?}");
         }
+    }
+
+    /// Spun in twenty seconds of warm-up and in the wait for the last answers, eight in ten of it excused a thread that did
+    /// nothing but work in between.
+    #[test]
+    fn what_was_spun_away_while_nobody_looked_excuses_no_work() {
+        let mut bench = Bench::default();
+        bench.set();
+        let times = Times { begins: Duration::ZERO, warm_up: SECOND * 20 };
+        let mut machine = Machine::watch(&bench.texts, bench.now, times);
+        let mut spun = Duration::ZERO;
+        for to in 1..=40 {
+            let counts = (21..=30).contains(&to);
+            bench.now += SECOND;
+            bench.on_cpu += SECOND * 95 / 100;
+            spun += if counts { SECOND / 100 } else { SECOND * 9 / 10 };
+            bench.set();
+            machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(spun)], bench.now);
+        }
+        machine.sent(bench.now);
+        let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
+        assert_eq!(measured(&found, "thread-cpu"), 94.0);
     }
 
     fn checks(judgement: &Judgement) -> Vec<String> {

@@ -123,8 +123,8 @@ fn watch(
     mut live: Option<Live>,
 ) {
     loop {
-        let interval = match trial.next(machine.patience(now(clock))) {
-            Heard::Interval(interval) => interval,
+        match trial.next(machine.patience(now(clock))) {
+            Heard::Interval(_) => {}
             Heard::Nothing => {
                 machine.waited(now(clock));
                 continue;
@@ -133,8 +133,9 @@ fn watch(
                 machine.sent(now(clock));
                 return;
             }
-        };
-        machine.sample(interval, now(clock));
+        }
+        let interval = trial.interval();
+        machine.sample(interval, trial.spun(), now(clock));
         written.add(interval);
         if let Some(metrics) = metrics {
             metrics.add(interval);

@@ -19,7 +19,7 @@ use crate::probe::snapshot::Snapshot;
 use crate::probe::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Run {
     /// Time in which requests were due.
     pub sending: Duration,
@@ -31,8 +31,9 @@ pub struct Run {
     pub no_socket: u64,
     /// Most requests in flight at once.
     pub in_flight_peak: u64,
-    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake.
-    pub spun: Duration,
+    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake, between the first and the last sample;
+    /// by the number that its name ends with. One that is not told of has spun nothing away.
+    pub spun: Vec<Duration>,
 }
 
 /// Watches the generator during a run.
