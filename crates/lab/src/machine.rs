@@ -1,10 +1,12 @@
 //! This machine during one trial: joins [`crate::probe`], which knows no trials, with what the engine measured.
 //!
-//! Each trial has a [`Machine`] of its own, from its first request to its last answer, so that it is told what the machine
-//! did then and nothing else. Asks nobody for the time. Called by whoever runs a trial.
+//! Each trial has a [`Machine`] of its own, so that it is told what the machine did then and nothing else: counts from the first
+//! request to the last answer, shares of time from the first request that counts to the last that is sent. Asks nobody for the
+//! time. Called by whoever runs a trial.
 
 use std::time::Duration;
 
+use seawall_load::clock::{Nanos, nanos};
 use seawall_load::fault::Fault;
 use seawall_load::interval::Interval;
 use seawall_load::outcome::Outcome;
@@ -20,27 +22,132 @@ const SENDERS: &str = "sender ";
 /// trial may be over soon after.
 const SPACING: Duration = SHORTEST;
 
+/// The first look, some milliseconds of one core's time, is over when the first request is due.
+const LEAD: Duration = Duration::from_millis(10);
+
+/// Longest wait for figures.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When a trial does what.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    /// The first request is due, on the clock of whoever asks.
+    pub begins: Duration,
+    /// Requests due so long from then on do not count.
+    pub warm_up: Duration,
+}
+
 /// Watches the machine during a trial.
 #[derive(Debug)]
 pub struct Machine<F> {
+    /// The first look of the trial, if it is still to come.
+    first: Option<Duration>,
+    /// Since the trial began.
+    warm_up: Nanos,
     /// When to look again.
     next: Duration,
+    /// Something was sent since the last look.
+    unseen: bool,
+    spun: Spun,
     watch: Watch<F>,
 }
 
-impl<F: Files> Machine<F> {
-    /// Begins at `at`, on a clock that goes on until the end. The sending threads must be there.
-    #[must_use]
-    pub fn watch(files: F, at: Duration) -> Self {
-        Self { next: at + SPACING, watch: Watch::start(files, SENDERS, at) }
+/// What each sending thread spun away since the trial began: at the first look, at the last one, and as told last.
+#[derive(Debug, Default)]
+struct Spun {
+    first: Vec<Nanos>,
+    last: Vec<Nanos>,
+    told: Vec<Nanos>,
+}
+
+impl Spun {
+    fn restart(&mut self) {
+        self.first.clone_from(&self.told);
+        self.last.clone_from(&self.told);
     }
 
-    /// Looks at the sending threads, unless they only wait for the last answers.
-    pub fn sample(&mut self, interval: &Interval, at: Duration) {
-        if interval.stats.sent > 0 && at >= self.next {
-            self.watch.sample(at);
-            self.next = at + SPACING;
+    fn look(&mut self) {
+        self.last.clone_from(&self.told);
+    }
+
+    /// Between the looks.
+    fn between(&self) -> Vec<Duration> {
+        let first = self.first.iter().copied().chain(std::iter::repeat(0));
+        self.last
+            .iter()
+            .zip(first)
+            .map(|(last, first)| Duration::from_nanos(last.saturating_sub(first)))
+            .collect()
+    }
+}
+
+impl<F: Files> Machine<F> {
+    /// Of a trial that has such times, on a clock that shows `at` and goes on until the end. The sending threads must be there.
+    #[must_use]
+    pub fn watch(files: F, at: Duration, times: Times) -> Self {
+        let first = times.begins.saturating_sub(LEAD);
+        Self {
+            first: (first > at).then_some(first),
+            warm_up: nanos(times.warm_up),
+            next: at + SPACING,
+            unseen: false,
+            spun: Spun::default(),
+            watch: Watch::start(files, SENDERS, at),
         }
+    }
+
+    /// How long to wait for the next interval before [`Self::waited`] must be called.
+    #[must_use]
+    pub fn patience(&self, at: Duration) -> Duration {
+        self.first.map_or(PATIENCE, |first| first.saturating_sub(at))
+    }
+
+    /// No interval came so far.
+    pub fn waited(&mut self, at: Duration) {
+        if self.first.is_some_and(|first| at >= first) {
+            self.restart(at);
+        }
+    }
+
+    /// An interval came, until whose end each thread had `spun` so much away since the trial began: looks at the sending
+    /// threads, unless they only wait for the last answers.
+    pub fn sample(&mut self, interval: &Interval, spun: &[Nanos], at: Duration) {
+        self.spun.told.clear();
+        self.spun.told.extend_from_slice(spun);
+        let sends = interval.stats.sent > 0;
+        if self.is_warming_up(interval, at) {
+            self.restart(at);
+        } else if (sends && at >= self.next) || (!sends && self.unseen) {
+            self.look(at);
+        } else {
+            self.unseen |= sends;
+        }
+    }
+
+    /// The last interval has come; what follows is nobody's sending any more.
+    pub fn sent(&mut self, at: Duration) {
+        if self.unseen {
+            self.look(at);
+        }
+    }
+
+    /// Whether what was seen until the end of this interval does not count, so far as it is worth beginning anew.
+    fn is_warming_up(&self, interval: &Interval, at: Duration) -> bool {
+        let Interval { from, to, .. } = *interval;
+        let is_last = to.saturating_add(to.saturating_sub(from)) > self.warm_up;
+        to <= self.warm_up && (is_last || at >= self.next)
+    }
+
+    fn restart(&mut self, at: Duration) {
+        self.watch.restart(at);
+        self.spun.restart();
+        (self.first, self.next, self.unseen) = (None, at + SPACING, false);
+    }
+
+    fn look(&mut self, at: Duration) {
+        self.watch.sample(at);
+        self.spun.look();
+        (self.next, self.unseen) = (at + SPACING, false);
     }
 
     /// What was found, given what the trial came to.
@@ -52,7 +159,7 @@ impl<F: Files> Machine<F> {
             connections: outcome.total.connections,
             no_socket: outcome.total.fault(Fault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
-            spun: Duration::from_nanos(outcome.total.spun / outcome.threads.max(1) as u64),
+            spun: self.spun.between(),
         };
         self.watch.finish(at, &run)
     }
@@ -119,7 +226,7 @@ mod tests {
         /// One trial of the session, of ten intervals.
         fn trial_of(&mut self, cadence: Duration, load: &Load) -> Judgement {
             self.set();
-            let mut machine = Machine::watch(&self.texts, self.now);
+            let mut machine = Machine::watch(&self.texts, self.now, Times::default());
             let mut total = Stats { sent: load.sent, ..Stats::default() };
             (0..100).for_each(|_| total.clock_lag.record(load.late.as_nanos() as u64));
             let cadence_ns = cadence.as_nanos() as u64;
@@ -130,22 +237,110 @@ mod tests {
                 self.set();
                 let stats = Stats { sent: load.sent / 10, ..Stats::default() };
                 let (from, to) = (at * cadence_ns, (at + 1) * cadence_ns);
-                machine.sample(&Interval { from, to, stats }, self.now);
+                machine.sample(&Interval { from, to, stats }, &[0], self.now);
             }
-            let outcome = Outcome {
-                total,
-                scheduled: Some(1000),
-                began_unix_ns: 0,
-                scheduled_for: 10 * cadence_ns,
-                elapsed: 10 * cadence_ns,
-                written: Ok(0),
-                mistake: None,
-                early: None,
-                threads: 1,
-            };
+            let outcome = Outcome { total, scheduled: Some(1000), ..outcome_of(10 * cadence) };
             let found = machine.finish(&outcome, self.now);
             Judgement::new(&outcome, &Summary::new(&outcome), found, None)
         }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// An interval of a second that ends then.
+    fn second(to: u64, sent: u64) -> Interval {
+        let stats = Stats { sent, ..Stats::default() };
+        Interval { from: (to - 1) * nanos(SECOND), to: to * nanos(SECOND), stats }
+    }
+
+    fn outcome_of(schedule: Duration) -> Outcome {
+        Outcome {
+            total: Stats::default(),
+            scheduled: None,
+            began_unix_ns: 0,
+            scheduled_for: nanos(schedule),
+            elapsed: nanos(schedule),
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
+    fn measured(found: &[Finding], id: &str) -> f64 {
+        found.iter().find(|finding| finding.id == id).and_then(|finding| finding.measured).unwrap().round()
+    }
+
+    /// With `--start-at` half a minute ahead, 98 % of a core were 25 %.
+    #[test]
+    fn neither_the_wait_for_the_start_nor_the_warm_up_dilutes_a_share() {
+        for warm_up in [0, 20] {
+            let mut bench = Bench::default();
+            bench.set();
+            let times = Times { begins: SECOND * 30, warm_up: SECOND * warm_up };
+            let mut machine = Machine::watch(&bench.texts, bench.now, times);
+            bench.now += machine.patience(bench.now);
+            assert_eq!(bench.now, times.begins - LEAD, "looked once, just before the start");
+            machine.waited(bench.now);
+            bench.now = times.begins;
+            for to in 1..=warm_up + 10 {
+                let counts = to > warm_up;
+                bench.now += SECOND;
+                bench.on_cpu += if counts { SECOND * 98 / 100 } else { SECOND / 10 };
+                bench.set();
+                machine.sample(&second(to.into(), if counts { 1000 } else { 0 }), &[0], bench.now);
+            }
+            machine.sent(bench.now);
+            let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
+            assert_eq!(measured(&found, "thread-cpu"), 98.0, "{warm_up} s of warm-up");
+        }
+    }
+
+    /// Five seconds at 95 % of a link, and thirty of waiting for who reads the results, were 14 %.
+    #[test]
+    fn neither_the_last_answers_nor_the_reader_of_the_results_dilute_a_share() {
+        for (cadence, intervals) in [(SECOND, 5_u32), (SECOND / 20, 3)] {
+            let bench = Bench::default();
+            bench.set();
+            let sent = |bytes: f64| {
+                let link = |file: &str| format!("/sys/class/net/ens5/{file}");
+                bench.texts.set(&link("statistics/rx_bytes"), "0\n");
+                bench.texts.set(&link("statistics/tx_bytes"), &format!("{bytes:.0}\n"));
+                bench.texts.set(&link("speed"), "1000\n");
+                bench.texts.set(&link("device"), "");
+            };
+            sent(0.0);
+            let mut machine = Machine::watch(&bench.texts, Duration::ZERO, Times::default());
+            for at in 1..=intervals {
+                sent((cadence * at).as_secs_f64() * 0.95e9 / 8.0);
+                machine.sample(&second(at.into(), 1000), &[0], cadence * at);
+            }
+            machine.sent(cadence * intervals);
+            let found = machine.finish(&outcome_of(SECOND * 5), cadence * intervals + SECOND * 30);
+            assert_eq!(measured(&found, "bandwidth"), 95.0, "{cadence:?}");
+        }
+    }
+
+    /// Spun in twenty seconds of warm-up and in the wait for the last answers, eight in ten of it excused a thread that did
+    /// nothing but work in between.
+    #[test]
+    fn what_was_spun_away_while_nobody_looked_excuses_no_work() {
+        let mut bench = Bench::default();
+        bench.set();
+        let times = Times { begins: Duration::ZERO, warm_up: SECOND * 20 };
+        let mut machine = Machine::watch(&bench.texts, bench.now, times);
+        let mut spun = Duration::ZERO;
+        for to in 1..=40 {
+            let counts = (21..=30).contains(&to);
+            bench.now += SECOND;
+            bench.on_cpu += SECOND * 95 / 100;
+            spun += if counts { SECOND / 100 } else { SECOND * 9 / 10 };
+            bench.set();
+            machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(spun)], bench.now);
+        }
+        machine.sent(bench.now);
+        let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
+        assert_eq!(measured(&found, "thread-cpu"), 94.0);
     }
 
     fn checks(judgement: &Judgement) -> Vec<String> {

@@ -27,6 +27,8 @@ pub enum Heard<'r> {
 pub(crate) struct Collector {
     harvest: Receiver<Harvest>,
     threads: Vec<Thread>,
+    /// What each thread spun away, all along.
+    spun: Vec<Nanos>,
     total: Stats,
     current: Interval,
     /// `current` was told, and is to be begun anew.
@@ -52,8 +54,9 @@ impl Collector {
     pub(crate) fn new(harvest: Receiver<Harvest>, spares: Vec<Sender<Box<Stats>>>, total: Stats) -> Self {
         let thread = |spare| Thread { spare, to: 0, ended: false, peak: 0, highest: 0 };
         let current = Interval { from: 0, to: 0, stats: *Stats::reserved() };
+        let spun = vec![0; spares.len()];
         let threads = spares.into_iter().map(thread).collect();
-        Self { harvest, threads, total, current, told: false, untouched: true }
+        Self { harvest, threads, spun, total, current, told: false, untouched: true }
     }
 
     /// Waits for the next interval, but no longer than this for any thread.
@@ -88,6 +91,16 @@ impl Collector {
         &self.total
     }
 
+    /// The last interval that was told.
+    pub(crate) fn last(&self) -> &Interval {
+        &self.current
+    }
+
+    /// What each thread spun away until the end of that interval.
+    pub(crate) fn spun(&self) -> &[Nanos] {
+        &self.spun
+    }
+
     /// Whether all was told.
     pub(crate) fn is_over(&self) -> bool {
         self.threads.is_empty()
@@ -110,10 +123,11 @@ impl Collector {
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last interval.
     fn take(&mut self, Harvest { shard, mut stats, to, ended }: Harvest) {
-        let Some(thread) = self.threads.get_mut(shard) else { return };
+        let Some((thread, spun)) = self.threads.get_mut(shard).zip(self.spun.get_mut(shard)) else { return };
         thread.peak = thread.peak.max(stats.in_flight_peak);
         thread.highest = thread.highest.max(thread.peak);
         (thread.to, thread.ended) = (to, ended);
+        *spun += stats.spun;
         if std::mem::take(&mut self.untouched) {
             std::mem::swap(&mut self.current.stats, &mut *stats);
         } else {
@@ -197,6 +211,29 @@ mod tests {
         assert_eq!(told(&mut collector), []);
         threads.send(harvest(1, 2, 9)).unwrap();
         assert_eq!(told(&mut collector), [(0, 2, 19, 14)]);
+    }
+
+    /// One that spun most of the time excused another that worked.
+    #[test]
+    fn what_threads_spun_away_is_told_of_each_until_the_end_of_the_interval() {
+        let (mut collector, threads) = of(2);
+        let spinning = |shard, second, spun, ended| {
+            let mut harvest = harvest(shard, second, 1);
+            harvest.stats.spun = spun;
+            Harvest { ended, ..harvest }
+        };
+        [spinning(0, 1, 8, false), spinning(1, 1, 0, false)]
+            .into_iter()
+            .for_each(|harvest| threads.send(harvest).unwrap());
+        assert!(matches!(collector.next(Duration::ZERO), Heard::Interval(_)));
+        assert_eq!((collector.spun(), collector.last().to), (&[8, 0][..], SECOND));
+        [spinning(0, 2, 7, true), spinning(1, 2, 1, true)]
+            .into_iter()
+            .for_each(|harvest| threads.send(harvest).unwrap());
+        assert!(matches!(collector.next(Duration::ZERO), Heard::Interval(_)));
+        assert_eq!((collector.spun(), collector.last().to), (&[15, 1][..], 2 * SECOND));
+        assert!(matches!(collector.next(Duration::ZERO), Heard::Over));
+        assert_eq!(collector.spun(), [15, 1], "and stays known");
     }
 
     #[test]

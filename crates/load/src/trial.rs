@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::collector::{Collector, Heard};
 use crate::control::{Control, Shared};
+use crate::interval::Interval;
 use crate::outcome::{Outcome, handed_out};
 use crate::parts::Parts;
 use crate::plan::Load;
@@ -65,6 +66,19 @@ impl Trial<'_> {
     /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
     pub fn next(&mut self, patience: Duration) -> Heard<'_> {
         self.course.collector.next(patience)
+    }
+
+    /// The interval that [`Self::next`] told last; an empty one before that.
+    #[must_use]
+    pub fn interval(&self) -> &Interval {
+        self.course.collector.last()
+    }
+
+    /// CPU time that each thread spun away ([`Setup::spin`](crate::plan::Setup::spin)) from the start until the end of that
+    /// interval, in the order of the numbers that the threads have in their names.
+    #[must_use]
+    pub fn spun(&self) -> &[Nanos] {
+        self.course.collector.spun()
     }
 
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a

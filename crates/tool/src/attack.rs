@@ -15,6 +15,7 @@ mod prometheus;
 mod signals;
 pub(crate) mod summary;
 mod travel;
+mod written;
 
 use std::io::{Write, stderr, stdout};
 use std::num::NonZero;
@@ -23,13 +24,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_lab::judgement::Judgement;
-use seawall_lab::machine::Machine;
+use seawall_lab::machine::{Machine, Times};
 use seawall_lab::probe::System;
 use seawall_load::clock::RunClock;
 use seawall_load::collector::Heard;
 use seawall_load::control::Early;
 use seawall_load::engine::{Plan, Session, StartError, Trial};
-use seawall_load::interval::Interval;
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::summary::Summary;
@@ -40,15 +40,16 @@ use self::args::SummaryFormat;
 use self::helm::Helm;
 use self::intervals::{End, Intervals};
 use self::live::{Live, Stage};
-use self::log::{Blank, Log};
+use self::log::Blank;
 use self::prometheus::Exporter;
 use self::signals::Held;
+use self::written::Written;
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
 ///
 /// # Errors
-/// Bad input, named; results that could not be written.
+/// Bad input, named; results, or another file, that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
     let endless = is_endless(&plan);
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     // Last, because they empty files.
     let results = plan::results(args)?;
     let log = args.hdr.as_deref().map(Blank::create).transpose()?;
-    let mut intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
+    let intervals = args.intervals.as_deref().map(Intervals::create).transpose()?;
     let mut about = About::of(&plan);
     let (setup, load) = plan.split();
     let mut session = Session::open(setup)?;
@@ -69,30 +70,34 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
         helm.steer(trial.steer(), plan::most_clients()?)?;
     }
     let clock = RunClock::start();
-    let mut machine = Machine::watch(System, now(clock));
+    let warm_up = load.warm_up;
+    let mut machine = Machine::watch(System, now(clock), Times { begins: begins(&trial, clock), warm_up });
     let live = stage.start(trial.steer())?;
-    let log = log.map(|log| log.start(trial.began_unix_ns())).transpose()?;
     about.begins(trial.began_unix_ns());
-    if let Some(intervals) = &mut intervals {
-        intervals.begin(&about)?;
-    }
-    let mut written = Written { log, intervals };
-    watch(&mut trial, (clock, &mut machine), &mut written, metrics.as_ref(), live)?;
+    let mut written = Written::begin(log, intervals, trial.began_unix_ns(), &about);
+    watch(&mut trial, (clock, &mut machine), &mut written, metrics.as_ref(), live);
     let outcome = trial.finish();
     let machine = machine.finish(&outcome, now(clock));
     let summary = Summary::new(&outcome);
     let judgement = Judgement::new(&outcome, &summary, machine, args.slo.as_ref());
-    report(args, &about, &judgement, &summary)?;
-    if let Some(intervals) = &mut written.intervals {
-        intervals.end(&End::of(&outcome, &judgement))?;
-    }
-    let whole = check_results(outcome.written, outcome.mistake, signals.received())?;
+    let mut errors = written.end(&End::of(&outcome, &judgement));
+    errors.extend(report(args, &about, &judgement, &summary).err());
+    let whole = check_results(outcome.written, outcome.mistake, signals.received())
+        .map_err(|error| errors.push(error))
+        .unwrap_or(false);
+    all(errors)?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
 }
 
 fn now(clock: RunClock) -> Duration {
     Duration::from_nanos(clock.now())
+}
+
+/// When the first hit is due.
+fn begins(trial: &Trial<'_>, clock: RunClock) -> Duration {
+    let ahead = trial.began_unix_ns().saturating_sub(clock.unix_ns(0));
+    Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }
 
 /// Names the flag.
@@ -109,21 +114,6 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
-/// Files that intervals go to.
-struct Written {
-    log: Option<Log>,
-    intervals: Option<Intervals>,
-}
-
-impl Written {
-    fn add(&mut self, interval: &Interval) -> anyhow::Result<()> {
-        if let Some(log) = &mut self.log {
-            log.add(interval)?;
-        }
-        self.intervals.as_mut().map_or(Ok(()), |intervals| intervals.add(interval))
-    }
-}
-
 /// Sees the trial to its end, interval by interval.
 fn watch(
     trial: &mut Trial<'_>,
@@ -131,15 +121,22 @@ fn watch(
     written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
-) -> anyhow::Result<()> {
+) {
     loop {
-        let interval = match trial.next(Duration::from_secs(2)) {
-            Heard::Interval(interval) => interval,
-            Heard::Nothing => continue,
-            Heard::Over => return Ok(()),
-        };
-        machine.sample(interval, now(clock));
-        written.add(interval)?;
+        match trial.next(machine.patience(now(clock))) {
+            Heard::Interval(_) => {}
+            Heard::Nothing => {
+                machine.waited(now(clock));
+                continue;
+            }
+            Heard::Over => {
+                machine.sent(now(clock));
+                return;
+            }
+        }
+        let interval = trial.interval();
+        machine.sample(interval, trial.spun(), now(clock));
+        written.add(interval);
         if let Some(metrics) = metrics {
             metrics.add(interval);
         }
@@ -201,7 +198,18 @@ fn check_results(
     }
 }
 
-/// The exit code of a run that took place. A generator that was the limit comes first: what it measured proves nothing.
+/// Says all of them: the last where the program ends, the others here.
+fn all(mut errors: Vec<anyhow::Error>) -> anyhow::Result<()> {
+    let last = errors.pop();
+    for error in errors {
+        // Standard error may be closed; the exit code says it, too.
+        let _ = writeln!(stderr(), "seawall: {error:#}");
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// The exit code of a run that took place. That of a signal comes first; then a generator that was the limit, for what it measured
+/// proves nothing.
 fn code(judgement: &Judgement, early: Option<Early>, signal: Option<i32>) -> u8 {
     if let Some(signal) = signal {
         // The shell's convention for a program that a signal ended.

@@ -72,7 +72,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
-    /// Bad flags, bad files, an unusable address: nothing was sent.
+    /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const BAD_INPUT: u8 = 1;
     /// The target missed an objective, or spent its errors.
     pub(crate) const OBJECTIVE_MISSED: u8 = 3;

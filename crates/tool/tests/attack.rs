@@ -20,8 +20,13 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// Runs the tool with words as a shell would split them, and this on standard input.
 fn seawall(words: &str, input: &[u8]) -> Output {
-    let mut child = start(words);
-    child.stdin.take().unwrap().write_all(input).unwrap();
+    fed(start(words), input)
+}
+
+/// What a child says that has this on standard input; one that refuses its flags may be gone before it is there.
+fn fed(mut child: Child, input: &[u8]) -> Output {
+    let fed = child.stdin.take().unwrap().write_all(input);
+    assert!(fed.is_ok() || fed.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe));
     child.wait_with_output().unwrap()
 }
 
@@ -639,4 +644,56 @@ fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("another program listens there"), "{}", text(&output.stderr));
     assert_eq!(heads.lock().unwrap().len(), 0);
+}
+
+/// The run ended at once, and nothing was said of what had been measured.
+#[test]
+fn a_disk_that_is_full_costs_the_files_and_not_what_was_measured() {
+    let server = Server::answering(OK).unwrap();
+    let load = "attack -rate=100 -duration=300ms --cadence=50ms -output=none -live=none --summary=json";
+    let files = "--intervals=/dev/full --hdr=/dev/full";
+    let done = seawall(&format!("{load} {files}"), &get(&server));
+    assert_eq!((done.status.code(), &summary(&done)["offered"]), (Some(1), &30.into()));
+    let said = text(&done.stderr);
+    assert_eq!(said.matches("cannot write /dev/full: No space left").count(), 2, "each file: {said}");
+}
+
+#[test]
+fn a_disk_that_fills_up_during_a_run_leaves_what_was_written_and_its_summary() {
+    let server = Server::answering(OK).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("run");
+    // The about is in the file, and not all of forty intervals.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    let load = "attack -rate=200 -duration=2s --cadence=50ms -output=none -live=none --summary=json";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_seawall")]).args(load.split_whitespace());
+    command.arg(format!("--intervals={}", file.display()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = fed(command.spawn().unwrap(), &get(&server));
+    let said = text(&done.stderr);
+    assert!(said.contains(&format!("cannot write {}: File too large", file.display())), "{said}");
+    assert_eq!((done.status.code(), &summary(&done)["offered"]), (Some(1), &400.into()));
+    let written = std::fs::read_to_string(&file).unwrap();
+    let about: Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
+    assert_eq!(about["schema"], 1);
+}
+
+/// The line that comes last was left out.
+#[test]
+fn a_summary_that_cannot_be_written_costs_no_end_of_the_intervals() {
+    let server = Server::answering(OK).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("run");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(["attack", "-rate=100", "-duration=100ms", "-output=none", "-live=none"]);
+    command.arg(format!("--intervals={}", file.display()));
+    command.stdin(Stdio::piped()).stdout(full).stderr(Stdio::piped());
+    let done = fed(command.spawn().unwrap(), &get(&server));
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stderr).contains("cannot write the summary: No space left"));
+    let last: Value =
+        serde_json::from_str(std::fs::read_to_string(&file).unwrap().lines().last().unwrap()).unwrap();
+    assert_eq!(last["scheduled"], 10);
 }

@@ -1,7 +1,7 @@
 //! Was it the generator? What the machine says about a run that has just taken place.
 //!
-//! The engine judges what it measured itself (lag, hits not sent); this is the rest. Called by the tool around each
-//! run: [`Watch::start`], [`Watch::sample`] each second, [`Watch::finish`].
+//! [`crate::selfcheck`] judges what the engine measured itself (lag, hits not sent); this is the rest. [`crate::machine`] calls
+//! it for each run: [`Watch::start`], [`Watch::sample`] while requests are sent, [`Watch::finish`].
 //!
 //! A grade must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
 //! machine that is busy with other work, a table that is nearly full, a port range that a longer run would use up are
@@ -19,7 +19,7 @@ use crate::probe::snapshot::Snapshot;
 use crate::probe::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Run {
     /// Time in which requests were due.
     pub sending: Duration,
@@ -31,8 +31,9 @@ pub struct Run {
     pub no_socket: u64,
     /// Most requests in flight at once.
     pub in_flight_peak: u64,
-    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake.
-    pub spun: Duration,
+    /// CPU time that each sending thread spent waiting on purpose, for punctuality's sake, between the first and the last sample;
+    /// by the number that its name ends with. One that is not told of has spun nothing away.
+    pub spun: Vec<Duration>,
 }
 
 /// Watches the generator during a run.
@@ -40,6 +41,8 @@ pub struct Run {
 pub struct Watch<F> {
     files: F,
     before: Snapshot,
+    /// The last one taken while requests were sent.
+    sent: Option<Snapshot>,
     seen: Seen,
 }
 
@@ -68,34 +71,44 @@ impl<F: Files> Watch<F> {
     #[must_use]
     pub fn start(files: F, senders: &'static str, at: Duration) -> Self {
         let before = Snapshot::take(&files, at);
-        let mut watch = Self { files, before, seen: Seen::new(senders) };
-        watch.sample(at);
+        let mut watch = Self { files, before, sent: None, seen: Seen::new(senders) };
+        watch.seen.sample(&watch.files, at);
         watch
     }
 
-    /// Reads what is gone when the run has ended. Once a second, and only while requests are sent: the wait for the
-    /// last answers would dilute the shares.
+    /// Begins anew: what was before says nothing about the run.
+    pub fn restart(&mut self, at: Duration) {
+        (self.before, self.sent) = (Snapshot::take(&self.files, at), None);
+        self.seen = Seen::new(self.seen.senders.prefix());
+        self.seen.sample(&self.files, at);
+    }
+
+    /// Reads what is gone when the run has ended, and what shares of its time are made of. Only while requests are sent: the
+    /// wait for the last answers, and for who reads the results, would dilute the shares.
     pub fn sample(&mut self, at: Duration) {
         self.seen.sample(&self.files, at);
+        self.sent = Some(Snapshot::take(&self.files, at));
     }
 
     /// What the run came to.
     #[must_use]
     pub fn finish(self, at: Duration, run: &Run) -> Vec<Finding> {
-        between(&self.before, &Snapshot::take(&self.files, at), &self.seen, run)
+        let after = Snapshot::take(&self.files, at);
+        between(&self.before, self.sent.as_ref().unwrap_or(&after), &after, &self.seen, run)
     }
 }
 
-/// Judges what happened between two snapshots. Every check answers, whatever it found.
+/// Judges what happened between the first snapshot and the others: shares of time until the last request was `sent`, counts and
+/// levels until `after` the run. Every check answers, whatever it found.
 #[must_use]
-pub fn between(before: &Snapshot, after: &Snapshot, seen: &Seen, run: &Run) -> Vec<Finding> {
+pub fn between(before: &Snapshot, sent: &Snapshot, after: &Snapshot, seen: &Seen, run: &Run) -> Vec<Finding> {
     let senders = seen.senders.seen();
     vec![
         cpu::use_of(&senders, run),
         cpu::queueing(&senders),
-        cpu::throttling(before, after),
-        cpu::pressure(before, after, counted_queue(&senders)),
-        limits::memory_pressure(before, after),
+        cpu::throttling(before, sent),
+        cpu::pressure(before, sent, counted_queue(&senders)),
+        limits::memory_pressure(before, sent),
         limits::memory(after),
         limits::open_files(after, seen.open_files.max(run.in_flight_peak)),
         limits::sockets(run),
@@ -103,7 +116,7 @@ pub fn between(before: &Snapshot, after: &Snapshot, seen: &Seen, run: &Run) -> V
         limits::conntrack(before, after),
         network::backlog(before, after),
         network::tcp(before, after),
-        network::bandwidth(before, after),
+        network::bandwidth(before, sent),
     ]
 }
 

@@ -57,6 +57,12 @@ impl Threads {
         Self { prefix, tracks: BTreeMap::new(), unread: None }
     }
 
+    /// What the names of those that are followed begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &'static str {
+        self.prefix
+    }
+
     /// Looks at every thread that lives.
     pub fn sample(&mut self, files: &dyn Files, at: Duration) {
         match files.names(TASKS) {

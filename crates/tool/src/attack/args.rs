@@ -397,7 +397,8 @@ A stop is no interruption: the exit code says what was measured until then.
 The first SIGINT or SIGTERM stops sending and waits for answers; the second ends at once. Results
 are kept either way.
 
-Exit codes: 0 done; 1 bad files or targets, or flags that do not go together; 2 a flag or a value
-that does not exist; 3 an objective was missed or --max-errors reached; 4 the generator was the
-limit, so that nothing can be said about the target; 130, 143 ended early by SIGINT, SIGTERM (a run
-without an end of its own is done with the first signal).";
+Exit codes: 0 done; 1 bad files or targets, flags that do not go together, or a file that could not
+be written to its end; 2 a flag or a value that does not exist; 3 an objective was missed or
+--max-errors reached; 4 the generator was the limit, so that nothing can be said about the target;
+130, 143 ended early by SIGINT, SIGTERM (a run without an end of its own is done with the first
+signal).";

@@ -23,7 +23,7 @@ pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
         Ok(senders) => senders,
         Err(why) => return CPU.untested(why),
     };
-    let used = |sender: &Thread| sender.on_cpu.saturating_sub(run.spun);
+    let used = |sender: &Thread| sender.on_cpu.saturating_sub(spun(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
     let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {
@@ -43,6 +43,12 @@ pub(super) fn use_of(senders: &Reading<Vec<Thread>>, run: &Run) -> Finding {
         String::new()
     };
     CPU.finding(grade, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
+}
+
+/// What this thread itself spun away: what another did excuses it of nothing.
+fn spun(sender: &Thread, run: &Run) -> Duration {
+    let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
+    number.and_then(|number| run.spun.get(number)).copied().unwrap_or_default()
 }
 
 /// The thread with the largest share of its time, and that in percent.

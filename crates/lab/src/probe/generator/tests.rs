@@ -12,7 +12,7 @@ const RUN: Run = Run {
     connections: 64,
     no_socket: 0,
     in_flight_peak: 64,
-    spun: Duration::ZERO,
+    spun: Vec::new(),
 };
 
 /// A quiet machine with everything there is to read.
@@ -134,10 +134,18 @@ fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
 
 #[test]
 fn what_a_thread_spins_away_is_not_held_against_it() {
-    let spinning = Run { spun: Duration::from_secs(6), ..RUN };
+    let spinning = Run { spun: vec![Duration::from_secs(6)], ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
-    let spinning = Run { spun: Duration::from_millis(500), ..spinning };
+    let spinning = Run { spun: vec![Duration::from_millis(500)], ..spinning };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", Grade::Invalid)]);
+}
+
+/// The mean of what they spun away, 40 %, left both with little to do.
+#[test]
+fn what_a_thread_spins_away_excuses_no_other() {
+    let run = |spun: [u64; 2]| Run { spun: spun.map(Duration::from_secs).to_vec(), ..RUN };
+    assert_eq!(bad(&run([0, 8]), |texts| sender(texts, 9_500, 0)), [("thread-cpu", Grade::Invalid)]);
+    assert_eq!(bad(&run([8, 0]), |texts| sender(texts, 9_500, 0)), []);
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! Files that intervals go to while a run goes on: the HDR log and the intervals as data.
+//!
+//! A file that cannot be written to its end gets no more of it, and the run goes on: a full disk must not cost what is being
+//! measured. What went wrong is kept for the end, for a terminal may be showing the run until then.
+
+use seawall_load::interval::Interval;
+
+use super::about::About;
+use super::intervals::{End, Intervals};
+use super::log::{Blank, Log};
+
+/// The files that were asked for and can be written.
+pub(super) struct Written {
+    log: Option<Log>,
+    intervals: Option<Intervals>,
+    failed: Vec<anyhow::Error>,
+}
+
+impl Written {
+    /// Of a run that begins then, in nanoseconds since the Unix epoch, and is about this.
+    pub(super) fn begin(
+        log: Option<Blank>,
+        intervals: Option<Intervals>,
+        unix_ns: i64,
+        about: &About,
+    ) -> Self {
+        let (log, error) = log
+            .map(|log| log.start(unix_ns))
+            .transpose()
+            .map_or_else(|error| (None, Some(error)), |log| (log, None));
+        let mut written = Self { log, intervals, failed: error.into_iter().collect() };
+        attempt(&mut written.intervals, &mut written.failed, |intervals| intervals.begin(about));
+        written
+    }
+
+    /// Writes down what was measured.
+    pub(super) fn add(&mut self, interval: &Interval) {
+        attempt(&mut self.log, &mut self.failed, |log| log.add(interval));
+        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.add(interval));
+    }
+
+    /// Writes down how it ended; answers with what could not be written, one error per file, which it names.
+    pub(super) fn end(mut self, end: &End) -> Vec<anyhow::Error> {
+        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.end(end));
+        self.failed
+    }
+}
+
+/// Writes to a file that could be written so far.
+fn attempt<F>(
+    file: &mut Option<F>,
+    failed: &mut Vec<anyhow::Error>,
+    write: impl FnOnce(&mut F) -> anyhow::Result<()>,
+) {
+    if let Some(Err(error)) = file.as_mut().map(write) {
+        failed.push(error);
+        *file = None;
+    }
+}
