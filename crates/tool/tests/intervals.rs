@@ -307,3 +307,24 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
         said(&format!("report -type={kind} altered altered"), place);
     }
 }
+
+/// A server that is too slow for the load sees a part of it only; the page showed that part as all, and all of it as good.
+#[test]
+fn hits_that_were_never_sent_are_requests_of_the_page() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let silent = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.wait_for_close()
+    })
+    .unwrap();
+    std::fs::write(place.join("targets"), format!("GET {}\n", silent.url("/"))).unwrap();
+    let summary = attack("-rate=100 -duration=200ms -max-workers=1 -timeout=1s --intervals=run", place);
+    assert_eq!((&summary["offered"], &summary["unsent"]), (&20.into(), &19.into()));
+    let data = page("report -type=html run", place);
+    let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
+    assert_eq!((&run["figures"]["requests"], &run["figures"]["timed"]), (&20.into(), &1.into()));
+    assert_eq!((&run["figures"]["success"], &run["codes"]), (&0.0.into(), &serde_json::json!([[0, 20]])));
+    let unsent = serde_json::json!(["hits of the schedule that were not sent before its end", 19]);
+    assert_eq!(run["errors"][0], unsent, "{}", run["errors"]);
+}

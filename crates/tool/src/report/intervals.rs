@@ -232,7 +232,7 @@ fn page(runs: &[Run]) -> anyhow::Result<String> {
 }
 
 fn series(run: &Run, name: &str) -> Series {
-    let figures = (&run.outcome.total, &Summary::new(&run.outcome));
+    let figures = (&run.outcome, &Summary::new(&run.outcome));
     drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
 }
 
