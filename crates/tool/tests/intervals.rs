@@ -240,6 +240,10 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
         (cut_at(3, &lines[3][..40]), "altered: line 4 is no interval, and does not say how".to_owned()),
         (cut_at(3, "{\"from\":1,\"to\":2}\n"), "altered: line 4 is no interval".to_owned()),
         (cut_at(3, &lines[2]), "altered: line 4 does not follow: expected from ".to_owned()),
+        (
+            [&lines[..], &["\n".to_owned()], &lines[..]].concat(),
+            format!("altered: line {} follows the one that says how the run ended", last + 2),
+        ),
     ] {
         let output = altered(&lines, place);
         assert_eq!(output.status.code(), Some(1));

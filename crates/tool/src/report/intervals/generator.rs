@@ -127,8 +127,24 @@ impl Generator {
             }
             Line::End(end) => {
                 self.end = Some(end);
+                self.nothing_more()?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Files put one after the other into one are not read as one: the second would be lost.
+    fn nothing_more(&mut self) -> anyhow::Result<()> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            if !read_line(&mut self.reader, &mut self.line)? {
+                return Ok(());
+            }
+            ensure!(
+                self.line.trim_ascii().is_empty(),
+                "follows the one that says how the run ended: a file holds one generator's intervals"
+            );
         }
     }
 }
