@@ -149,9 +149,9 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let Sorted { results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
+    let Sorted { mut results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
     if !intervals.is_empty() {
-        input::only_intervals(&intervals, &results, &logs)?;
+        input::only_intervals(&intervals, &mut results, &logs)?;
         return intervals::run(&kind, &args, intervals);
     }
     match (&kind, results.is_empty(), logs.is_empty()) {

@@ -211,6 +211,39 @@ fn what_needs_single_results_names_the_file_and_itself() {
     }
 }
 
+/// Such files were results of which nothing could be read, and the report of nothing had status 0.
+#[test]
+fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
+    let (place, _server) = scene();
+    let place = place.path();
+    let summary = seawall(&format!("{ATTACK} -rate=100 -duration=100ms --intervals=run"), place).stdout;
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let (_, headless) = whole.split_once('\n').unwrap();
+    let last = whole.lines().last().unwrap();
+    let added_up = said("report -type=json run", place);
+    for (name, held) in [
+        ("empty", ""),
+        ("headless", headless),
+        ("end", last),
+        ("summary", &text(&summary)),
+        ("added-up", &added_up),
+    ] {
+        std::fs::write(place.join(name), held).unwrap();
+    }
+    let holds_a_summary =
+        "holds a summary: `seawall report` reads results, and what `attack --intervals` writes";
+    for (words, expected) in [
+        ("-type=text headless", "headless: line 1 does not say what the run is".to_owned()),
+        ("-type=html end", "end: line 1 does not say what the run is".to_owned()),
+        ("-type=text empty run", "seawall: empty is empty\n".to_owned()),
+        ("-type=text summary", format!("summary {holds_a_summary}")),
+        ("-type=html run added-up", format!("added-up {holds_a_summary}")),
+    ] {
+        let said = refused(&format!("report {words}"), place);
+        assert!(said.contains(&expected), "{words}: {said}");
+    }
+}
+
 /// Writes a copy with other lines, and reports it.
 fn altered(lines: &[String], place: &Path) -> Output {
     let file: PathBuf = place.join("altered");

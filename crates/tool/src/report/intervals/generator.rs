@@ -76,9 +76,15 @@ enum Line {
     End(End),
 }
 
-/// Whether an input that begins so is a file of intervals.
+/// How the three kinds of line begin.
+const FIRST: &[u8] = b"{\"schema\":";
+const INTERVAL: &[u8] = b"{\"from\":";
+const LAST: &[u8] = b"{\"scheduled\":";
+
+/// Whether an input that begins so is a file of intervals, or a part of one.
 pub(crate) fn is_intervals(head: &[u8]) -> bool {
-    head.trim_ascii_start().starts_with(b"{\"schema\":")
+    let head = head.trim_ascii_start();
+    [FIRST, INTERVAL, LAST].iter().any(|line| head.starts_with(line))
 }
 
 impl Generator {
@@ -87,6 +93,10 @@ impl Generator {
         let mut line = Vec::new();
         let header = read_line(&mut reader, &mut line).and_then(|_| Ok(serde_json::from_slice(&line)?));
         let about: Value = header.with_context(|| format!("{name}: line 1 does not say what the run is"))?;
+        ensure!(
+            about.get("error_ratio").is_none(),
+            "{name} holds a summary: `seawall report` reads results, and what `attack --intervals` writes"
+        );
         let header = Header::deserialize(&about)
             .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
         ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
@@ -165,7 +175,7 @@ impl Iterator for Generator {
 
 fn parse(line: &[u8]) -> anyhow::Result<Line> {
     let not = "is no interval, and does not say how the run ended";
-    if line.starts_with(b"{\"from\":") {
+    if line.starts_with(INTERVAL) {
         return serde_json::from_slice(line).map(Line::Interval).context(not);
     }
     serde_json::from_slice(line).map(Line::End).context(not)
