@@ -142,6 +142,57 @@ fn slices_of_two_generators_are_one_run() {
     assert!(drawn > 0.0, "{rates}");
 }
 
+/// Both were added up, to twice the run or to one that nobody made.
+#[test]
+fn a_slice_that_is_there_twice_and_another_plan_are_refused_and_both_files_named() {
+    const WHOLE: &str = "\"slice\":\"1/1\"";
+    const HALF: (&str, &str) = (WHOLE, "\"slice\":\"2/2\"");
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=100ms --intervals=run", place);
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let written = |name: &str, changes: &[(&str, &str)]| {
+        let changed = changes.iter().fold(whole.clone(), |text, (old, new)| {
+            assert!(text.contains(old), "{old}: {text}");
+            text.replacen(old, new, 1)
+        });
+        std::fs::write(place.join(name), changed).unwrap();
+    };
+    written("half", &[(WHOLE, "\"slice\":\"1/2\"")]);
+    written("copy", &[]);
+    written("other-half", &[HALF, ("\"in_flight\":", "\"in_flight\":1"), ("\"threads\":", "\"threads\":1")]);
+    written("quarter", &[(WHOLE, "\"slice\":\"3/4\"")]);
+    written("slower", &[HALF, ("hold 100/s", "hold 77/s")]);
+    written("warm", &[HALF, ("\"warm_up\":0", "\"warm_up\":1")]);
+    written("named", &[HALF, ("\"name\":\"\"", "\"name\":\"x\"")]);
+    let plan = "begin at one instant and are not of one plan: ";
+    for (files, expected) in [
+        ("run run", "run is given twice".to_owned()),
+        ("run copy", "run is slice 1/1 of the run and copy slice 1/1: the same hits".to_owned()),
+        ("run half", "run is slice 1/1 of the run and half slice 1/2: the same hits".to_owned()),
+        ("other-half half quarter", "half is slice 1/2 of the run and quarter slice 3/4".to_owned()),
+        ("half slower", format!("half and slower {plan}stages [")),
+        ("half warm", format!("half and warm {plan}warm_up 0 and 1\n")),
+        ("half named", format!("half and named {plan}name \"\" and \"x\"\n")),
+    ] {
+        for kind in ["json", "html"] {
+            let said = refused(&format!("report -type={kind} {files}"), place);
+            assert!(said.contains(&expected), "{files}: {said}");
+        }
+    }
+    said("report -type=json half other-half", place);
+}
+
+#[test]
+fn generators_of_a_closed_loop_add_up_undivided() {
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("--concurrency=1 -duration=50ms --intervals=one", place);
+    std::fs::copy(place.join("one"), place.join("other")).unwrap();
+    let [one, both] = ["one", "one other"].map(|files| json(&format!("report -type=json {files}"), place));
+    assert_eq!(both["sent"], 2 * one["sent"].as_u64().unwrap());
+}
+
 /// A chart of a page's data.
 fn panel<'a>(data: &'a Value, name: &str) -> &'a Value {
     data["charts"]["panels"].as_array().unwrap().iter().find(|panel| panel["name"] == name).unwrap()
@@ -340,8 +391,13 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
         let expected = if figure == "in_flight_peak" { MOST } else { u64::MAX };
         assert_eq!(report[figure], expected, "{figure}");
     }
+    let halves = ["1/2", "2/2"];
+    for (half, file) in halves.iter().zip(["one", "other"]) {
+        many[0] = lines[0].replace("\"slice\":\"1/1\"", &format!("\"slice\":\"{half}\""));
+        std::fs::write(place.join(file), many.concat()).unwrap();
+    }
     for kind in ["summary", "hist[0,1ms]", "hdrplot", "html"] {
-        said(&format!("report -type={kind} altered altered"), place);
+        said(&format!("report -type={kind} one other"), place);
     }
 }
 

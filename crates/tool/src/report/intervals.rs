@@ -6,6 +6,7 @@
 
 mod drawn;
 mod generator;
+mod plans;
 mod slices;
 
 use std::process::ExitCode;
@@ -46,8 +47,9 @@ pub(super) fn run(kind: &Kind, args: &Args, inputs: Vec<Input>) -> anyhow::Resul
         bail!("-every is for results as they come in, and {} holds intervals", input.name);
     }
     let generators = inputs.into_iter().map(Generator::open).collect::<anyhow::Result<Vec<_>>>()?;
-    let runs: Vec<_> =
-        together(generators).into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
+    let runs = together(generators);
+    runs.iter().try_for_each(|run| plans::belong_together(run))?;
+    let runs: Vec<_> = runs.into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
     if runs.iter().all(|run| run.outcome.total.done == 0) && !problems.is_empty() {
         bail!(problems.join("; "));
