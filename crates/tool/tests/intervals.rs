@@ -420,4 +420,19 @@ fn hits_that_were_never_sent_are_requests_of_the_page() {
     assert_eq!((&run["figures"]["success"], &run["codes"]), (&0.0.into(), &serde_json::json!([[0, 20]])));
     let unsent = serde_json::json!(["hits of the schedule that were not sent before its end", 19]);
     assert_eq!(run["errors"][0], unsent, "{}", run["errors"]);
+
+    // Nor are they gone where another generator's file is cut.
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let [first, second] = ["1/2", "2/2"].map(|half| whole.replacen("\"1/1\"", &format!("\"{half}\""), 1));
+    std::fs::write(place.join("first"), first).unwrap();
+    let lines: Vec<_> = second.split_inclusive('\n').collect();
+    std::fs::write(place.join("cut"), lines[..lines.len() - 1].concat()).unwrap();
+    for files in ["first cut", "cut first"] {
+        let output = seawall(&format!("report -type=json {files}"), place);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (output.status.code(), &report["offered"], &report["unsent"]),
+            (Some(1), &21.into(), &19.into())
+        );
+    }
 }

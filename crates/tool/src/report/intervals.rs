@@ -198,12 +198,12 @@ fn reasons(generators: &[Generator]) -> Vec<Reason> {
     generators.iter().flat_map(of).collect()
 }
 
-/// What a run came to. Of a file that is cut what was handed out until then was all that was due.
+/// What a run came to.
 fn outcome(generators: &[Generator], total: Stats) -> Outcome {
     let ends: Vec<_> = generators.iter().map(Generator::end).collect();
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
     let longest = |of: fn(&End) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
-    let mut outcome = Outcome {
+    Outcome {
         total,
         scheduled,
         began_unix_ns: generators.first().map_or(0, Generator::began_unix_ns),
@@ -213,11 +213,7 @@ fn outcome(generators: &[Generator], total: Stats) -> Outcome {
         mistake: None,
         early: None,
         threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
-    };
-    if generators.iter().any(|generator| generator.header.configuration.stages.is_some()) {
-        outcome.scheduled = Some(outcome.offered());
     }
-    outcome
 }
 
 fn page(runs: &[Run]) -> anyhow::Result<String> {

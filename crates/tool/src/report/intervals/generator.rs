@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
 use seawall_load::interval::Interval;
+use seawall_load::outcome::handed_out;
 use seawall_load::results::rfc3339;
 use seawall_load::schedule::Slice;
 use serde::de::Error as _;
@@ -34,6 +35,8 @@ pub(super) struct Generator {
     pub(super) header: Header,
     /// Where the last interval ended, since the start.
     to: Nanos,
+    /// Hits that were handed out until then.
+    handed_out: u64,
     /// The last line.
     end: Option<End>,
     /// Why there is no more, if that is no end.
@@ -100,7 +103,18 @@ impl Generator {
         let header = Header::deserialize(&about)
             .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
         ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
-        Ok(Self { name, about, header, to: 0, end: None, problem: None, reader, line, number: 1 })
+        Ok(Self {
+            name,
+            about,
+            header,
+            to: 0,
+            handed_out: 0,
+            end: None,
+            problem: None,
+            reader,
+            line,
+            number: 1,
+        })
     }
 
     /// When the run began; 0 if that has no name.
@@ -109,10 +123,11 @@ impl Generator {
         start.and_then(|start| i64::try_from(start.unix_ns()).ok()).unwrap_or(0)
     }
 
-    /// How it ended; of a file that is cut, as if the run had ended there.
+    /// How it ended; of a file that is cut, as if the run had ended there, and what was handed out had been all that was due.
     pub(super) fn end(&self) -> End {
         let length = self.to.saturating_sub(self.header.configuration.warm_up);
-        let cut = || End { duration: length, elapsed: length, ..End::default() };
+        let scheduled = self.header.configuration.stages.is_some().then_some(self.handed_out);
+        let cut = || End { scheduled, duration: length, elapsed: length, ..End::default() };
         self.end.clone().unwrap_or_else(cut)
     }
 
@@ -133,6 +148,7 @@ impl Generator {
                 let largest = interval.stats.largest();
                 ensure!(largest <= MOST, "counts {largest} of something: an interval has {MOST} at most");
                 self.to = interval.to;
+                self.handed_out = self.handed_out.saturating_add(handed_out(&interval.stats));
                 Ok(Some(*interval))
             }
             Line::End(end) => {
