@@ -211,13 +211,18 @@ fn left_out(data: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_nothing_else() {
+fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_no_error() {
     let (place, _server) = scene();
     let place = place.path();
     for file in ["one", "other"] {
         attack(&format!("-rate=200 -duration=500ms --intervals={file}"), place);
     }
-    assert_eq!(left_out(&page("report -type=html one", place)), ["Rate over time: offered"]);
+    let data = page("report -type=html one", place);
+    assert_eq!(left_out(&data), ["Rate over time: offered"]);
+    assert!(data["note"].is_null(), "{}", data["note"]);
+    let errors: Vec<_> =
+        data["runs"][0]["errors"].as_array().unwrap().iter().map(|error| &error[0]).collect();
+    assert_eq!(errors, ["status 503"]);
     let data = page("report -type=html one other", place);
     assert_eq!(left_out(&data), ["Offered rate over time"]);
     assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not hold"));

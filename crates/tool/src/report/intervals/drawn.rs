@@ -206,12 +206,15 @@ fn codes(summary: &Summary, unsent: u64) -> Vec<(u16, u64)> {
     none.into_iter().chain(summary.status_codes.iter().map(|(code, count)| (*code, *count))).collect()
 }
 
-/// Most frequent first, because the first ones are read.
+/// Most frequent first, because the first ones are read. Of an answer that is not good intervals hold the number alone, where
+/// results have its reason, too.
 fn errors(summary: &Summary, unsent: u64) -> Vec<(String, Option<u64>)> {
     let text = |kind: &str| summary.failure_examples.get(kind).map_or(kind, String::as_str).to_owned();
     let never_sent = (unsent > 0).then(|| (UNSENT.to_owned(), Some(unsent)));
     let failures = summary.failures.iter().map(|(kind, count)| (text(kind), Some(*count)));
-    let mut errors: Vec<_> = never_sent.into_iter().chain(failures).collect();
+    let refused = summary.status_codes.iter().filter(|(code, _)| !(200..400).contains(*code));
+    let refused = refused.map(|(code, count)| (format!("status {code}"), Some(*count)));
+    let mut errors: Vec<_> = never_sent.into_iter().chain(failures).chain(refused).collect();
     errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     errors
 }
