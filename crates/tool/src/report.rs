@@ -34,7 +34,7 @@ use self::output::Output;
 use self::runs::Runs;
 use self::series::Series;
 use self::totals::Totals;
-use self::words::WORDS;
+use self::words::{OF_RESULTS, WORDS};
 use crate::go::Duration;
 
 /// Flags of `seawall report`.
@@ -228,7 +228,7 @@ impl Sum {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
             (Kind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), &drawn(runs), WORDS)?
+                html::render("Load report", html::subtitle(runs), Some(OF_RESULTS), &drawn(runs), WORDS)?
             }
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),

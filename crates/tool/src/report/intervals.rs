@@ -226,7 +226,7 @@ fn page(runs: &[Run]) -> anyhow::Result<String> {
     };
     let first = runs.iter().filter_map(|run| run.start.as_deref()).min();
     let started = first.map_or_else(String::new, |first| format!("Started {first}. "));
-    html::render("Load report", started + &of, &series, &words::of_intervals())
+    html::render("Load report", started + &of, None, &series, &words::of_intervals())
 }
 
 fn series(run: &Run, name: &str) -> Series {

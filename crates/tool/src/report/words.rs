@@ -43,6 +43,10 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("charts over time", "Requests are shown when they were due, answers and errors when they came."),
 ];
 
+/// What results cannot hold, said of every report that explains its figures.
+pub(crate) const OF_RESULTS: &str = "Results hold what came to an end. Hits that still waited when the run was over were never sent and are not \
+among them, so the schedule may have been longer: the attack's own summary and its --intervals count those.";
+
 /// The same for a page of intervals, which hold sums and not instants.
 const OF_INTERVALS: &[(&str, &str)] = &[
     (

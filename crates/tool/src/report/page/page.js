@@ -368,7 +368,7 @@ function theme() {
 }
 
 document.getElementById("page").append(
-  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle)), theme()),
+  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), data.note ? h("p", { class: "note" }, data.note) : null), theme()),
   ...(alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
   pictures(),
   h("div", { class: "charts", style: "margin-top:16px" },
