@@ -88,9 +88,10 @@ several add up exactly, and -type=text or hdrplot reports them by tag. Given bes
 add lag and service time to the page.
 
 Intervals (`attack --intervals FILE`) can be given instead of results; files with one start, of
-generators that sent slices of one run, add up exactly. text and summary are the lines of the
-attack's own summary, json its object with each file's first line under generators; hist and hdrplot
-count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
+generators that sent slices of one run, add up exactly: each slice once, all of one plan. html counts
+hits that were never sent among the requests, which no results hold. text and summary are the lines
+of the attack's own summary, json its object with each file's first line under generators; hist and
+hdrplot count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
 compares runs of different starts.
 
 Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
