@@ -67,7 +67,8 @@ impl Outcome {
 }
 
 /// Hits that were sent, waited in vain, dropped, shed or no request.
-pub(crate) fn handed_out(total: &Stats) -> u64 {
+#[must_use]
+pub fn handed_out(total: &Stats) -> u64 {
     let never_sent = Fault::NEVER_SENT.map(|fault| total.fault(fault));
     never_sent.into_iter().fold(total.sent.saturating_add(total.unconnected), u64::saturating_add)
 }

@@ -9,7 +9,7 @@ use crate::report::input::{self, Reading, Sorted, Wake};
 use crate::report::output::Output;
 use crate::report::runs::Runs;
 use crate::report::series::Series;
-use crate::report::words::WORDS;
+use crate::report::words::{OF_RESULTS, WORDS};
 use crate::report::{complain, html, logs, svg};
 
 /// Flags of `seawall plot`.
@@ -105,7 +105,7 @@ impl Args {
         let series: Vec<Series> =
             runs.named().map(|(name, run)| Series::new(name, run, self.threshold)).collect();
         match format {
-            Format::Html => html::render(&self.title, html::subtitle(runs), &series, WORDS),
+            Format::Html => html::render(&self.title, html::subtitle(runs), Some(OF_RESULTS), &series, WORDS),
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }
     }

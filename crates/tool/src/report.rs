@@ -34,7 +34,7 @@ use self::output::Output;
 use self::runs::Runs;
 use self::series::Series;
 use self::totals::Totals;
-use self::words::WORDS;
+use self::words::{OF_RESULTS, WORDS};
 use crate::go::Duration;
 
 /// Flags of `seawall report`.
@@ -88,9 +88,10 @@ several add up exactly, and -type=text or hdrplot reports them by tag. Given bes
 add lag and service time to the page.
 
 Intervals (`attack --intervals FILE`) can be given instead of results; files with one start, of
-generators that sent slices of one run, add up exactly. text and summary are the lines of the
-attack's own summary, json its object with each file's first line under generators; hist and hdrplot
-count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
+generators that sent slices of one run, add up exactly: each slice once, all of one plan. html counts
+hits that were never sent among the requests, which no results hold. text and summary are the lines
+of the attack's own summary, json its object with each file's first line under generators; hist and
+hdrplot count the response times of what was sent, hist to 0.1 % of a bound; html draws the run, and
 compares runs of different starts.
 
 Several inputs are merged by time, each read to its end. One that is cut or damaged is named on
@@ -149,9 +150,9 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let Sorted { results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
+    let Sorted { mut results, logs, intervals } = Sorted::of(input::open(&args.files)?)?;
     if !intervals.is_empty() {
-        input::only_intervals(&intervals, &results, &logs)?;
+        input::only_intervals(&intervals, &mut results, &logs)?;
         return intervals::run(&kind, &args, intervals);
     }
     match (&kind, results.is_empty(), logs.is_empty()) {
@@ -228,7 +229,7 @@ impl Sum {
         Ok(match (kind, &self.histogram, &self.runs) {
             (Kind::Hist(_), Some(histogram), _) => histogram.render(),
             (Kind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), &drawn(runs), WORDS)?
+                html::render("Load report", html::subtitle(runs), Some(OF_RESULTS), &drawn(runs), WORDS)?
             }
             (Kind::Summary, _, Some(runs)) => summary::render(runs),
             (Kind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),

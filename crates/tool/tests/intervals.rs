@@ -142,6 +142,57 @@ fn slices_of_two_generators_are_one_run() {
     assert!(drawn > 0.0, "{rates}");
 }
 
+/// Both were added up, to twice the run or to one that nobody made.
+#[test]
+fn a_slice_that_is_there_twice_and_another_plan_are_refused_and_both_files_named() {
+    const WHOLE: &str = "\"slice\":\"1/1\"";
+    const HALF: (&str, &str) = (WHOLE, "\"slice\":\"2/2\"");
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("-rate=100 -duration=100ms --intervals=run", place);
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let written = |name: &str, changes: &[(&str, &str)]| {
+        let changed = changes.iter().fold(whole.clone(), |text, (old, new)| {
+            assert!(text.contains(old), "{old}: {text}");
+            text.replacen(old, new, 1)
+        });
+        std::fs::write(place.join(name), changed).unwrap();
+    };
+    written("half", &[(WHOLE, "\"slice\":\"1/2\"")]);
+    written("copy", &[]);
+    written("other-half", &[HALF, ("\"in_flight\":", "\"in_flight\":1"), ("\"threads\":", "\"threads\":1")]);
+    written("quarter", &[(WHOLE, "\"slice\":\"3/4\"")]);
+    written("slower", &[HALF, ("hold 100/s", "hold 77/s")]);
+    written("warm", &[HALF, ("\"warm_up\":0", "\"warm_up\":1")]);
+    written("named", &[HALF, ("\"name\":\"\"", "\"name\":\"x\"")]);
+    let plan = "begin at one instant and are not of one plan: ";
+    for (files, expected) in [
+        ("run run", "run is given twice".to_owned()),
+        ("run copy", "run is slice 1/1 of the run and copy slice 1/1: the same hits".to_owned()),
+        ("run half", "run is slice 1/1 of the run and half slice 1/2: the same hits".to_owned()),
+        ("other-half half quarter", "half is slice 1/2 of the run and quarter slice 3/4".to_owned()),
+        ("half slower", format!("half and slower {plan}stages [")),
+        ("half warm", format!("half and warm {plan}warm_up 0 and 1\n")),
+        ("half named", format!("half and named {plan}name \"\" and \"x\"\n")),
+    ] {
+        for kind in ["json", "html"] {
+            let said = refused(&format!("report -type={kind} {files}"), place);
+            assert!(said.contains(&expected), "{files}: {said}");
+        }
+    }
+    said("report -type=json half other-half", place);
+}
+
+#[test]
+fn generators_of_a_closed_loop_add_up_undivided() {
+    let (place, _server) = scene();
+    let place = place.path();
+    attack("--concurrency=1 -duration=50ms --intervals=one", place);
+    std::fs::copy(place.join("one"), place.join("other")).unwrap();
+    let [one, both] = ["one", "one other"].map(|files| json(&format!("report -type=json {files}"), place));
+    assert_eq!(both["sent"], 2 * one["sent"].as_u64().unwrap());
+}
+
 /// A chart of a page's data.
 fn panel<'a>(data: &'a Value, name: &str) -> &'a Value {
     data["charts"]["panels"].as_array().unwrap().iter().find(|panel| panel["name"] == name).unwrap()
@@ -160,13 +211,18 @@ fn left_out(data: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_nothing_else() {
+fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_no_error() {
     let (place, _server) = scene();
     let place = place.path();
     for file in ["one", "other"] {
         attack(&format!("-rate=200 -duration=500ms --intervals={file}"), place);
     }
-    assert_eq!(left_out(&page("report -type=html one", place)), ["Rate over time: offered"]);
+    let data = page("report -type=html one", place);
+    assert_eq!(left_out(&data), ["Rate over time: offered"]);
+    assert!(data["note"].is_null(), "{}", data["note"]);
+    let errors: Vec<_> =
+        data["runs"][0]["errors"].as_array().unwrap().iter().map(|error| &error[0]).collect();
+    assert_eq!(errors, ["status 503"]);
     let data = page("report -type=html one other", place);
     assert_eq!(left_out(&data), ["Offered rate over time"]);
     assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not hold"));
@@ -211,6 +267,39 @@ fn what_needs_single_results_names_the_file_and_itself() {
     }
 }
 
+/// Such files were results of which nothing could be read, and the report of nothing had status 0.
+#[test]
+fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
+    let (place, _server) = scene();
+    let place = place.path();
+    let summary = seawall(&format!("{ATTACK} -rate=100 -duration=100ms --intervals=run"), place).stdout;
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let (_, headless) = whole.split_once('\n').unwrap();
+    let last = whole.lines().last().unwrap();
+    let added_up = said("report -type=json run", place);
+    for (name, held) in [
+        ("empty", ""),
+        ("headless", headless),
+        ("end", last),
+        ("summary", &text(&summary)),
+        ("added-up", &added_up),
+    ] {
+        std::fs::write(place.join(name), held).unwrap();
+    }
+    let holds_a_summary =
+        "holds a summary: `seawall report` reads results, and what `attack --intervals` writes";
+    for (words, expected) in [
+        ("-type=text headless", "headless: line 1 does not say what the run is".to_owned()),
+        ("-type=html end", "end: line 1 does not say what the run is".to_owned()),
+        ("-type=text empty run", "seawall: empty is empty\n".to_owned()),
+        ("-type=text summary", format!("summary {holds_a_summary}")),
+        ("-type=html run added-up", format!("added-up {holds_a_summary}")),
+    ] {
+        let said = refused(&format!("report {words}"), place);
+        assert!(said.contains(&expected), "{words}: {said}");
+    }
+}
+
 /// Writes a copy with other lines, and reports it.
 fn altered(lines: &[String], place: &Path) -> Output {
     let file: PathBuf = place.join("altered");
@@ -240,6 +329,10 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
         (cut_at(3, &lines[3][..40]), "altered: line 4 is no interval, and does not say how".to_owned()),
         (cut_at(3, "{\"from\":1,\"to\":2}\n"), "altered: line 4 is no interval".to_owned()),
         (cut_at(3, &lines[2]), "altered: line 4 does not follow: expected from ".to_owned()),
+        (
+            [&lines[..], &["\n".to_owned()], &lines[..]].concat(),
+            format!("altered: line {} follows the one that says how the run ended", last + 2),
+        ),
     ] {
         let output = altered(&lines, place);
         assert_eq!(output.status.code(), Some(1));
@@ -303,7 +396,48 @@ fn counters_that_nobody_counted_are_refused_and_sums_of_the_largest_end_where_co
         let expected = if figure == "in_flight_peak" { MOST } else { u64::MAX };
         assert_eq!(report[figure], expected, "{figure}");
     }
+    let halves = ["1/2", "2/2"];
+    for (half, file) in halves.iter().zip(["one", "other"]) {
+        many[0] = lines[0].replace("\"slice\":\"1/1\"", &format!("\"slice\":\"{half}\""));
+        std::fs::write(place.join(file), many.concat()).unwrap();
+    }
     for kind in ["summary", "hist[0,1ms]", "hdrplot", "html"] {
-        said(&format!("report -type={kind} altered altered"), place);
+        said(&format!("report -type={kind} one other"), place);
+    }
+}
+
+/// A server that is too slow for the load sees a part of it only; the page showed that part as all, and all of it as good.
+#[test]
+fn hits_that_were_never_sent_are_requests_of_the_page() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let silent = Server::start(|mut peer, _| {
+        peer.request()?;
+        peer.wait_for_close()
+    })
+    .unwrap();
+    std::fs::write(place.join("targets"), format!("GET {}\n", silent.url("/"))).unwrap();
+    let summary = attack("-rate=100 -duration=200ms -max-workers=1 -timeout=1s --intervals=run", place);
+    assert_eq!((&summary["offered"], &summary["unsent"]), (&20.into(), &19.into()));
+    let data = page("report -type=html run", place);
+    let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
+    assert_eq!((&run["figures"]["requests"], &run["figures"]["timed"]), (&20.into(), &1.into()));
+    assert_eq!((&run["figures"]["success"], &run["codes"]), (&0.0.into(), &serde_json::json!([[0, 20]])));
+    let unsent = serde_json::json!(["hits of the schedule that were not sent before its end", 19]);
+    assert_eq!(run["errors"][0], unsent, "{}", run["errors"]);
+
+    // Nor are they gone where another generator's file is cut.
+    let whole = std::fs::read_to_string(place.join("run")).unwrap();
+    let [first, second] = ["1/2", "2/2"].map(|half| whole.replacen("\"1/1\"", &format!("\"{half}\""), 1));
+    std::fs::write(place.join("first"), first).unwrap();
+    let lines: Vec<_> = second.split_inclusive('\n').collect();
+    std::fs::write(place.join("cut"), lines[..lines.len() - 1].concat()).unwrap();
+    for files in ["first cut", "cut first"] {
+        let output = seawall(&format!("report -type=json {files}"), place);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (output.status.code(), &report["offered"], &report["unsent"]),
+            (Some(1), &21.into(), &19.into())
+        );
     }
 }

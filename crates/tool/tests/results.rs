@@ -299,6 +299,26 @@ fn the_summary_counts_errors_and_tells_targets_apart() {
     assert!(summary.contains("too few answers to tell"), "{summary}");
 }
 
+/// A run of which most was never sent read as one that was all good.
+#[test]
+fn what_results_do_not_hold_is_said_where_figures_are_explained_and_only_there() {
+    let input = scratch("unsent").join("in.json");
+    std::fs::write(&input, results("a", 0, 10, 2)).unwrap();
+    let note = "were never sent and are not among them, so the schedule may have been longer";
+    for (words, notes) in [
+        (&["report", "-type=summary"][..], 1),
+        (&["report", "-type=html"], 1),
+        (&["plot"], 1),
+        (&["report", "-type=text"], 0),
+        (&["report", "-type=json"], 0),
+        (&["report", "-type=hist[0,1ms]"], 0),
+        (&["report", "-type=hdrplot"], 0),
+    ] {
+        let done = seawall(words).arg(&input).output().unwrap();
+        assert_eq!(text(&done.stdout).matches(note).count(), notes, "{words:?}");
+    }
+}
+
 #[test]
 fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../load/tests/golden/python.hlog");

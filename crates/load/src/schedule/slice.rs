@@ -49,6 +49,17 @@ impl Slice {
         self.of.get()
     }
 
+    /// Whether a hit can be in both: one number leaves both indices where these leave the same when divided by what both
+    /// divisions are multiples of.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        let (mut common, mut rest) = (self.of.get(), other.of.get());
+        while rest > 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        self.index % common == other.index % common
+    }
+
     /// How many of the first hits are in it.
     #[must_use]
     pub fn count(self, hits: u64) -> u64 {
@@ -106,6 +117,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn slices_overlap_where_a_hit_is_in_both(of in 1..30_u64, others in 1..30_u64, seed: u64) {
+            let one = Slice::new(seed % of, of).unwrap();
+            let other = Slice::new(seed / 30 % others, others).unwrap();
+            let is_in = |hit: u64, slice: Slice| slice.thread_of(hit, 1).is_some();
+            let both = (0..of * others).any(|hit| is_in(hit, one) && is_in(hit, other));
+            prop_assert_eq!((one.overlaps(other), other.overlaps(one)), (both, both), "{} {}", one, other);
+        }
+
         #[test]
         fn every_hit_is_one_threads_of_one_slice(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
             let slices: Vec<_> = (0..of).map(|index| Slice::new(index, of).unwrap()).collect();

@@ -18,6 +18,8 @@ const SCRIPT: &str = include_str!("page/page.js");
 struct Data<'a> {
     title: &'a str,
     subtitle: String,
+    /// What the figures leave out, if anything.
+    note: Option<&'a str>,
     runs: &'a [Series],
     /// Of each run in tables.
     colours: Vec<&'static str>,
@@ -31,6 +33,7 @@ struct Data<'a> {
 pub(crate) fn render(
     title: &str,
     subtitle: String,
+    note: Option<&str>,
     runs: &[Series],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
@@ -39,7 +42,7 @@ pub(crate) fn render(
     let other_load = runs.iter().map(is_other).collect();
     let charts = chart::charts(runs);
     let colours = (0..runs.len()).map(chart::of_run).collect();
-    let data = Data { title, subtitle, runs, colours, charts, other_load, words };
+    let data = Data { title, subtitle, note, runs, colours, charts, other_load, words };
     // A script element ends at the first "</script", whatever it holds.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     Ok(fill([

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use seawall_load::record::Record;
 use seawall_load::results::{Merge, hdr};
 
@@ -94,9 +94,17 @@ impl Sorted {
 }
 
 /// Refuses anything else beside intervals: the same requests would be counted twice, or some in part.
-pub(crate) fn only_intervals(intervals: &[Input], results: &[Input], logs: &[Input]) -> anyhow::Result<()> {
+pub(crate) fn only_intervals(
+    intervals: &[Input],
+    results: &mut [Input],
+    logs: &[Input],
+) -> anyhow::Result<()> {
     let (other, held) = match (results, logs) {
-        ([result, ..], _) => (result, "results"),
+        ([result, ..], _) => {
+            let nothing = result.head()?.is_empty();
+            ensure!(!nothing, "{} is empty", result.name);
+            (&*result, "results")
+        }
         ([], [log, ..]) => (log, "an HDR log"),
         ([], []) => return Ok(()),
     };

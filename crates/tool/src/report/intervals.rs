@@ -6,6 +6,7 @@
 
 mod drawn;
 mod generator;
+mod plans;
 mod slices;
 
 use std::process::ExitCode;
@@ -46,8 +47,9 @@ pub(super) fn run(kind: &Kind, args: &Args, inputs: Vec<Input>) -> anyhow::Resul
         bail!("-every is for results as they come in, and {} holds intervals", input.name);
     }
     let generators = inputs.into_iter().map(Generator::open).collect::<anyhow::Result<Vec<_>>>()?;
-    let runs: Vec<_> =
-        together(generators).into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
+    let runs = together(generators);
+    runs.iter().try_for_each(|run| plans::belong_together(run))?;
+    let runs: Vec<_> = runs.into_iter().map(|run| Run::sum(run, matches!(kind, Kind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
     if runs.iter().all(|run| run.outcome.total.done == 0) && !problems.is_empty() {
         bail!(problems.join("; "));
@@ -196,12 +198,12 @@ fn reasons(generators: &[Generator]) -> Vec<Reason> {
     generators.iter().flat_map(of).collect()
 }
 
-/// What a run came to. Of a file that is cut what was handed out until then was all that was due.
+/// What a run came to.
 fn outcome(generators: &[Generator], total: Stats) -> Outcome {
     let ends: Vec<_> = generators.iter().map(Generator::end).collect();
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
     let longest = |of: fn(&End) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
-    let mut outcome = Outcome {
+    Outcome {
         total,
         scheduled,
         began_unix_ns: generators.first().map_or(0, Generator::began_unix_ns),
@@ -211,11 +213,7 @@ fn outcome(generators: &[Generator], total: Stats) -> Outcome {
         mistake: None,
         early: None,
         threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
-    };
-    if generators.iter().any(|generator| generator.header.configuration.stages.is_some()) {
-        outcome.scheduled = Some(outcome.offered());
     }
-    outcome
 }
 
 fn page(runs: &[Run]) -> anyhow::Result<String> {
@@ -228,11 +226,11 @@ fn page(runs: &[Run]) -> anyhow::Result<String> {
     };
     let first = runs.iter().filter_map(|run| run.start.as_deref()).min();
     let started = first.map_or_else(String::new, |first| format!("Started {first}. "));
-    html::render("Load report", started + &of, &series, &words::of_intervals())
+    html::render("Load report", started + &of, None, &series, &words::of_intervals())
 }
 
 fn series(run: &Run, name: &str) -> Series {
-    let figures = (&run.outcome.total, &Summary::new(&run.outcome));
+    let figures = (&run.outcome, &Summary::new(&run.outcome));
     drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
 }
 

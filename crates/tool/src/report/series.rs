@@ -67,6 +67,8 @@ pub(crate) struct Series {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
+    /// Those that have a response time: percentiles are of them.
+    pub(crate) timed: u64,
     /// From the first request due to the last.
     pub(crate) seconds: f64,
     /// Per second of the schedule.
@@ -106,6 +108,7 @@ impl Figures {
         let quantile = |q| totals.quantile(q).0;
         Self {
             requests: totals.requests,
+            timed: totals.requests,
             seconds: totals.duration().seconds(),
             rates: Rates::of(run),
             after_seconds: (totals.whole().seconds() - schedule_seconds(totals)).max(0.0),

@@ -9,6 +9,7 @@ use super::rates::Rates;
 use super::runs::{Run, Runs, Target};
 use super::series::FEW;
 use super::totals::Totals;
+use super::words::OF_RESULTS;
 use crate::go::{Duration, aligned};
 use crate::times::brief;
 
@@ -29,6 +30,9 @@ pub(crate) fn render(runs: &Runs) -> String {
             let _ = writeln!(out, "{gap}=== {name} ===");
         }
         let _ = block(&mut out, run);
+    }
+    if !out.is_empty() {
+        let _ = writeln!(out, "\nNote: {OF_RESULTS}");
     }
     out
 }

@@ -43,8 +43,20 @@ pub(crate) const WORDS: &[(&str, &str)] = &[
     ("charts over time", "Requests are shown when they were due, answers and errors when they came."),
 ];
 
+/// What results cannot hold, said of every report that explains its figures.
+pub(crate) const OF_RESULTS: &str = "Results hold what came to an end. Hits that still waited when the run was over were never sent and are not \
+among them, so the schedule may have been longer: the attack's own summary and its --intervals count those.";
+
 /// The same for a page of intervals, which hold sums and not instants.
 const OF_INTERVALS: &[(&str, &str)] = &[
+    (
+        "good answers",
+        "Their share of all requests that were due, of which some may never have been sent. Those and failures without an answer have code 0 and count as not good.",
+    ),
+    (
+        "percentiles",
+        "p99 is the response time that 99 % of the requests that came to an end did not exceed, failures and timeouts included; what was never sent has none. From an HDR histogram: never below the true value and at most 0.1 % above it (1 % in charts over time). Percentiles of parts are never averaged.",
+    ),
     (
         "offered rate",
         "Requests that the schedule made due, per second of the schedule; in a closed loop those that there was room for. Intervals do not hold when each was due, so it has no line over time.",

@@ -31,7 +31,7 @@ fn runs(count: i64) -> Vec<Series> {
 
 /// What a page is told of its charts.
 fn told(runs: &[Series]) -> Value {
-    let page = html::render("title", String::new(), runs, &[]).unwrap();
+    let page = html::render("title", String::new(), None, runs, &[]).unwrap();
     let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
     serde_json::from_str::<Value>(data).unwrap()["charts"].clone()
 }

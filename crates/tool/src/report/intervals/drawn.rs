@@ -4,12 +4,15 @@
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::Interval;
+use seawall_load::outcome::Outcome;
 use seawall_load::spread::Spread;
-use seawall_load::stats::Stats;
 use seawall_load::summary::Summary;
 
 use crate::report::rates::Rates;
 use crate::report::series::{ENOUGH, FEW, Figures, MIN_POINTS, Series, curve};
+
+/// Said of hits that were due and waited until the run was over.
+const UNSENT: &str = "hits of the schedule that were not sent before its end";
 
 /// Some intervals as one.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +109,7 @@ impl Row {
 /// Draws nothing; computes everything that is drawn. Counting began at `warm_up`.
 pub(super) fn series(
     name: String,
-    (total, summary): (&Stats, &Summary),
+    (outcome, summary): (&Outcome, &Summary),
     rows: &Rows,
     warm_up: Nanos,
 ) -> Series {
@@ -120,12 +123,12 @@ pub(super) fn series(
     let rates = |count: fn(&Row) -> u64| rows.iter().map(|row| rate(row, count(row))).collect();
     let quantiles =
         |times: fn(&Row) -> &Spread, q: f64| rows.iter().map(|row| quantile(times(row), q)).collect();
-    let response = total.all().response;
+    let response = outcome.total.all().response;
     Series {
         name,
-        figures: figures(total, summary),
-        codes: codes(summary),
-        errors: errors(summary),
+        figures: figures(outcome, summary),
+        codes: codes(summary, outcome.unsent()),
+        errors: errors(summary, outcome.unsent()),
         targets: Vec::new(),
         curve: curve(response.spread(), response.count()),
         few: (response.count() as f64 / FEW).max(1.0).log10(),
@@ -164,13 +167,16 @@ fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
     ends.map(|(before, after)| Some((before as f64 + after as f64) / 2.0)).collect()
 }
 
-fn figures(total: &Stats, summary: &Summary) -> Figures {
-    let times = total.all().response;
+/// What was never sent is a request like another, but has no time.
+fn figures(outcome: &Outcome, summary: &Summary) -> Figures {
+    let requests = summary.offered.max(outcome.total.done);
+    let times = outcome.total.all().response;
     let times = times.spread();
     let quantile = |q| times.quantile(q);
     let seconds = |ns: Nanos| ns as f64 / SECOND as f64;
     Figures {
-        requests: total.done,
+        requests,
+        timed: times.count(),
         seconds: seconds(summary.duration),
         rates: Rates {
             offered: summary.offered_rate,
@@ -179,7 +185,7 @@ fn figures(total: &Stats, summary: &Summary) -> Figures {
             after: summary.after,
         },
         after_seconds: seconds(summary.elapsed.saturating_sub(summary.duration)),
-        success: summary.good as f64 / total.done.max(1) as f64,
+        success: summary.good as f64 / requests.max(1) as f64,
         min: times.min(),
         mean: times.mean(),
         p50: quantile(0.5),
@@ -193,18 +199,22 @@ fn figures(total: &Stats, summary: &Summary) -> Figures {
     }
 }
 
-/// By status; 0 means that no answer came, as in results.
-fn codes(summary: &Summary) -> Vec<(u16, u64)> {
-    let failures = summary.failures.values().copied().fold(0, u64::saturating_add);
+/// By status; 0 means that no answer came, as in results, or none could.
+fn codes(summary: &Summary, unsent: u64) -> Vec<(u16, u64)> {
+    let failures = summary.failures.values().copied().fold(unsent, u64::saturating_add);
     let none = (failures > 0).then_some((0, failures));
     none.into_iter().chain(summary.status_codes.iter().map(|(code, count)| (*code, *count))).collect()
 }
 
-/// Most frequent first, because the first ones are read.
-fn errors(summary: &Summary) -> Vec<(String, Option<u64>)> {
+/// Most frequent first, because the first ones are read. Of an answer that is not good intervals hold the number alone, where
+/// results have its reason, too.
+fn errors(summary: &Summary, unsent: u64) -> Vec<(String, Option<u64>)> {
     let text = |kind: &str| summary.failure_examples.get(kind).map_or(kind, String::as_str).to_owned();
-    let mut errors: Vec<_> =
-        summary.failures.iter().map(|(kind, count)| (text(kind), Some(*count))).collect();
+    let never_sent = (unsent > 0).then(|| (UNSENT.to_owned(), Some(unsent)));
+    let failures = summary.failures.iter().map(|(kind, count)| (text(kind), Some(*count)));
+    let refused = summary.status_codes.iter().filter(|(code, _)| !(200..400).contains(*code));
+    let refused = refused.map(|(code, count)| (format!("status {code}"), Some(*count)));
+    let mut errors: Vec<_> = never_sent.into_iter().chain(failures).chain(refused).collect();
     errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     errors
 }

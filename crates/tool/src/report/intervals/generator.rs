@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::SCHEMA;
 use seawall_load::interval::Interval;
+use seawall_load::outcome::handed_out;
 use seawall_load::results::rfc3339;
 use seawall_load::schedule::Slice;
 use serde::de::Error as _;
@@ -34,6 +35,8 @@ pub(super) struct Generator {
     pub(super) header: Header,
     /// Where the last interval ended, since the start.
     to: Nanos,
+    /// Hits that were handed out until then.
+    handed_out: u64,
     /// The last line.
     end: Option<End>,
     /// Why there is no more, if that is no end.
@@ -76,9 +79,15 @@ enum Line {
     End(End),
 }
 
-/// Whether an input that begins so is a file of intervals.
+/// How the three kinds of line begin.
+const FIRST: &[u8] = b"{\"schema\":";
+const INTERVAL: &[u8] = b"{\"from\":";
+const LAST: &[u8] = b"{\"scheduled\":";
+
+/// Whether an input that begins so is a file of intervals, or a part of one.
 pub(crate) fn is_intervals(head: &[u8]) -> bool {
-    head.trim_ascii_start().starts_with(b"{\"schema\":")
+    let head = head.trim_ascii_start();
+    [FIRST, INTERVAL, LAST].iter().any(|line| head.starts_with(line))
 }
 
 impl Generator {
@@ -87,10 +96,25 @@ impl Generator {
         let mut line = Vec::new();
         let header = read_line(&mut reader, &mut line).and_then(|_| Ok(serde_json::from_slice(&line)?));
         let about: Value = header.with_context(|| format!("{name}: line 1 does not say what the run is"))?;
+        ensure!(
+            about.get("error_ratio").is_none(),
+            "{name} holds a summary: `seawall report` reads results, and what `attack --intervals` writes"
+        );
         let header = Header::deserialize(&about)
             .with_context(|| format!("{name}: line 1 does not say what the run is"))?;
         ensure!(header.schema == SCHEMA, "{name}: schema {} is not known: expected {SCHEMA}", header.schema);
-        Ok(Self { name, about, header, to: 0, end: None, problem: None, reader, line, number: 1 })
+        Ok(Self {
+            name,
+            about,
+            header,
+            to: 0,
+            handed_out: 0,
+            end: None,
+            problem: None,
+            reader,
+            line,
+            number: 1,
+        })
     }
 
     /// When the run began; 0 if that has no name.
@@ -99,10 +123,11 @@ impl Generator {
         start.and_then(|start| i64::try_from(start.unix_ns()).ok()).unwrap_or(0)
     }
 
-    /// How it ended; of a file that is cut, as if the run had ended there.
+    /// How it ended; of a file that is cut, as if the run had ended there, and what was handed out had been all that was due.
     pub(super) fn end(&self) -> End {
         let length = self.to.saturating_sub(self.header.configuration.warm_up);
-        let cut = || End { duration: length, elapsed: length, ..End::default() };
+        let scheduled = self.header.configuration.stages.is_some().then_some(self.handed_out);
+        let cut = || End { scheduled, duration: length, elapsed: length, ..End::default() };
         self.end.clone().unwrap_or_else(cut)
     }
 
@@ -123,12 +148,29 @@ impl Generator {
                 let largest = interval.stats.largest();
                 ensure!(largest <= MOST, "counts {largest} of something: an interval has {MOST} at most");
                 self.to = interval.to;
+                self.handed_out = self.handed_out.saturating_add(handed_out(&interval.stats));
                 Ok(Some(*interval))
             }
             Line::End(end) => {
                 self.end = Some(end);
+                self.nothing_more()?;
                 Ok(None)
             }
+        }
+    }
+
+    /// Files put one after the other into one are not read as one: the second would be lost.
+    fn nothing_more(&mut self) -> anyhow::Result<()> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            if !read_line(&mut self.reader, &mut self.line)? {
+                return Ok(());
+            }
+            ensure!(
+                self.line.trim_ascii().is_empty(),
+                "follows the one that says how the run ended: a file holds one generator's intervals"
+            );
         }
     }
 }
@@ -149,7 +191,7 @@ impl Iterator for Generator {
 
 fn parse(line: &[u8]) -> anyhow::Result<Line> {
     let not = "is no interval, and does not say how the run ended";
-    if line.starts_with(b"{\"from\":") {
+    if line.starts_with(INTERVAL) {
         return serde_json::from_slice(line).map(Line::Interval).context(not);
     }
     serde_json::from_slice(line).map(Line::End).context(not)

@@ -1,7 +1,7 @@
 //! Which slices of a run's schedule no file is of: what is reported then is not the whole run.
 //!
-//! Knows slices and the names of files, no figures. A slice that is there twice is no mistake: two generators that each send the
-//! whole of a schedule say so, too.
+//! Knows slices and the names of files, no figures. That none is there twice is [`plans`](super::plans)' to say; generators of a
+//! closed loop may each be a whole.
 
 use std::collections::BTreeSet;
 

@@ -291,7 +291,7 @@ function tiles(run) {
   const f = run.figures;
   const tile = (value, name, kind = "") => h("div", { class: "tile " + kind }, h("b", {}, value), h("span", {}, name));
   // A percentile that rests on fewer than four answers is shown, but not as if it were known.
-  const tail = (value, q, name) => f.requests * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
+  const tail = (value, q, name) => f.timed * (1 - q) < 4 ? tile(time(value), name + ", too few answers", "vague") : tile(time(value), name);
   return h("div", { class: "tiles" },
     tile(whole(f.requests), "requests"), tile(count(f.offered) + " /s", "offered rate"), tile(count(f.achieved) + " /s", "achieved rate"), tile(count(f.good) + " /s", "good rate"),
     ...(f.after.ended ? [tile(whole(f.after.ended), "ended after the schedule, in " + span(f.afterSeconds), "vague")] : []),
@@ -368,7 +368,7 @@ function theme() {
 }
 
 document.getElementById("page").append(
-  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle)), theme()),
+  h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), data.note ? h("p", { class: "note" }, data.note) : null), theme()),
   ...(alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
   pictures(),
   h("div", { class: "charts", style: "margin-top:16px" },
