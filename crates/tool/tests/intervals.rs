@@ -128,10 +128,12 @@ fn slices_of_two_generators_are_one_run() {
     let told: Value = serde_json::from_slice(&half.stdout).unwrap();
     assert_eq!((half.status.code(), &told["offered"]), (Some(1), &summaries[1]["offered"]));
     assert_eq!(text(&half.stderr), "seawall: slice 1/2 is missing beside b: the report is of the others\n");
-    assert_eq!(report["buckets"]["0"], 50);
-    assert!(said("report -type=hist[0,1h] a b", place).contains("50  100.00%"));
+    // On a busy machine not all are sent before the schedule is over.
+    let timed = sum("sent");
+    assert_eq!(report["buckets"]["0"], timed);
+    assert!(said("report -type=hist[0,1h] a b", place).contains(&format!("{timed}  100.00%")));
     let plotted = said("report -type=hdrplot a b", place);
-    assert!(plotted.lines().last().unwrap().contains(" 50 "), "{plotted}");
+    assert!(plotted.lines().last().unwrap().contains(&format!(" {timed} ")), "{plotted}");
     let data = page("report -type=html a b", place);
     let [run] = &data["runs"].as_array().unwrap()[..] else { panic!("{}", data["runs"]) };
     assert_eq!((&run["figures"]["requests"], &run["figures"]["offered"]), (&50.into(), &100.0.into()));
