@@ -157,6 +157,29 @@ pub struct Finished {
     pub bytes_out: u64,
 }
 
+/// Every counter of a [`Stats`] that adds up: its value, or what is borrowed of it as asked.
+macro_rules! counters {
+    ($stats:expr $(, $($borrowed:tt)+)?) => {
+        [
+            $($($borrowed)+)? $stats.sent,
+            $($($borrowed)+)? $stats.unconnected,
+            $($($borrowed)+)? $stats.done,
+            $($($borrowed)+)? $stats.after.ended,
+            $($($borrowed)+)? $stats.after.good,
+            $($($borrowed)+)? $stats.bytes_in,
+            $($($borrowed)+)? $stats.bytes_out,
+            $($($borrowed)+)? $stats.connections,
+            $($($borrowed)+)? $stats.retried,
+            $($($borrowed)+)? $stats.redirects,
+            $($($borrowed)+)? $stats.other_length,
+            $($($borrowed)+)? $stats.unrecorded,
+            $($($borrowed)+)? $stats.stalled,
+            $($($borrowed)+)? $stats.busy,
+            $($($borrowed)+)? $stats.spun,
+        ]
+    };
+}
+
 impl Stats {
     /// Counts one finished request.
     #[inline]
@@ -309,58 +332,12 @@ impl Stats {
 
     /// Those that add up.
     fn counters(&self) -> [u64; 15] {
-        let Self { sent, unconnected, done, after, bytes_in, bytes_out, connections, .. } = *self;
-        let Self { retried, redirects, other_length, unrecorded, stalled, busy, spun, .. } = *self;
-        let After { ended, good } = after;
-        [
-            sent,
-            unconnected,
-            done,
-            ended,
-            good,
-            bytes_in,
-            bytes_out,
-            connections,
-            retried,
-            redirects,
-            other_length,
-            unrecorded,
-            stalled,
-            busy,
-            spun,
-        ]
+        counters!(self)
     }
 
     /// The same, in the same order.
     fn counters_mut(&mut self) -> [&mut u64; 15] {
-        let Self {
-            sent,
-            unconnected,
-            done,
-            after: After { ended, good },
-            bytes_in,
-            bytes_out,
-            connections,
-            ..
-        } = self;
-        let Self { retried, redirects, other_length, unrecorded, stalled, busy, spun, .. } = self;
-        [
-            sent,
-            unconnected,
-            done,
-            ended,
-            good,
-            bytes_in,
-            bytes_out,
-            connections,
-            retried,
-            redirects,
-            other_length,
-            unrecorded,
-            stalled,
-            busy,
-            spun,
-        ]
+        counters!(self, &mut)
     }
 
     fn histograms(&self) -> [&Histogram; 9] {
