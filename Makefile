@@ -9,7 +9,7 @@ help: ## What there is
 build: toolchain ## Both programs, optimised
 	cargo build --release --locked --bins
 
-demo: build ## An emulated cloud, three pods, their credentials, and the load that proves it (under a minute)
+demo: build ## Emulated clouds, three pods, their credentials, and the load that proves it (under a minute)
 	demo/run
 
 test: toolchain test-parts ## Every test, real client libraries included
