@@ -76,17 +76,7 @@ mod tests {
 
     /// A trial of one second whose own figures are sound, and in which nothing was sent.
     fn outcome() -> Outcome {
-        Outcome {
-            total: Stats::default(),
-            scheduled: None,
-            began_unix_ns: 0,
-            scheduled_for: SECOND,
-            elapsed: SECOND,
-            written: Ok(0),
-            mistake: None,
-            early: None,
-            threads: 1,
-        }
+        Outcome::of(Stats::default(), SECOND)
     }
 
     fn judged(grade: Grade, objectives: &str) -> Judgement {

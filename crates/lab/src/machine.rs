@@ -254,17 +254,7 @@ mod tests {
     }
 
     fn outcome_of(schedule: Duration) -> Outcome {
-        Outcome {
-            total: Stats::default(),
-            scheduled: None,
-            began_unix_ns: 0,
-            scheduled_for: nanos(schedule),
-            elapsed: nanos(schedule),
-            written: Ok(0),
-            mistake: None,
-            early: None,
-            threads: 1,
-        }
+        Outcome::of(Stats::default(), nanos(schedule))
     }
 
     fn measured(found: &[Finding], id: &str) -> f64 {

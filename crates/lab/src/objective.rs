@@ -193,17 +193,7 @@ mod tests {
                 bytes_out: 0,
             });
         }
-        let outcome = Outcome {
-            total,
-            scheduled: Some(scheduled),
-            began_unix_ns: 0,
-            scheduled_for: SECOND,
-            elapsed: SECOND,
-            written: Ok(0),
-            mistake: None,
-            early: None,
-            threads: 1,
-        };
+        let outcome = Outcome { scheduled: Some(scheduled), ..Outcome::of(total, SECOND) };
         Summary::new(&outcome)
     }
 

@@ -99,17 +99,7 @@ mod tests {
     use crate::verdict::worst;
 
     fn outcome(total: Stats) -> Outcome {
-        Outcome {
-            total,
-            scheduled: Some(1000),
-            began_unix_ns: 0,
-            scheduled_for: SECOND,
-            elapsed: SECOND,
-            written: Ok(0),
-            mistake: None,
-            early: None,
-            threads: 1,
-        }
+        Outcome { scheduled: Some(1000), ..Outcome::of(total, SECOND) }
     }
 
     fn checks(total: Stats) -> Vec<String> {

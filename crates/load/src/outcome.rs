@@ -46,6 +46,23 @@ pub struct Boundary {
 }
 
 impl Outcome {
+    /// Figures that were counted over this time by one thread, of a load that began at the epoch and that nothing scheduled or cut short:
+    /// what stands in for the rest where the figures alone are known.
+    #[must_use]
+    pub fn of(total: Stats, over: Nanos) -> Self {
+        Self {
+            total,
+            scheduled: None,
+            began_unix_ns: 0,
+            scheduled_for: over,
+            elapsed: over,
+            written: Ok(0),
+            mistake: None,
+            early: None,
+            threads: 1,
+        }
+    }
+
     /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
     #[must_use]
     pub fn unsent(&self) -> u64 {

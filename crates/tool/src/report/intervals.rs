@@ -204,15 +204,11 @@ fn outcome(generators: &[Generator], total: Stats) -> Outcome {
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.scheduled?)));
     let longest = |of: fn(&End) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
     Outcome {
-        total,
         scheduled,
         began_unix_ns: generators.first().map_or(0, Generator::began_unix_ns),
-        scheduled_for: longest(|end| end.duration),
         elapsed: longest(|end| end.elapsed),
-        written: Ok(0),
-        mistake: None,
-        early: None,
         threads: ends.iter().map(|end| end.threads).fold(0, usize::saturating_add),
+        ..Outcome::of(total, longest(|end| end.duration))
     }
 }
 
