@@ -19,11 +19,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use crate::callers::Callers;
+use crate::callers::{Caller, Callers};
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 use crate::roster::PodCaller;
+use crate::route::Route;
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -77,6 +78,13 @@ pub(crate) struct Lending {
     /// When each of its leases was issued and ends.
     pub(crate) leases: Vec<(Moment, Moment)>,
     pub(crate) complainer: Complainer,
+}
+
+/// Counts a credential that a caller was given who asked for it by this head.
+pub(crate) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
+    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
+        pod.fetches.count(cloud, head);
+    }
 }
 
 /// How often a pod fetched credentials of each cloud.
@@ -205,7 +213,7 @@ pub(crate) struct Watch {
 
 /// What was seen at each look.
 #[derive(Debug)]
-struct Seen {
+pub(crate) struct Seen {
     clouds: Arc<Clouds>,
     clock: Clock,
     found: Arc<Found>,
@@ -218,8 +226,7 @@ pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
 
 impl Watch {
     pub(crate) fn new(callers: Arc<Callers>, clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
-        let seen = Seen { clouds, clock: clock.clone(), found, known: HashMap::new() };
-        Self { callers, clock, seen }
+        Self { callers, seen: Seen::new(clouds, clock.clone(), found), clock }
     }
 
     /// Runs for ever.
@@ -233,8 +240,13 @@ impl Watch {
 }
 
 impl Seen {
+    /// Nobody has been looked at yet.
+    pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
+        Self { clouds, clock, found, known: HashMap::new() }
+    }
+
     /// Looks at these pods, and forgets all others.
-    fn look(&mut self, pods: &[Arc<PodCaller>]) {
+    pub(crate) fn look(&mut self, pods: &[Arc<PodCaller>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
         for pod in pods {
@@ -433,8 +445,7 @@ mod tests {
         let world = World::of(BOTH_BROKERED);
         let (found, tide) = (Arc::<Found>::default(), CloudName::Tide);
         let clouds = world.clouds.clone();
-        let mut seen =
-            Seen { clouds, clock: world.clock.clone(), found: found.clone(), known: HashMap::new() };
+        let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..8)
             .map(|_| {
