@@ -43,6 +43,11 @@ impl Client {
         Self { rule, random: Rng::with_seed(seed), held: None }
     }
 
+    /// By what it refreshes.
+    pub fn rule(&self) -> &'static Rule {
+        self.rule
+    }
+
     /// Whether a call at `now` begins with a fetch. Then [`Client::fetched`] says what comes of it, else [`Client::kept`].
     pub fn is_due(&self, now: i64) -> bool {
         self.held.is_none_or(|held| now >= held.due)

@@ -165,11 +165,14 @@ static OTHERS: [Family; 18] = [
     Family {
         name: ".NET",
         // A timer of the process (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); each read asks for a token before
-        // (`EC2InstanceMetadata`). What it does at the container endpoint and what it
-        // calls itself is not known.
+        // (`EC2InstanceMetadata`). What it does at the container endpoint is not known. It
+        // names itself in newer releases (`AWSSDKUtils`), and by nothing in older ones.
         imds: rule(Life::Poll(2 * MINUTE), extended(5, 10), Missed::Keeps(minutes(2, 2))),
         container: None,
-        wire: Wire { agent: None, shape: Shape::Bare, ..wire(Tokens::EachGet(LONGEST), "") },
+        wire: Wire {
+            shape: Shape::Bare,
+            ..wire(Tokens::EachGet(LONGEST), "aws-sdk-dotnet-coreclr/ ua/2.0 os/linux#6.1")
+        },
     },
     Family {
         name: "Rust",

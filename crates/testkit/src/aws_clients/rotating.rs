@@ -112,7 +112,9 @@ fn run(
 
 /// Fetches that so many calls in a row make with credentials that always have `left` seconds left.
 ///
-/// A program that makes six calls in less than a second against a server whose answers always end in `left` makes as many.
+/// To hold a model to its SDK: let a program call `getCredentials` so many times without a pause, in a process of its own, against a
+/// server that answers each fetch with an `Expiration` of now and `left` seconds, and count the documents that the server gave. Lives
+/// within a second of a window prove nothing, because in the program time goes on.
 pub fn fetches_in_a_row(family: &'static Family, left: i64, calls: u32) -> u32 {
     let mut client = Client::new(&family.imds, 1);
     let mut fetches = 0;

@@ -96,15 +96,16 @@ impl Rule {
         }
     }
 
-    /// The least life of what a call uses if each fetch brings credentials with an hour left: what the rule promises by itself.
-    pub fn least_used(&self) -> i64 {
+    /// The least life of what a call uses, in seconds, if each fetch brings credentials with at least `brought` left, which is more than
+    /// any window; a call comes up to `late` after the instant that it is due at.
+    pub fn least_used(&self, brought: i64, late: i64) -> i64 {
         match self.life {
-            Life::Window(window) | Life::WindowOrHour(window) | Life::Spaced(window, _) => window,
+            Life::Window(window) | Life::WindowOrHour(window) | Life::Spaced(window, _) => window.max(1),
             Life::Drawn(Span(least, _)) => least,
             Life::Stretched { window, .. } => window,
             Life::Halved => MINUTE + 1,
             Life::Quarter => 2 * MINUTE,
-            Life::Poll(every) => HOUR - every,
+            Life::Poll(every) => brought - every - late,
         }
     }
 }
