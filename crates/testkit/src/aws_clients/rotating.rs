@@ -1,5 +1,6 @@
-//! A server of numbers: sessions of one length, another as soon as it is asked with not more left than it rotates at. KIAM's, kube2iam's
-//! and the agent's rules differ in these two numbers alone.
+//! A server of numbers: sessions of one length, another as soon as it is asked with not more left than it rotates at. That is the
+//! server that the SDKs were measured with. KIAM's and kube2iam's sessions are such numbers; the agent renews unasked, so that a client
+//! gets what is up to half an hour old, and fetches somewhat oftener than here.
 
 use super::{Call, Client, Family, HOUR, MINUTE, Rule};
 
