@@ -19,6 +19,7 @@ use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
 use crate::route::{self, Route};
 use crate::tenants::Tenant;
+use crate::thrash::fetched;
 
 /// What happens once the answers collected so far are written.
 pub(super) enum After {
@@ -249,13 +250,6 @@ impl Thread {
                 })))
             }
         }
-    }
-}
-
-/// Counts a credential that a pod was given.
-pub(super) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
-    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
-        pod.fetches.count(cloud, head);
     }
 }
 

@@ -13,7 +13,7 @@ use seawall_cloud::{Frame, Length};
 
 use super::connection::{Connection, poll_turn_to_read};
 use super::socket::Found;
-use super::turn::{After, Pending, fetched};
+use super::turn::{After, Pending};
 use super::{FULL, READ};
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
@@ -22,6 +22,7 @@ use crate::forward::Rest;
 use crate::held::Held;
 use crate::reply::{Writing, Written};
 use crate::roster::PodCaller;
+use crate::thrash::fetched;
 
 /// How long a client may take for one part of a long answer, at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
