@@ -47,6 +47,8 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
     subject: Arc<dyn SubjectTokens>,
+    /// Whether its pod was told of at the address that asks.
+    pub(crate) is_expected: bool,
 }
 
 impl World {
@@ -77,7 +79,17 @@ impl World {
         let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
         let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, hand, subject }
+        Self {
+            clouds,
+            tools,
+            dialects,
+            caller: Caller::Pod(pod),
+            tenant,
+            clock,
+            hand,
+            subject,
+            is_expected: false,
+        }
     }
 
     pub(crate) fn pod(&self) -> &Arc<PodCaller> {
@@ -113,6 +125,7 @@ impl World {
             request: 1,
             came: now,
             now,
+            is_expected: self.is_expected,
             is_to_be_remembered: false,
         };
         let mut out = Vec::new();
