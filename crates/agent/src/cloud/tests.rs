@@ -48,6 +48,8 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
     subject: Arc<dyn SubjectTokens>,
+    /// Whether its pod was told of at the address that asks.
+    pub(crate) is_expected: bool,
 }
 
 impl World {
@@ -77,7 +79,7 @@ impl World {
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());
         let (caller, tenant) = resident(pod, entitlements);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { clouds, tools, dialects, caller, tenant, clock, hand, subject }
+        Self { clouds, tools, dialects, caller, tenant, clock, hand, subject, is_expected: false }
     }
 
     /// Another pod of the same ServiceAccount, of which this is known.
@@ -123,6 +125,7 @@ impl World {
             request: 1,
             came: now,
             now,
+            is_expected: self.is_expected,
             is_to_be_remembered: false,
         };
         let mut out = Vec::new();

@@ -136,6 +136,12 @@ impl Connection {
         self.came.set(Some(now));
         self.waits.note(State::Busy, now);
         let callers = &thread.shared.callers;
+        let is_stranger = thread.is_stranger(&self.who.borrow().tenant);
+        let place = is_stranger.then(|| thread.unsettled.take(self.peer.ip()));
+        if let Some(None) = place {
+            thread.metrics.held_in_vain();
+            return Caller::Nobody(callers.why_nobody(&ends, cloud));
+        }
         let settled = tokio::time::timeout(patience, async {
             match callers.currently_at(ends, cloud).await {
                 Some(pod) => pod,
