@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::network::Sandbox;
 use crate::support::*;
 
+use crate::support::library::google::GOOGLE;
 use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
@@ -24,7 +25,7 @@ impl Scene {
         let silence = sandbox.run(|| UdpSocket::bind("127.0.0.1:53")).unwrap();
         let enter = |program: &str| -> Command { sandbox.command(program) };
         let names = Names::new(world.folder.path());
-        Self { runs: start_all(&names, Place::Network(&enter), steps), _silence: silence }
+        Self { runs: start_all(&GOOGLE, &names, Place::Network(&enter), steps), _silence: silence }
     }
 
     fn finish(&mut self) {
@@ -37,8 +38,7 @@ impl Scene {
 /// Token and what else it can be asked for that is not the same for every pod, each until it is answered.
 fn own_things(library: &Library) -> Vec<String> {
     let own = library.also.iter().filter(|step| ["project", "identity"].contains(&question(step)));
-    let steps = [library.token()].into_iter().chain(own.map(|step| (*step).to_owned()));
-    steps.map(|step| format!("until:{step}")).collect()
+    [&library.credentials].into_iter().chain(own).map(|step| format!("until:{step}")).collect()
 }
 
 fn question(step: &str) -> &str {
@@ -47,7 +47,7 @@ fn question(step: &str) -> &str {
 
 /// That what a library was given is this pod's own.
 fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
-    world.check(run.value(&run.library.token())?, &pod.account);
+    world.check(run.value(run.library.credentials)?, &pod.account);
     for step in run.library.also {
         match question(step) {
             "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
@@ -94,7 +94,7 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     early.finish();
     strangers.finish();
     let known = early.runs.iter().map(|run| check(&world, &pod, run));
-    let unknown = strangers.runs.iter().map(|run| run.tells(&run.library.token(), NOBODY_KNOWN));
+    let unknown = strangers.runs.iter().map(|run| run.tells(run.library.credentials, NOBODY_KNOWN));
     all_well(known.chain(unknown));
 }
 
