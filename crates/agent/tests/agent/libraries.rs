@@ -53,7 +53,7 @@ impl Scene {
     fn start_all(&self, agent: &Agent, steps: impl Fn(&Library) -> Vec<String>) -> Vec<Run> {
         let here = |program: &str| Command::new(program);
         let place = match self.ground {
-            Ground::Sealed => Place::Network(&here),
+            Ground::Sealed => Place::Network(&here, &[]),
             _ => Place::Variables(agent.address()),
         };
         start_all(&GOOGLE, &self.names, place, steps)

@@ -66,8 +66,9 @@ impl Names {
 /// Where a program runs.
 #[derive(Clone, Copy)]
 pub enum Place<'p> {
-    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there.
-    Network(&'p dyn Fn(&str) -> Command),
+    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there, with what is in a
+    /// container's environment.
+    Network(&'p dyn Fn(&str) -> Command, &'p [(&'p str, &'p str)]),
     /// Where nobody may make a network: the weaker form, in which variables name the agent.
     Variables(SocketAddr),
 }
@@ -91,16 +92,19 @@ impl Library {
     /// Its program with these steps.
     pub fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
         let mut command = match place {
-            Place::Network(enter) => self.enclosed(names, enter("unshare")),
+            Place::Network(enter, _) => self.enclosed(names, enter("unshare")),
             Place::Variables(_) => Command::new("env"),
         };
         let path = std::env::var_os("PATH").unwrap();
         command.args(self.program.words()).arg(self.word).args(steps);
         command.env_clear().env("PATH", path).env("HOME", &names.folder);
-        if let Place::Variables(agent) = place {
+        match place {
+            Place::Network(_, variables) => command.envs(variables.iter().copied()),
             // The second is of google-auth for Python alone, whose ping would leave the machine.
-            command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())));
-        }
+            Place::Variables(agent) => {
+                command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())))
+            }
+        };
         Run::of(*self, command)
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod aws;
 pub(crate) mod cloud;
 pub(crate) mod network;
 pub(crate) mod plane;
+pub(crate) mod scene;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
