@@ -22,6 +22,8 @@ var libraries = map[string]func() questions{
 	"metadata": metadataQuestions,
 	"auth":     authQuestions,
 	"oauth2":   oauth2Questions,
+	"config":   configQuestions,
+	"imds":     imdsQuestions,
 }
 
 func say(line map[string]any) {

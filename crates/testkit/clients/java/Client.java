@@ -1,3 +1,4 @@
+import com.amazonaws.SdkBaseException;
 import com.google.gson.Gson;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -7,6 +8,7 @@ import java.io.StringWriter;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import software.amazon.awssdk.core.exception.SdkException;
 
 /** What a Java program gets from the metadata server through each library: see ../README.md. */
 public final class Client {
@@ -18,6 +20,10 @@ public final class Client {
     switch (library) {
       case "google-auth":
         return Google.QUESTIONS;
+      case "aws-sdk-1":
+        return Aws1.QUESTIONS;
+      case "aws-sdk-2":
+        return Aws2.QUESTIONS;
       default:
         throw new IllegalArgumentException(library);
     }
@@ -34,7 +40,7 @@ public final class Client {
     line.put("step", step);
     try {
       line.put("value", question.ask(word));
-    } catch (IOException error) {
+    } catch (IOException | SdkBaseException | SdkException error) {
       // As a program that does not catch it shows it: with its causes.
       StringWriter trace = new StringWriter();
       error.printStackTrace(new PrintWriter(trace));

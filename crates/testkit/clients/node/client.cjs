@@ -7,6 +7,7 @@ const {setTimeout: pause} = require('node:timers/promises');
 
 // Only what is used is loaded.
 const files = {
+  'aws-sdk': './aws.cjs',
   'google-auth-library': './google.cjs',
   'gcp-metadata': './google.cjs',
 };

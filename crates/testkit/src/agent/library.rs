@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod aws;
 pub mod google;
 
 use std::ffi::OsString;
@@ -40,6 +41,7 @@ enum Program {
     Java,
     Node,
     Go,
+    Rust,
 }
 
 /// What a process in a pod's container finds when it looks for names.
@@ -141,6 +143,7 @@ impl Program {
             }
             Self::Node => vec!["node".into(), part("clients/node/client.cjs").into()],
             Self::Go => vec![part("clients/go/client").into()],
+            Self::Rust => vec![part("clients/rust/client").into()],
         }
     }
 }
