@@ -2,10 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use seawall_testkit::objects::{NAMESPACE, accounts};
 use serde_json::{Value, json};
 
-use crate::support::aws::{BASE, annotate, annotated, start};
+use crate::support::aws::{BASE, annotated, containers_token, give_roles, permit, start};
 use crate::support::client::{Answer, Client};
 use crate::support::network::{CONTAINERS, METADATA};
 use crate::support::*;
@@ -38,17 +37,8 @@ impl Pod {
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn a_service_accounts_role_and_a_pods_own_are_theirs_by_their_annotations() {
-    let (mut world, sts) = start();
-    annotate(
-        &world,
-        &format!("{}/irsa", accounts()),
-        &json!({"eks.amazonaws.com/role-arn": format!("{BASE}irsa")}),
-    );
-    annotate(
-        &world,
-        &format!("/api/v1/namespaces/{NAMESPACE}"),
-        &json!({"iam.amazonaws.com/permitted": "kiam-.*"}),
-    );
+    let (mut world, sts) = start("required");
+    give_roles(&world);
     let irsa = world.pod("irsa-0", "irsa");
     let kiam =
         annotated(&mut world, "kiam-0", "plain-kiam", &json!({"iam.amazonaws.com/role": "kiam-reader"}));
@@ -57,15 +47,7 @@ fn a_service_accounts_role_and_a_pods_own_are_theirs_by_their_annotations() {
     // Google's beside them, at the same address.
     world.check_pod(&irsa);
 
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {
-            "audiences": ["pods.eks.amazonaws.com"],
-            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "irsa-0"},
-        },
-    });
-    let path = format!("{}/irsa/token", accounts());
-    let token = world.api.must("POST", &path, Some(&request))["status"]["token"].as_str().unwrap().to_owned();
+    let token = containers_token(&world, &irsa);
     let ask = |pod: &Pod| {
         let request =
             format!("GET /v1/credentials HTTP/1.1\r\nHost: {CONTAINERS}\r\nAuthorization: {token}\r\n\r\n");
@@ -78,7 +60,7 @@ fn a_service_accounts_role_and_a_pods_own_are_theirs_by_their_annotations() {
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn a_namespace_that_does_not_permit_a_role_is_named_in_an_event_and_permits_it_once_it_says_so() {
-    let (mut world, sts) = start();
+    let (mut world, sts) = start("required");
     let role = json!({"iam.amazonaws.com/role": "kiam-reader"});
     let kiam = annotated(&mut world, "kiam-0", "plain-kiam", &role);
     until_true("the refusal", || kiam.get(ROLES).status == 403);
@@ -87,10 +69,9 @@ fn a_namespace_that_does_not_permit_a_role_is_named_in_an_event_and_permits_it_o
     assert_eq!(reason, "CredentialsRefusedByPolicy");
     assert!(message.contains("iam.amazonaws.com/permitted"), "{message}");
 
-    let namespace = format!("/api/v1/namespaces/{NAMESPACE}");
-    annotate(&world, &namespace, &json!({"iam.amazonaws.com/permitted": ".*"}));
+    permit(&world, ".*");
     until_true("the namespace to permit it", || kiam.get(ROLES).status == 200);
     assert_eq!(sts.role_of(&kiam.document()), format!("{BASE}kiam-reader"));
-    annotate(&world, &namespace, &json!({"iam.amazonaws.com/permitted": "other"}));
+    permit(&world, "other");
     until_true("the namespace to take it back", || kiam.get(ROLES).status == 403);
 }

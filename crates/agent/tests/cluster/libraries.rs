@@ -12,7 +12,7 @@ use crate::support::scene::Scene;
 const NOBODY_KNOWN: &str = "at this source address";
 
 /// Token and what else it can be asked for that is not the same for every pod, each until it is answered.
-fn own_things(library: &Library) -> Vec<String> {
+pub(crate) fn own_things(library: &Library) -> Vec<String> {
     let own = library.also.iter().filter(|step| ["project", "identity"].contains(&question(step)));
     [&library.credentials].into_iter().chain(own).map(|step| format!("until:{step}")).collect()
 }
@@ -21,8 +21,8 @@ fn question(step: &str) -> &str {
     step.split('=').next().unwrap_or(step)
 }
 
-/// That what a library was given is this pod's own.
-fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
+/// That what a library of Google's was given is this pod's own.
+pub(crate) fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
     world.check(run.value(run.library.credentials)?, &pod.account);
     for step in run.library.also {
         match question(step) {

@@ -18,6 +18,9 @@ pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 /// Where AWS's look for the endpoint of containers.
 pub(crate) const CONTAINERS: Ipv4Addr = Ipv4Addr::new(169, 254, 170, 23);
 
+/// The node, as pods see it.
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+
 const BRIDGE: &str = "seawall0";
 
 /// The node's side. Removed with everything on it when dropped.
@@ -39,7 +42,7 @@ impl Network {
         ip(
             &[],
             &format!(
-                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add 10.244.0.1/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add {GATEWAY}/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
             ),
         );
         for address in [METADATA, CONTAINERS] {
@@ -65,7 +68,7 @@ impl Network {
             &["-n", &name],
             &format!(
                 "link set lo up\naddress add {address}/16 dev eth0\nlink set eth0 up\n\
-                 route add default via 10.244.0.1\n"
+                 route add default via {GATEWAY}\n"
             ),
         );
         self.sandboxes.push(name.clone());
