@@ -10,7 +10,7 @@ use crate::support::aws::{Sts, annotate_pod, annotated, containers_token, give_r
 use crate::support::library::aws::{AWS, GO_IMDS, JAVA_1};
 use crate::support::library::google::GOOGLE;
 use crate::support::library::{Library, Run, all_well};
-use crate::support::network::CONTAINERS;
+use crate::support::network::{CONTAINERS, Sandbox};
 use crate::support::scene::Scene;
 use crate::support::*;
 
@@ -47,12 +47,12 @@ impl Stage {
     /// Programs that find the metadata service by themselves.
     fn by_metadata(
         &self,
-        pod: &Pod,
+        sandbox: &Sandbox,
         libraries: &[Library],
         steps: impl Fn(&Library) -> Vec<String>,
     ) -> Scene {
         let variables = [("AWS_ENDPOINT_URL_STS", self.sts_url.as_str())];
-        Scene::start(&self.world, &pod.sandbox, libraries, &variables, steps)
+        Scene::start(&self.world, sandbox, libraries, &variables, steps)
     }
 
     /// Programs with the environment that EKS's webhook gives them.
@@ -133,7 +133,7 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
     let mut stage = Stage::new("required");
     let pods = stage.pods();
     let libraries = that_know_session_tokens();
-    let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(pod, &libraries, everything));
+    let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &libraries, everything));
     scenes.iter_mut().for_each(Scene::finish);
     let told = pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         scene.runs.iter().flat_map(|run| [stage.check(role, run), check_facts(role, run)])
@@ -142,7 +142,7 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
     drop(scenes);
     assert_eq!(stage.world.metric(WITHOUT_TOKEN), 0.0, "nobody did without");
 
-    let mut old = pods.each_ref().map(|(pod, _)| stage.by_metadata(pod, &[JAVA_1], once));
+    let mut old = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &[JAVA_1], once));
     old.iter_mut().for_each(Scene::finish);
     let refused =
         old.iter().map(|scene| scene.runs[0].tells("credentials", "Unable to load AWS credentials"));
@@ -155,7 +155,7 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
 fn a_library_without_session_tokens_gets_its_own_pods_role_where_they_are_optional_and_is_counted() {
     let mut stage = Stage::new("optional");
     let pods = stage.pods();
-    let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(pod, &[JAVA_1], everything));
+    let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &[JAVA_1], everything));
     scenes.iter_mut().for_each(Scene::finish);
     all_well(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         [stage.check(role, &scene.runs[0]), check_facts(role, &scene.runs[0])]
@@ -181,39 +181,46 @@ fn every_aws_library_that_knows_the_endpoint_of_containers_gets_its_own_pods_rol
     assert_eq!(stage.answered(&["roles", "credentials"]), 0.0, "nobody asked elsewhere");
 }
 
-/// What users read where a pod may have no role: at the metadata service, and at the endpoint of containers.
-const NO_ROLE: [(&str, &str, &str); 8] = [
-    ("boto3", "Unable to locate credentials", "no_role"),
-    ("AWS CLI", "Unable to locate credentials", "no_role"),
-    ("aws-sdk-go-v2/config", "no EC2 IMDS role found", "no_role"),
-    ("aws-sdk-go-v2/feature/ec2/imds", "StatusCode: 404", ""),
-    ("AWS SDK for Java 1.11", "The requested metadata is not found", ""),
-    ("AWS SDK for Java 2", "Failed to load credentials from IMDS", "Failed to load credentials from IMDS"),
+/// What users read: of a pod that may have no role, at the metadata service and at the endpoint of containers, and at an address at
+/// which no pod is known, at the metadata service. Most show what they would show on an instance without a profile.
+const TOLD: [(&str, [&str; 3]); 8] = [
+    ("boto3", ["Unable to locate credentials", "no_role", "Unable to locate credentials"]),
+    ("AWS CLI", ["Unable to locate credentials", "no_role", "Unable to locate credentials"]),
+    ("aws-sdk-go-v2/config", ["StatusCode: 404", "no_role", "StatusCode: 503"]),
+    ("aws-sdk-go-v2/feature/ec2/imds", ["StatusCode: 404", "", "StatusCode: 503"]),
+    ("AWS SDK for Java 1.11", ["The requested metadata is not found", "", "at this source address"]),
+    // It turns to the metadata service, and tells of that alone.
+    ("AWS SDK for Java 2", ["Failed to load credentials from IMDS"; 3]),
     (
         "AWS SDK for JavaScript 3",
-        "Could not load credentials from any providers",
-        "not a valid container metadata service hostname",
+        [NO_PROVIDER, "not a valid container metadata service hostname", NO_PROVIDER],
     ),
-    ("aws-config for Rust", "received 404 from IMDS", "404"),
+    ("aws-config for Rust", ["received 404 from IMDS", "404", "IMDS"]),
 ];
+const NO_PROVIDER: &str = "Could not load credentials from any providers";
 
-fn sentences(run: &Run) -> (&'static str, &'static str) {
-    let row = NO_ROLE.into_iter().find(|(name, ..)| *name == run.library.name);
-    row.map(|(_, metadata, container)| (metadata, container)).unwrap()
+fn told(run: &Run) -> [&'static str; 3] {
+    let row = TOLD.into_iter().find(|(name, _)| *name == run.library.name);
+    row.map(|(_, sentences)| sentences).unwrap()
 }
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
-fn every_aws_library_says_that_there_are_no_credentials_where_its_pod_may_have_no_role() {
+fn every_aws_library_says_that_there_are_no_credentials_where_its_pod_may_have_no_role_or_is_nobodys() {
     let mut stage = Stage::new("optional");
-    let [metadata, container] = ["none-0", "none-1"].map(|name| stage.world.pod(name, "plain-none"));
-    let mut found = stage.by_metadata(&metadata, &AWS, once);
-    let mut named = stage.by_container(&container, once);
-    found.finish();
-    named.finish();
-    let found = found.runs.iter().map(|run| run.tells(run.library.credentials, sentences(run).0));
-    let named = named.runs.iter().map(|run| run.tells(run.library.credentials, sentences(run).1));
-    all_well(found.chain(named));
+    let [found, named] = ["none-0", "none-1"].map(|name| stage.world.pod(name, "plain-none"));
+    let nobody = stage.world.network.sandbox();
+    let mut scenes = [
+        stage.by_metadata(&found.sandbox, &AWS, once),
+        stage.by_container(&named, once),
+        stage.by_metadata(&nobody, &AWS, once),
+    ];
+    scenes.iter_mut().for_each(Scene::finish);
+    let tells = |(column, scene): (usize, &Scene)| {
+        let told = scene.runs.iter().map(|run| run.tells(run.library.credentials, told(run)[column]));
+        told.collect::<Vec<_>>()
+    };
+    all_well(scenes.iter().enumerate().flat_map(tells));
 }
 
 #[test]
@@ -225,7 +232,7 @@ fn a_pod_has_the_credentials_of_both_clouds_by_the_libraries_of_both() {
     let is_googles = |library: &Library| GOOGLE.iter().any(|other| other.name == library.name);
     let steps =
         |library: &Library| if is_googles(library) { libraries::own_things(library) } else { own(library) };
-    let mut scene = stage.by_metadata(&pod, &both, steps);
+    let mut scene = stage.by_metadata(&pod.sandbox, &both, steps);
     scene.finish();
     let (googles, awss): (Vec<_>, Vec<_>) = scene.runs.iter().partition(|run| is_googles(&run.library));
     let googles = googles.into_iter().map(|run| libraries::check(&stage.world, &pod, run));
@@ -240,7 +247,7 @@ fn every_aws_library_gets_its_own_pods_role_once_its_pod_is_known() {
     let irsa = stage.world.bound("irsa-0", "irsa");
     let kiam = stage.world.bound("kiam-0", "plain-kiam");
     annotate_pod(&stage.world, &kiam, &json!({"iam.amazonaws.com/role": "kiam-reader"}));
-    let mut found = stage.by_metadata(&kiam, &AWS, own);
+    let mut found = stage.by_metadata(&kiam.sandbox, &AWS, own);
     let mut named = stage.by_container(&irsa, own);
     for run in found.runs.iter_mut().chain(&mut named.runs) {
         run.reach("begin");
