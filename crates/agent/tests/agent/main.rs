@@ -18,6 +18,7 @@ mod import;
 mod libraries;
 mod lifecycle;
 mod long_polls;
+mod refresh;
 mod scale;
 mod tenants;
 mod upstream;

@@ -11,6 +11,7 @@
 mod support;
 
 mod aws;
+mod aws_libraries;
 mod bad_input;
 mod churn;
 mod crowd;

@@ -92,8 +92,12 @@ impl Service {
     ) -> Result<Wanted<'t, 'b>, Refusal> {
         let keys = self.keys.load();
         let sessions = Sessions { keys: &keys, tokens: self.tokens, longest: self.longest };
-        let wanted = self.imds.query(asked.head, &sessions, visitor, self.now());
-        let is_without = match &wanted {
+        self.imds.query(asked.head, &sessions, visitor, self.now())
+    }
+
+    /// Counts a request that is answered now: one that waits comes here again.
+    fn note(&self, wanted: &Result<Wanted<'_, '_>, Refusal>) {
+        let is_without = match wanted {
             Ok(Wanted::Read(query)) => query.session.is_none(),
             Ok(Wanted::Token(_)) => false,
             Err(refusal) => *refusal == NO_TOKEN,
@@ -101,7 +105,6 @@ impl Service {
         if is_without {
             self.without_token.inc();
         }
-        wanted
     }
 }
 
@@ -175,7 +178,11 @@ impl ImdsDialect {
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
-        match (self.service.query(asked, &visitor), instead) {
+        let wanted = self.service.query(asked, &visitor);
+        if !matches!((&wanted, &instead), (Ok(Wanted::Read(_)), Err(_))) {
+            self.service.note(&wanted);
+        }
+        match (wanted, instead) {
             (Ok(Wanted::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
             (Err(refusal), Err(_)) => Err(refusal),
             (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
@@ -197,7 +204,9 @@ impl ImdsDialect {
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let visitor = Visitor::pod(own.bearer, asked.peer);
-        match self.service.query(asked, &visitor)? {
+        let wanted = self.service.query(asked, &visitor);
+        self.service.note(&wanted);
+        match wanted? {
             Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
             Wanted::Read(query) => self.read(own, query, asked, out),
         }
@@ -428,6 +437,26 @@ mod tests {
             panic!()
         };
         assert_eq!(patience(&head), lend::PATIENCE_FOR_TOKENS);
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
+        let world = World::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
+        let counted = || {
+            let mut registry = prometheus_client::registry::Registry::default();
+            world.clouds.clone().register(&mut registry, &world.clock);
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let count =
+                text.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+            count.unwrap().to_owned()
+        };
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert_eq!(counted(), "1");
     }
 
     #[tokio::test]

@@ -4,9 +4,11 @@
 //! condition holds, and its deadline is for broken programs, not for slow machines.
 
 pub(crate) mod api;
+pub(crate) mod aws;
 pub(crate) mod cloud;
 pub(crate) mod network;
 pub(crate) mod plane;
+pub(crate) mod scene;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
