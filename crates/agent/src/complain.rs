@@ -34,7 +34,9 @@ impl Complainer {
     /// A credential could not be had. What passes by itself is no event: a pod is not told of every hiccup.
     pub(crate) fn unavailable(&self, unavailable: &Unavailable, refusal: &Refusal) {
         match unavailable.fault() {
-            Some(Fault::Denied | Fault::Rejected) => self.refused(Complaint::RefusedByCloud, refusal),
+            Some(Fault::Denied | Fault::Rejected | Fault::Unassigned) => {
+                self.refused(Complaint::RefusedByCloud, refusal)
+            }
             Some(Fault::SubjectRefused) => self.refused(Complaint::NoToken, refusal),
             Some(Fault::Subject | Fault::Throttled | Fault::Upstream | Fault::ShortLived) | None => {}
         }

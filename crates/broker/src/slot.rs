@@ -200,11 +200,12 @@ impl<X: Exchange> Slot<X> {
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.flight();
         let memory = error.fault.memory().max(error.retry_after.unwrap_or_default());
-        flight.remembered = Some((error.clone(), now + memory));
         let wait = match error.fault {
             Fault::Throttled => memory,
             _ => flight.backoff.next(draw).max(memory),
         };
+        let memory = if error.fault.is_asked_ever_less() { wait } else { memory };
+        flight.remembered = Some((error.clone(), now + memory));
         self.make_do_with_it();
         self.land(&mut flight, false, Some(error));
         wait
