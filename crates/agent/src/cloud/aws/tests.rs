@@ -6,7 +6,7 @@ use std::time::Duration;
 use seawall_core::facts::{Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
-use seawall_emulator::aws::{self, Options, Provider, Role, Running};
+use seawall_emulator::aws::{self, Endpoint, Options, Provider, Role, Running};
 use seawall_emulator::faults::Faults;
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
@@ -17,6 +17,8 @@ use crate::cloud::tests::World;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
+const SUBJECT: &str = "system:serviceaccount:shop:cart";
+const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
 /// Tokens of the world's pod, by the cluster that the emulated STS trusts.
 #[derive(Debug)]
@@ -34,6 +36,11 @@ impl SubjectTokens for Tokens {
 }
 
 async fn start(longest: Duration) -> (World, Running) {
+    start_on("", longest).await
+}
+
+/// With these lines in the section.
+async fn start_on(lines: &str, longest: Duration) -> (World, Running) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
     let provider = Provider {
@@ -44,9 +51,10 @@ async fn start(longest: Duration) -> (World, Running) {
     let role = Role { longest, ..Role::open(ROLE).trusting("system:serviceaccount:shop:cart") };
     let options = Options { providers: vec![provider], roles: vec![role], ..Options::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
+    let url = running.url();
     let section = format!(
-        "aws: {{ region: eu-west-1, stsUrl: \"{}\", imds: {{ tokens: optional }} }}\n",
-        running.url()
+        "aws: {{ region: eu-west-1, stsUrl: \"{url}\", imds: {{ tokens: optional, upstream: \"{url}\" }}{lines}, \
+         podIdentity: {{ cluster: reef, url: \"{url}\" }} }}\n"
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = World::with(&section, (clock, hand), tokens);
@@ -70,12 +78,18 @@ impl World {
         }
     }
 
+    /// What the listing answers: its status and its body.
+    async fn listed(&self) -> (u16, String) {
+        let (answer, _) = self.ask_with("GET", LISTING, "A: b").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
     /// The life left of what the document says, if one is answered.
     async fn life(&self) -> Option<Duration> {
-        let listing = "/latest/meta-data/iam/security-credentials/";
-        let (listed, _) = self.ask_with("GET", listing, "A: b").await;
+        let (listed, _) = self.ask_with("GET", LISTING, "A: b").await;
         let is_listed = listed.ends_with("\r\n\r\ncart");
-        let (answer, _) = self.ask_with("GET", &format!("{listing}cart"), "A: b").await;
+        let (answer, _) = self.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
         assert!(!is_listed || answer.starts_with("HTTP/1.1 200 "), "listed, and then: {answer}");
         let document: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;
         let end: jiff::Timestamp = document["Expiration"].as_str()?.parse().unwrap();
@@ -122,4 +136,56 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
     sts.set_faults(&Faults::default());
     world.hand.advance(2 * MINUTE);
     world.first().await;
+}
+
+#[tokio::test]
+async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
+    let (world, eks) = start_on(", ways: [pod-identity]", 60 * MINUTE).await;
+    world.pod().replace(world.entitlements(Beside::NotRead));
+    let pause = || async {
+        world.hand.advance(MINUTE + MINUTE / 9);
+        world.settle().await;
+    };
+    let listed_in_the_end = || async {
+        let mut listed = world.listed().await;
+        while listed.0 == 503 {
+            world.settle().await;
+            listed = world.listed().await;
+        }
+        listed
+    };
+    for _ in 0..3 {
+        let (status, body) = listed_in_the_end().await;
+        assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+        pause().await;
+    }
+    eks.set_association(SUBJECT, Some(ROLE));
+    assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
+    assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
+    let calls = eks.counts(Endpoint::PodIdentity).calls;
+    eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
+    assert_eq!(world.listed().await.1, "cart", "what is held is the old role's until it is renewed");
+    for _ in 0..4 * 60 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        // An SDK asks now and then; what nobody asks for is let go.
+        world.listed().await;
+    }
+    assert_eq!(world.listed().await, (200, "till".to_owned()));
+    let (old, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+    assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
+    assert_eq!(eks.counts(Endpoint::PodIdentity).calls, calls + 1);
+    eks.set_association(SUBJECT, None);
+    let mut minutes = 0;
+    while world.listed().await.0 == 200 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        minutes += 1;
+        assert!(minutes <= 6 * 60, "longer than any session");
+    }
+    assert!(minutes > 4 * 60, "what is valid is lent to its end");
+    let (status, body) = listed_in_the_end().await;
+    assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+    let calls = eks.counts(Endpoint::PodIdentity).calls - calls;
+    assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
 }
