@@ -24,18 +24,17 @@ impl Complainer {
         self.says(complaint, refusal.message);
     }
 
-    /// Something about the pod that no answer can say.
-    pub(crate) fn says(&self, complaint: Complaint, message: &str) {
-        if let Some((reporter, record)) = &self.0 {
-            reporter.report(record, complaint, message);
-        }
+    /// Something about the pod that no answer can say; whether that is all that can be done about it, or there was no room for it just
+    /// now.
+    pub(crate) fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.0.as_ref().is_none_or(|(reporter, record)| reporter.report(record, complaint, message))
     }
 
     /// A credential could not be had. What passes by itself is no event: a pod is not told of every hiccup.
     pub(crate) fn unavailable(&self, unavailable: &Unavailable, refusal: &Refusal) {
         match unavailable.fault() {
             Some(Fault::Denied | Fault::Rejected | Fault::Unassigned) => {
-                self.refused(Complaint::RefusedByCloud, refusal)
+                self.refused(Complaint::RefusedByCloud, refusal);
             }
             Some(Fault::SubjectRefused) => self.refused(Complaint::NoToken, refusal),
             Some(Fault::Subject | Fault::Throttled | Fault::Upstream | Fault::ShortLived) | None => {}

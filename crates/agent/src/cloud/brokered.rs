@@ -12,7 +12,7 @@ use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use crate::entitlements::Entitlement;
+use crate::entitlements::{Entitlement, Failing, LeaseState};
 
 /// What one cloud's broker has to tell at a scrape.
 pub(crate) struct Figures {
@@ -178,10 +178,15 @@ impl<X: Exchange> Entitlement for Arc<Holder<X>> {
     }
 }
 
-/// When each lease was issued and ends that a pod holds.
-pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<(Moment, Moment)> {
-    let times = |view: PrincipalView<X::Principal>| view.times.map(|(issued, expires, _)| (issued, expires));
-    holder.principals().into_iter().filter_map(times).collect()
+/// The leases that a pod holds.
+pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<LeaseState> {
+    let state = |view: PrincipalView<X::Principal>| {
+        let (issued, ends, _) = view.times?;
+        let failing = view.failing_since.zip(view.failure);
+        let failing = failing.map(|(since, error)| Failing { since, step: error.step, fault: error.fault });
+        Some(LeaseState { issued, ends, floor: view.floor, failing })
+    };
+    holder.principals().into_iter().filter_map(state).collect()
 }
 
 /// What `/debug/pods` shows of one principal, whatever it is of: times and states.
@@ -197,6 +202,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
         ("idleSeconds", Some(seconds(now.since(view.used)))),
         ("callInTheAir", Some(view.in_air.into())),
         ("lastFailure", failure),
+        ("failingSeconds", view.failing_since.map(|since| seconds(now.since(since)))),
     ];
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::annotations::ROLE_ARN;
 use crate::cloud::tests::World;
+use crate::outage::Seen;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
@@ -188,4 +189,48 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
     assert!(status == 404 && body.contains("no_association"), "{status} {body}");
     let calls = eks.counts(Endpoint::PodIdentity).calls - calls;
     assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
+}
+
+/// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
+async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..seconds / 20 {
+        world.hand.advance(Duration::from_secs(20));
+        world.settle().await;
+        world.listed().await;
+        seen.look(&[world.pod().clone()], |_, message| {
+            told.push(message.to_owned());
+            true
+        });
+    }
+    world.hand.advance(Duration::from_secs(seconds % 20));
+    told
+}
+
+#[tokio::test]
+async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
+    // Away until one second before the floor, however early the renewal began.
+    sts.set_faults(&down);
+    let until_floor = world.life().await.unwrap() - 16 * MINUTE;
+    assert!(watched(&world, &mut seen, until_floor.as_secs() - 1).await.is_empty());
+    sts.set_faults(&Faults::default());
+    assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
+    let life = world.life().await.unwrap();
+    assert!(life > 55 * MINUTE, "{life:?}");
+    // A second of the life is not counted on.
+    let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
+    sts.set_faults(&down);
+    let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
+    let [message] = &told[..] else { panic!("once: {told:?}") };
+    let first = ends - jiff::Span::new().minutes(15);
+    for at in [ends.strftime("at %H:%M UTC."), first.strftime("from %H:%M UTC on")] {
+        assert!(message.contains(&at.to_string()), "{message} lacks {at}");
+    }
+    assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
+    assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
 }
