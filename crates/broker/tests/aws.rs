@@ -423,6 +423,28 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
 }
 
 #[tokio::test]
+async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pause() {
+    let aws = start().await;
+    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
+    node.answer(&pod).await.unwrap();
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    for _ in 0..24 {
+        node.pass(30 * MINUTE).await;
+        let lease = pod.held((), aws.clock.now()).unwrap();
+        aws.running.set_faults(&down);
+        let margin = lease.remaining(aws.clock.now()) - FLOOR.hard;
+        node.pass(margin - Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
+        aws.running.set_faults(&Faults::default());
+        node.pass(Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
+        node.pass(MINUTE).await;
+    }
+    assert_eq!(node.broker.counters().floor_breaches_total(), 0);
+}
+
+#[tokio::test]
 async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() {
     let aws = start().await;
     let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
