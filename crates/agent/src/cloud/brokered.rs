@@ -19,7 +19,7 @@ pub(crate) struct Figures {
     cloud: &'static str,
     calls: Vec<(&'static str, u64)>,
     /// Each with its name and what it says.
-    counts: [(&'static str, &'static str, u64); 5],
+    counts: [(&'static str, &'static str, u64); 6],
     upstream_rate: f64,
     principals: usize,
     /// Remaining lives of the credentials held, in seconds.
@@ -42,6 +42,11 @@ impl Figures {
                     "below_floor",
                     "Credentials issued too short-lived for the floor",
                     counters.below_floor_total(),
+                ),
+                (
+                    "cut_short",
+                    "Times that a shorter life had to be asked for than is wanted",
+                    counters.cut_total(),
                 ),
                 ("floor_breaches", "Answers with less life than the floor", counters.floor_breaches_total()),
             ],

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use seawall_core::facts::{Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
@@ -214,10 +215,10 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
-    // Away until one second before the floor, however early the renewal began.
+    // Away until shortly before the floor, however early the renewal began.
     sts.set_faults(&down);
     let until_floor = world.life().await.unwrap() - 16 * MINUTE;
-    assert!(watched(&world, &mut seen, until_floor.as_secs() - 1).await.is_empty());
+    assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
     sts.set_faults(&Faults::default());
     assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
     let life = world.life().await.unwrap();
@@ -233,4 +234,27 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     }
     assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
     assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
+}
+
+#[tokio::test]
+async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps_a_node_from_being_called_good()
+ {
+    let (world, _sts) = start(15 * MINUTE).await;
+    world.first().await;
+    assert!(world.life().await.unwrap() <= 15 * MINUTE);
+    let mut registry = Registry::default();
+    world.clouds.register(&mut registry, &world.clock);
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
+    for line in [r#"seawall_cut_short_total{cloud="aws"} 1"#, r#"seawall_below_floor_total{cloud="aws"} 1"#] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    let breaches = metrics.lines().find(|line| line.starts_with("seawall_floor_breaches_total")).unwrap();
+    assert!(!breaches.ends_with(" 0"), "{breaches}");
+    assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
+    let remarks = world.clouds.remarks();
+    assert!(
+        remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
+        "{remarks:?}"
+    );
 }
