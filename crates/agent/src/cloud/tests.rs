@@ -90,6 +90,19 @@ impl World {
         entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject)
     }
 
+    /// Another pod, of which this is known.
+    pub(crate) fn another(&self, pod: Pod, facts: &Facts, subject: &Arc<dyn SubjectTokens>) -> Caller {
+        let applicant = Applicant {
+            pod: &pod,
+            facts,
+            subject: &|| subject.clone(),
+            complainer: Complainer::default(),
+            ahead: true,
+        };
+        let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
+        Caller::Pod(Arc::new(PodCaller::new(pod, Basis::default(), entitlements)))
+    }
+
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
@@ -97,6 +110,17 @@ impl World {
     }
 
     pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
+        self.ask_as(&self.caller, method, target, header).await
+    }
+
+    /// The same, of another caller.
+    pub(crate) async fn ask_as(
+        &self,
+        caller: &Caller,
+        method: &str,
+        target: &str,
+        header: &str,
+    ) -> (String, bool) {
         let request = format!("{method} {target}");
         let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         let mut room = header_room();
@@ -116,7 +140,7 @@ impl World {
             is_to_be_remembered: false,
         };
         let mut out = Vec::new();
-        let step = self.dialects.of(head.target).answer(&self.caller, asked, &mut out);
+        let step = self.dialects.of(head.target).answer(caller, asked, &mut out);
         let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
         if let Step::Later(later) = step {
             later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);

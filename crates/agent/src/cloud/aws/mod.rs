@@ -12,6 +12,8 @@ mod bearer;
 mod clients;
 mod config;
 mod containers;
+#[cfg(test)]
+mod crowd;
 mod debug;
 mod imds;
 mod lend;
