@@ -30,6 +30,7 @@ use crate::log::{Log, LogCollector};
 use crate::long_polls::LongPolls;
 use crate::machine::Machine;
 use crate::metrics::{Traffic, TrafficCollector};
+use crate::outage::{self, OutageCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
@@ -65,6 +66,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
     control.spawn(parts.watch().run());
+    control.spawn(parts.watch_renewals().run());
     announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
@@ -180,6 +182,7 @@ struct Parts {
     strangers: Arc<Cap>,
     forwards: Arc<Places>,
     thrashing: Arc<Found>,
+    not_renewed: Arc<outage::Found>,
     room: Room,
 }
 
@@ -205,6 +208,7 @@ impl Parts {
             strangers: Arc::default(),
             forwards: Places::new(room.forwards),
             thrashing: Arc::default(),
+            not_renewed: Arc::default(),
             room,
         };
         Ok((parts, hearing))
@@ -228,6 +232,7 @@ impl Parts {
         }
         registry.register_collector(Box::new(FloorCollector(self.who.clone())));
         registry.register_collector(Box::new(ThrashCollector(self.thrashing.clone())));
+        registry.register_collector(Box::new(OutageCollector(self.not_renewed.clone())));
         let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
         let sources = Sources {
             registry,
@@ -246,6 +251,12 @@ impl Parts {
     /// What finds pods that fetch over and over.
     fn watch(&self) -> Watch {
         Watch::new(self.who.callers.clone(), self.clouds.clone(), self.clock.clone(), self.thrashing.clone())
+    }
+
+    /// What tells of credentials that are not renewed.
+    fn watch_renewals(&self) -> outage::Watch {
+        let (callers, clouds) = (self.who.callers.clone(), self.clouds.clone());
+        outage::Watch::new(callers, clouds, self.clock.clone(), self.not_renewed.clone())
     }
 
     fn traffic_thread(

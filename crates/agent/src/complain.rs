@@ -16,8 +16,8 @@ pub(crate) struct Complainer(Option<Arc<dyn Voice>>);
 
 /// Where a pod's owner hears it.
 pub(crate) trait Voice: Debug + Send + Sync {
-    /// Returns at once.
-    fn says(&self, complaint: Complaint, message: &str);
+    /// Returns at once: whether there was room for it.
+    fn says(&self, complaint: Complaint, message: &str) -> bool;
 }
 
 /// An event on the pod.
@@ -28,8 +28,8 @@ struct Events {
 }
 
 impl Voice for Events {
-    fn says(&self, complaint: Complaint, message: &str) {
-        self.reporter.report(&self.record, complaint, message);
+    fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.reporter.report(&self.record, complaint, message)
     }
 }
 
@@ -49,17 +49,18 @@ impl Complainer {
         self.says(complaint, refusal.message);
     }
 
-    /// Something about the pod that no answer can say.
-    pub(crate) fn says(&self, complaint: Complaint, message: &str) {
-        if let Some(voice) = &self.0 {
-            voice.says(complaint, message);
-        }
+    /// Something about the pod that no answer can say; whether that is all that can be done about it, or there was no room for it just
+    /// now.
+    pub(crate) fn says(&self, complaint: Complaint, message: &str) -> bool {
+        self.0.as_ref().is_none_or(|voice| voice.says(complaint, message))
     }
 
     /// A credential could not be had. What passes by itself is no event: a pod is not told of every hiccup.
     pub(crate) fn unavailable(&self, unavailable: &Unavailable, refusal: &Refusal) {
         match unavailable.fault() {
-            Some(Fault::Denied | Fault::Rejected) => self.refused(Complaint::RefusedByCloud, refusal),
+            Some(Fault::Denied | Fault::Rejected | Fault::Unassigned) => {
+                self.refused(Complaint::RefusedByCloud, refusal);
+            }
             Some(Fault::SubjectRefused) => self.refused(Complaint::NoToken, refusal),
             Some(Fault::Subject | Fault::Throttled | Fault::Upstream | Fault::ShortLived) | None => {}
         }

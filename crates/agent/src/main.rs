@@ -26,6 +26,7 @@ mod log;
 mod long_polls;
 mod machine;
 mod metrics;
+mod outage;
 mod pace;
 mod places;
 mod poller;

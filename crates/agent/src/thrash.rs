@@ -22,7 +22,7 @@ use seawall_core::{Clock, Moment, PodUid};
 use crate::callers::{Caller, Callers};
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
-use crate::complain::Complainer;
+use crate::entitlements::{LeaseState, Lending};
 use crate::roster::PodCaller;
 use crate::route::Route;
 
@@ -75,20 +75,22 @@ pub(crate) struct Clients {
     pub(crate) known: &'static [Client],
     /// What makes its credentials live longer: a sentence for the pod's owner.
     pub(crate) longer: &'static str,
+    /// Who is troubled first by credentials that are not renewed.
+    pub(crate) first: Option<First>,
+}
+
+/// Clients that fetch anew on every call what has less life left than this, and fail if that fetch does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    pub(crate) left: Duration,
+    /// As their users call them.
+    pub(crate) who: &'static str,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { known: &[], longer: "Let its credentials live longer, or use a newer release." }
+        Self { known: &[], longer: "Let its credentials live longer, or use a newer release.", first: None }
     }
-}
-
-/// What a pod holds of one cloud, and who tells its owner.
-#[derive(Debug)]
-pub(crate) struct Lending {
-    /// When each of its leases was issued and ends.
-    pub(crate) leases: Vec<(Moment, Moment)>,
-    pub(crate) complainer: Complainer,
 }
 
 /// Counts a credential that a caller was given who asked for it by this head.
@@ -180,14 +182,14 @@ impl Default for History {
 
 impl History {
     /// One more look: so many fetches were counted by now, and these leases are held.
-    fn look(&mut self, count: u32, leases: &[(Moment, Moment)]) {
+    fn look(&mut self, count: u32, leases: &[LeaseState]) {
         // Less than before: another count, begun anew.
         let more = count.checked_sub(self.last).unwrap_or(count);
         self.last = count;
         if self.looks == 0 && more == 0 {
             return;
         }
-        let newest = leases.iter().map(|(issued, _)| *issued).max();
+        let newest = leases.iter().map(|lease| lease.issued).max();
         if newest != self.issued {
             (self.issued, self.from_last, self.from_lease) = (newest, self.from_lease, 0);
         }
@@ -325,7 +327,7 @@ impl Seen {
         (clients, client): (&Clients, Option<&Client>),
     ) {
         let now = self.clock.now();
-        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|(_, end)| end.since(now));
+        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
         let left = lives.min().unwrap_or_default();
         let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
         let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(clients, client, left));
@@ -397,13 +399,17 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    fn of_an_hour(issued: Moment) -> LeaseState {
+        LeaseState { issued, ends: issued + 60 * MINUTE, floor: 6 * MINUTE, failing: None }
+    }
+
     /// A day of looks. `fetch` says how many fetches the pod makes in a minute; leases of an hour are renewed after 35 minutes.
     fn too_often_in_a_day(fetch: impl Fn(u32) -> u32) -> u32 {
         let (mut history, mut count, mut minutes) = (History::default(), 0, 0);
         for minute in 0..24 * 60 {
             count += fetch(minute);
             let issued = Moment::from_nanos(0) + MINUTE * (minute / 35 * 35);
-            history.look(count, &[(issued, issued + 60 * MINUTE)]);
+            history.look(count, &[of_an_hour(issued)]);
             minutes += u32::from(history.is_too_often(1));
         }
         minutes
@@ -428,7 +434,7 @@ mod tests {
     #[test]
     fn who_holds_several_leases_fetches_each_of_them() {
         let mut history = History::default();
-        let leases = [(Moment::from_nanos(0), Moment::from_nanos(0) + 60 * MINUTE); 4];
+        let leases = [of_an_hour(Moment::from_nanos(0)); 4];
         for minute in 0..60 {
             history.look(minute / 2, &leases);
         }
@@ -446,7 +452,7 @@ mod tests {
     #[test]
     fn whoever_was_told_is_not_told_again_until_an_hour_is_calm() {
         let mut history = History { stage: Stage::Told, ..History::default() };
-        let lease = |minute: u32| [(Moment::from_nanos(0) + MINUTE * minute, Moment::from_nanos(0))];
+        let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
         // One fetch every four minutes, of a lease each.
         (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
         assert!(history.is_too_often(1) && history.of_one_lease() <= PER_LEASE);

@@ -9,11 +9,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_world::{
     AUDIENCE, HOUR, MINUTE, NODE, Node, USER, USER_KEY, USER_SECRET, access, account, arn, caller_identity,
-    external_id, keys, principal, role, start, start_with, web_identity,
+    external_id, keys, pod_identity, principal, role, start, start_with, web_identity,
 };
 use seawall_broker::aws::{
-    Access, AwsExchange, ClusterName, Config, ConfigError, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
-    Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    Access, AwsExchange, Config, ConfigError, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE, Role, SETTINGS,
+    SessionLength, SessionName, Tag, Tags, TokenRole, Way,
 };
 use seawall_broker::{Exchange, Fault, Principal as _, Unavailable};
 use seawall_core::{Clock, Secret};
@@ -199,7 +199,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     .await;
     let url = aws.running.url();
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
-    let way = || access(Way::PodIdentity { cluster: ClusterName::parse("reef").unwrap() });
+    let way = || pod_identity("pod-1");
     for fractions in [false, true] {
         aws.running.set_fractions(fractions);
         let subject = aws.subject("cart");
@@ -207,14 +207,55 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
         assert_eq!(*subject.asked.lock().unwrap(), [POD_IDENTITY_AUDIENCE]);
         assert_eq!(issued.credential.role_name(), "cart");
         assert_eq!(issued.credential.expires(), aws.clock.wall() + 6 * HOUR);
+        let session = aws.running.session(issued.credential.session_token()).unwrap();
+        assert_eq!(session.tags["kubernetes-pod-name"], "pod-1", "EKS tags it with the pod of the token");
     }
+    let unbound = exchange.issue(&principal("cart", way()), &aws.unbound_subject("cart")).await.unwrap_err();
+    assert!(unbound.to_string().contains("InvalidTokenException"), "{unbound}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("till")).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Rejected);
+    assert_eq!(error.fault, Fault::Unassigned);
     assert!(error.to_string().contains("ResourceNotFoundException"), "{error}");
+    let error = exchange.issue(&principal("till", way()), &aws.subject("cart")).await.unwrap_err();
+    assert_eq!(error.fault, Fault::Rejected, "another's token is another's role: {error}");
     let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
     aws.running.set_faults_on(Endpoint::PodIdentity, Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, way()).await.unwrap();
     assert_eq!(aws.issue(&exchange, way()).await.unwrap_err().fault, Fault::Throttled);
+}
+
+#[tokio::test]
+async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_asks_and_finds_one_within_that()
+{
+    let aws = start().await;
+    let url = aws.running.url();
+    let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, SETTINGS);
+    let pod = node.pod("cart-0", "cart", &Arc::new(pod_identity("cart-0")));
+    let calls = || aws.running.counts(Endpoint::PodIdentity).calls;
+    for _ in 0..3600 / 5 {
+        let refused = node.answer(&pod).await.unwrap_err();
+        assert_eq!(refused.fault(), Some(Fault::Unassigned));
+        node.pass(Duration::from_secs(5)).await;
+    }
+    assert!((55..=75).contains(&calls()), "{} calls in an hour", calls());
+    aws.running.set_association(SUBJECT, Some(arn("cart").as_str()));
+    node.pass(67 * Duration::from_secs(1)).await;
+    assert_eq!(node.answer(&pod).await.unwrap().value.role_name(), "cart");
+}
+
+#[tokio::test]
+async fn pods_of_one_service_account_share_no_session_that_eks_tags_with_a_pod() {
+    let aws = start_with(|options| {
+        options.associations = [(SUBJECT.to_owned(), arn("cart").as_str().to_owned())].into();
+    })
+    .await;
+    let url = aws.running.url();
+    let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, SETTINGS);
+    for (calls, name) in [(1, "cart-0"), (2, "cart-1")] {
+        node.answer(&node.pod(name, "cart", &Arc::new(pod_identity(name)))).await.unwrap();
+        assert_eq!(aws.running.counts(Endpoint::PodIdentity).calls, calls);
+    }
 }
 
 #[tokio::test]
@@ -379,6 +420,28 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
     aws.running.set_faults(&Faults::default());
     node.pass_while(2 * MINUTE, true).await;
     assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 55 * MINUTE);
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pause() {
+    let aws = start().await;
+    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
+    node.answer(&pod).await.unwrap();
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    for _ in 0..24 {
+        node.pass(30 * MINUTE).await;
+        let lease = pod.held((), aws.clock.now()).unwrap();
+        aws.running.set_faults(&down);
+        let margin = lease.remaining(aws.clock.now()) - FLOOR.hard;
+        node.pass(margin - Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
+        aws.running.set_faults(&Faults::default());
+        node.pass(Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
+        node.pass(MINUTE).await;
+    }
+    assert_eq!(node.broker.counters().floor_breaches_total(), 0);
 }
 
 #[tokio::test]

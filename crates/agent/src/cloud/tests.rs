@@ -99,6 +99,19 @@ impl World {
         entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject, Complainer::default())
     }
 
+    /// This pod, of which that is known, and for which credentials are fetched ahead.
+    pub(crate) fn newcomer(&self, pod: Pod, facts: &Facts, subject: &Arc<dyn SubjectTokens>) -> Caller {
+        let applicant = Applicant {
+            pod: &pod,
+            facts,
+            subject: &|| subject.clone(),
+            complainer: Complainer::default(),
+            ahead: true,
+        };
+        let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
+        resident(pod, entitlements).0
+    }
+
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
@@ -108,6 +121,12 @@ impl World {
     pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
         self.ask_as(&self.caller, &self.tenant, bytes.as_bytes()).await
+    }
+
+    /// The answer to another pod's request, in this one's shares.
+    pub(crate) async fn get_as(&self, caller: &Caller, target: &str) -> String {
+        let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        self.ask_as(caller, &self.tenant, bytes.as_bytes()).await.0
     }
 
     /// The answer to these bytes of somebody's, and whether it was there at once. A credential is counted, as on a connection.

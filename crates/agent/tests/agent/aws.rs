@@ -2,11 +2,12 @@
 
 use std::thread;
 
+use seawall_emulator::aws::Endpoint;
 use seawall_emulator::faults::Faults;
 
 use super::support::aws::{
-    ABROAD, BASE, CONTAINERS, DEFAULT, FIRST, GREEDY, IRSA, KIAM, KUBE2IAM, NODE, NONE, PODS, Pod, ROLES,
-    TORN, TTL, USER, World, head,
+    ABROAD, ASSOCIATED, BASE, CONTAINERS, DEFAULT, FIRST, GREEDY, IRSA, KIAM, KUBE2IAM, NODE, NONE, PODS,
+    Pod, ROLES, SIBLING, THIEF, TORN, TTL, USER, World, head,
 };
 use super::support::client::Answer;
 use super::support::until_true;
@@ -63,6 +64,51 @@ fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
         let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
         assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
     }
+}
+
+#[test]
+fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_endpoints() {
+    let world = World::start_on("irsa, kiam, pod-identity", "{ from: node }", "tokens: optional", "");
+    for pod in [ASSOCIATED, SIBLING] {
+        let (document, session) = world.document(&pod);
+        assert_eq!((session.role, session.taken_by), (format!("{BASE}team/associated"), pod.subject()));
+        assert_eq!(session.tags["kubernetes-pod-name"], pod.name, "its own session");
+        let contained = world.contain(&pod, &world.token(&pod, CONTAINERS)).json();
+        for member in ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"] {
+            assert_eq!(document[member], contained[member], "{member}");
+        }
+        let wrong = world.get(&pod, &format!("{ROLES}team"));
+        assert_eq!(wrong.status, 403, "another role's document: {wrong:?}");
+        let info = world.get(&pod, "/latest/meta-data/iam/info").json();
+        assert_eq!(info["InstanceProfileArn"], "arn:aws:iam::123456789012:instance-profile/associated");
+    }
+    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2, "one for each pod, at both endpoints");
+    // An annotation, and a default of the configuration, come first, and EKS is not asked.
+    for (pod, role) in [(IRSA, "irsa"), (KIAM, "team/kiam")] {
+        assert_eq!(world.document(&pod).1.role, format!("{BASE}{role}"));
+    }
+    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2);
+    let pods = world.admin("/debug/pods").json();
+    let entry = pods["pods"].as_array().unwrap().iter().find(|entry| entry["pod"] == SIBLING.name).unwrap();
+    assert_eq!((&entry["aws"]["way"], &entry["aws"]["standing"]), (&"podIdentity".into(), &"role".into()));
+}
+
+#[test]
+fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
+    let world = World::start_on("pod-identity", "{ from: node }", "tokens: optional", "");
+    for (pod, expected) in [(NONE, (404, "no_association")), (THIEF, (403, "rejected"))] {
+        for target in [ROLES, &format!("{ROLES}associated"), "/latest/meta-data/iam/info"] {
+            let answer = world.get(&pod, target);
+            assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{} {target}", pod.name);
+        }
+        let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
+        assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
+    }
+    assert!(world.aws.counts(Endpoint::PodIdentity).calls <= 4, "what is refused is remembered");
+    // The agent's keys are refused: nobody's association is at fault.
+    world.aws.set_faults_on(Endpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
+    let answer = world.get(&ASSOCIATED, ROLES);
+    assert_eq!(code(&answer), (503, "upstream_down".to_owned()));
 }
 
 #[test]

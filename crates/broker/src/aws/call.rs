@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_body_util::Full;
-use seawall_core::{Clock, Secret};
+use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
 use super::credential::{Credential, Parts};
 use super::keys::Keys;
-use super::names::ClusterName;
+use super::names::{ClusterName, is_role_name};
 use super::principal::{Role, TokenRole};
 use super::refusal::{Proof, Refused, refusal};
 use super::reply;
@@ -33,6 +33,15 @@ pub(super) struct Place<'a> {
     pub(super) url: &'a str,
     /// What signatures name.
     pub(super) region: &'a str,
+}
+
+/// A Kubernetes token that the node hands in to EKS Auth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) cluster: &'a ClusterName,
+    pub(super) token: &'a Secret<String>,
+    /// Whose it is.
+    pub(super) workload: &'a ServiceAccount,
 }
 
 /// How calls are made.
@@ -117,19 +126,25 @@ impl Caller<'_> {
     pub(super) async fn pod_identity(
         self,
         place: Place<'_>,
-        cluster: &ClusterName,
-        token: &Secret<String>,
+        shown: Shown<'_>,
         keys: &Keys,
     ) -> Result<Session, Refused> {
         const ACTION: &str = "AssumeRoleForPodIdentity";
-        let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, cluster.as_str());
-        let body = Secret::new(format!("{{\"token\":{}}}", Value::from(token.expose().as_str())));
+        let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());
+        let body = Secret::new(format!("{{\"token\":{}}}", Value::from(shown.token.expose().as_str())));
         let request = post(ACTION, &url, "application/json", &body)?;
         let scope = Scope { service: "eks-auth", region: place.region };
         let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, Proof::Both, request).await?;
         let longest = Duration::from_secs(*PLAUSIBLE.end());
-        Ok(self.session(ACTION, reply::pod_identity(ACTION, body.expose())?, date, longest)?)
+        let parts = reply::pod_identity(ACTION, body.expose(), shown.workload)?;
+        let session = self.session(ACTION, parts, date, longest)?;
+        // Nobody else names this role, and pods put its name into a path.
+        if !is_role_name(session.credential.role_name()) {
+            let detail = "answered with a role that has no name";
+            return Err(ExchangeError::new(Fault::Upstream, ACTION, detail).into());
+        }
+        Ok(session)
     }
 
     /// Sends and reads the whole answer, and the upstream's own time if it told it; anything but 200 is an error.

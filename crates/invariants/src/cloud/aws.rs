@@ -315,7 +315,7 @@ fn answer(
         What::Known(known) => respond::known(out, frame, known),
         What::Roles(_) => respond::role_name(out, frame, role.ok_or(NO_ROLE)?),
         What::Role { name, shape } => {
-            same_role(name, role)?;
+            same_role(name, role.map(RoleName::as_str))?;
             respond::document(out, frame, &credentials(), *shape);
         }
         What::RoleInfo => {

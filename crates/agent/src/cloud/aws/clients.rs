@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::thrash::{Client, Clients};
+use crate::thrash::{Client, Clients, First};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(minutes * 60), every: None }
@@ -18,6 +18,7 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
     longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+    first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
 };
 
 const KNOWN: &[Client] = &[

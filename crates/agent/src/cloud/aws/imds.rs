@@ -221,16 +221,15 @@ impl ImdsDialect {
     ) -> Result<Step, Refusal> {
         let answered = |route| Ok(Step::Answered { route, status: 200 });
         match query.what {
-            What::Roles(_) => own.own().map(|own| list(own, asked, out)),
+            What::Roles(_) => own.own().and_then(|own| list(own, asked, out)),
             What::Role { name, shape } => {
                 let own = own.own()?;
-                same_role(&name, Some(&own.role))?;
-                Ok(self.document(own, shape, query.session, asked, out))
+                if let Some(role) = &own.role {
+                    same_role(&name, Some(role.as_str()))?;
+                }
+                self.document(own, &name, shape, query.session, asked, out)
             }
-            What::RoleInfo => {
-                self.info(own.own()?, asked, out);
-                answered(&routes::FACTS)
-            }
+            What::RoleInfo => own.own().map(|own| self.info(own, asked, out)),
             What::Known(known) => {
                 respond::known(out, asked.frame, &known);
                 answered(&routes::FACTS)
@@ -243,46 +242,72 @@ impl ImdsDialect {
     fn document(
         &self,
         own: &Own,
+        name: &str,
         shape: Shape,
         session: Option<UnixTime>,
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Result<Step, Refusal> {
         let Some(lease) = own.holder.held((), asked.now) else {
-            return later(own, &routes::CREDENTIALS, asked, move |lease| Came::Document(lease, shape));
+            let name = name.to_owned();
+            return Ok(later(own, &routes::CREDENTIALS, asked, move |own, lease| {
+                same_role(&name, Some(own.name_of(&lease)))?;
+                Ok(Came::Document(lease, shape))
+            }));
         };
+        same_role(name, Some(own.name_of(&lease)))?;
         respond::document(out, asked.frame, &lend::credentials(&lease), shape);
         let question = || {
-            let (service, role) = (self.service.clone(), own.role.clone());
+            let (service, role) = (self.service.clone(), name.into());
             Box::new(DocumentAgain { service, role, shape, session }) as Box<dyn Again>
         };
-        Step::Lent { route: &routes::CREDENTIALS, question: asked.is_to_be_remembered.then(question) }
+        let question = asked.is_to_be_remembered.then(question);
+        Ok(Step::Lent { route: &routes::CREDENTIALS, question })
     }
 
-    /// A pod has no instance profile; tools read its role's account and name of this.
-    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) {
-        let role = own.access.role();
-        let profile = role.map(|role| role.as_str().replacen(":role/", ":instance-profile/", 1));
-        let info = respond::RoleInfo {
-            profile_arn: profile.as_deref().unwrap_or_default(),
-            profile_id: None,
-            last_updated: Stamp::of(self.service.now()),
+    /// Of a role that EKS says only its credentials tell.
+    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let stamp = Stamp::of(self.service.now());
+        let profile = match own.access.role() {
+            Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
+            None => match own.holder.held((), asked.now) {
+                Some(lease) => profile_of(&lease.value),
+                None => {
+                    return later(own, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
+                }
+            },
         };
-        respond::role_info(out, asked.frame, &info);
+        inform(&profile, stamp, asked.frame, out);
+        Step::Answered { route: &routes::FACTS, status: 200 }
     }
 }
 
+/// A pod has no instance profile; tools read its role's account and name of this.
+fn inform(profile: &str, last_updated: Stamp, frame: &Frame<'_>, out: &mut Vec<u8>) {
+    respond::role_info(
+        out,
+        frame,
+        &respond::RoleInfo { profile_arn: profile, profile_id: None, last_updated },
+    );
+}
+
+fn profile_of(credential: &Credential) -> String {
+    let partition = credential.assumed_role().split(':').nth(1).unwrap_or_default();
+    let (account, name) = (credential.account(), credential.role_name());
+    format!("arn:{partition}:iam::{account}:instance-profile/{name}")
+}
+
 /// The pod's role, once its credentials are there for a while.
-fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
     match own.holder.held((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= lend::LISTED => {
-            respond::role_name(out, asked.frame, &own.role);
-            Step::Answered { route: &routes::ROLES, status: 200 }
+            respond::role_name(out, asked.frame, &own.role_of(&lease)?);
+            Ok(Step::Answered { route: &routes::ROLES, status: 200 })
         }
-        _ => {
-            let role = own.role.clone();
-            later(own, &routes::ROLES, asked, move |lease| Came::Listed(lease, role))
-        }
+        _ => Ok(later(own, &routes::ROLES, asked, |own, lease| {
+            let role = own.role_of(&lease)?;
+            Ok(Came::Listed(lease, role))
+        })),
     }
 }
 
@@ -300,13 +325,13 @@ fn later(
     own: &Own,
     route: &'static Route,
     asked: Asked<'_, '_, '_>,
-    then: impl FnOnce(Arc<Lease<Credential>>) -> Came + 'static,
+    then: impl FnOnce(&Own, Arc<Lease<Credential>>) -> Result<Came, Refusal> + 'static,
 ) -> Step {
     let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
     let own = own.clone();
     Step::Later(Later::new(route, false, async move {
-        let came = wait::lease(&own, deadline).await.map_or_else(Came::Refused, then);
-        Box::new(came) as Box<dyn Reply>
+        let came = wait::lease(&own, deadline).await.and_then(|lease| then(&own, lease));
+        Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
     }))
 }
 
@@ -315,6 +340,7 @@ fn later(
 enum Came {
     Listed(Arc<Lease<Credential>>, RoleName),
     Document(Arc<Lease<Credential>>, Shape),
+    Info(Arc<Lease<Credential>>, Stamp),
     Refused(Refusal),
 }
 
@@ -336,6 +362,10 @@ impl Reply for Came {
                 respond::document(out, writing.frame, &lend::credentials(&lease), shape);
                 return Written::whole(200);
             }
+            Self::Info(lease, stamp) => {
+                inform(&profile_of(&lease.value), stamp, writing.frame, out);
+                return Written::whole(200);
+            }
             Self::Refused(refusal) => refusal,
         };
         respond::refusal(out, writing.frame, &refusal, writing.request);
@@ -347,7 +377,8 @@ impl Reply for Came {
 #[derive(Debug)]
 struct DocumentAgain {
     service: Arc<Service>,
-    role: RoleName,
+    /// What the role is called that the request names.
+    role: Box<str>,
     shape: Shape,
     /// When the token ends that stands in the request.
     session: Option<UnixTime>,
@@ -372,7 +403,7 @@ impl Again for DocumentAgain {
         else {
             return None;
         };
-        let lease = own.holder.held((), now).filter(|_| own.role == self.role)?;
+        let lease = own.holder.held((), now).filter(|lease| own.name_of(lease) == &*self.role)?;
         if self.session.is_none() {
             self.service.without_token.inc();
         }

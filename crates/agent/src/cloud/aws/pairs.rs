@@ -42,8 +42,9 @@ enum Endpoint {
 struct Owner(Arc<Mutex<Vec<String>>>);
 
 impl Voice for Owner {
-    fn says(&self, complaint: Complaint, message: &str) {
+    fn says(&self, complaint: Complaint, message: &str) -> bool {
         self.0.lock().unwrap().push(format!("{}: {message}", complaint.as_str()));
+        true
     }
 }
 

@@ -19,7 +19,7 @@ use super::credentials::Shape;
 use super::facts::{Facts, Node};
 use super::fields;
 use super::pattern::Pattern;
-use super::role::{RoleName, is_role_name};
+use super::role::is_role_name;
 use super::session::{Grant, Keys, Longest, MAX_TTL, Visitor};
 use super::time::UnixTime;
 use super::{ALPHABET, NOT_FOUND};
@@ -159,9 +159,9 @@ pub fn goes_on_after(method: &str) -> bool {
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
-pub fn same_role(asked: &str, own: Option<&RoleName>) -> Result<(), Refusal> {
+pub fn same_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
     match own {
-        Some(own) if own.as_str() == asked => Ok(()),
+        Some(own) if own == asked => Ok(()),
         Some(_) => Err(WRONG_ROLE),
         None => Err(NO_ROLE),
     }
