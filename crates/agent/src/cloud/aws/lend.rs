@@ -10,9 +10,9 @@ use seawall_core::Lease;
 /// process at a document that is refused.
 pub(super) const LISTED: Duration = Duration::from_secs(10);
 
-/// How long a client of the metadata service waits for an answer: the SDK for Go half a second, most others one (their sources, and
+/// How long a request waits, of the time that its client has for an answer: the SDK for Go half a second, most others one (their sources, and
 /// measured).
-pub(super) const PATIENCE: Duration = Duration::from_millis(900);
+pub(super) const PATIENCE: Duration = Duration::from_millis(850);
 
 /// See [`PATIENCE`].
 pub(super) const PATIENCE_OF_GO: Duration = Duration::from_millis(400);
