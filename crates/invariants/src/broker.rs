@@ -155,7 +155,8 @@ fn check_pod_identity(input: &[u8]) -> bool {
     let read = rehearsal::pod_identity(input);
     check_parts(input, &read, &NONSENSE_IN_JSON);
     let Ok(parts) = read else { return false };
-    let json: Value = serde_json::from_slice(input).expect("JSON, since it was read");
+    // What nobody asked for is passed over, and not made a text of: a number that is no character's may stand there.
+    let Ok(json) = serde_json::from_slice::<Value>(input) else { return true };
     let is = |at: &str| json.pointer(at).and_then(Value::as_str).expect("a text, since it was read");
     let [id, secret, token] =
         ["accessKeyId", "secretAccessKey", "sessionToken"].map(|name| is(&format!("/credentials/{name}")));
