@@ -112,41 +112,6 @@ fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
 }
 
 #[test]
-fn what_is_forged_foreign_or_relayed_is_refused() {
-    let world = World::start("passthrough: [\".*credentials.*\"]", "");
-    world.document(&IRSA);
-    let own = world.session_token(&IRSA);
-    let shown = |token: &str| format!("X-aws-ec2-metadata-token: {token}\r\n");
-    let mut forged = own.clone().into_bytes();
-    forged[20] ^= 1;
-    let forged = String::from_utf8(forged).unwrap_or_default();
-    let irsa = format!("{ROLES}irsa");
-    for (pod, method, target, headers, status) in [
-        (IRSA, "GET", irsa.as_str(), String::new(), 401),
-        (IRSA, "GET", &irsa, shown(&forged), 401),
-        (IRSA, "GET", &irsa, shown(&own[..40]), 401),
-        (KIAM, "GET", &irsa, shown(&own), 401),
-        (IRSA, "GET", &irsa, format!("{}{}", shown(&own), shown(&own)), 400),
-        (IRSA, "GET", &irsa, format!("{}X-Forwarded-For: 10.0.0.1\r\n", shown(&own)), 403),
-        (IRSA, "PUT", "/latest/api/token", format!("{TTL}X-Forwarded-For: 10.0.0.1\r\n"), 403),
-        (IRSA, "PUT", "/latest/api/token", String::new(), 400),
-        (IRSA, "PUT", "/2021-01-03/api/token", TTL.into(), 403),
-        (IRSA, "GET", &format!("{ROLES}kiam"), shown(&own), 403),
-        (IRSA, "GET", &format!("{ROLES}%2e%2e/%2e%2e/user-data"), shown(&own), 404),
-        (IRSA, "GET", "/latest/user-data", shown(&own), 404),
-        (IRSA, "POST", &irsa, shown(&own), 405),
-    ] {
-        let answer = world.ask(&pod, method, target, &headers);
-        assert_eq!(answer.status, status, "{method} {target} {headers}: {answer:?}");
-        assert!(answer.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "{answer:?}");
-    }
-    // Behind what is let through stands the instance's role.
-    let node =
-        world.get(&IRSA, "/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance");
-    assert_eq!(node.status, 404, "{node:?}");
-}
-
-#[test]
 fn a_stranger_has_a_token_and_nothing_else() {
     let world = World::start("tokens: optional", "");
     let to = world.agent.listeners[0];
@@ -168,31 +133,6 @@ fn both_endpoints_give_a_pod_the_same_credentials() {
     }
     assert_eq!(contained["RoleArn"], format!("{BASE}team/kiam"));
     assert_eq!(contained["AccountId"], "123456789012");
-}
-
-#[test]
-fn the_containers_endpoint_takes_a_pods_own_token_by_its_own_address() {
-    let world = World::start("", "");
-    let to = world.agent.listeners[1];
-    let good = world.token(&IRSA, CONTAINERS);
-    for (headers, host, status) in [
-        (String::new(), "169.254.170.23", 401),
-        ("Authorization: Bearer x\r\n".into(), "169.254.170.23", 401),
-        (format!("Authorization: {}\r\n", world.token(&KIAM, CONTAINERS)), "169.254.170.23", 403),
-        (format!("Authorization: {}\r\n", world.token(&IRSA, "sts.amazonaws.com")), "169.254.170.23", 403),
-        (format!("Authorization: {good}\r\n"), "rebound.example", 403),
-        (format!("Authorization: {good}\r\nX-Forwarded-For: 1.2.3.4\r\n"), "169.254.170.23", 403),
-    ] {
-        let answer = world.send(IRSA.at, to, &head("GET", "/v1/credentials", host, &headers));
-        assert_eq!(answer.status, status, "{headers}: {answer:?}");
-        assert!(
-            answer.json()["message"].is_string() && answer.header("retry-after").is_empty(),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(world.contain(&IRSA, &good).status, 200);
-    // The metadata service is not spoken there.
-    assert_eq!(world.send(IRSA.at, to, &head("PUT", "/latest/api/token", "169.254.170.23", TTL)).status, 405);
 }
 
 #[test]

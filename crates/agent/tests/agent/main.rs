@@ -9,6 +9,7 @@ mod support;
 
 mod admin;
 mod aws;
+mod aws_refused;
 mod bad_input;
 mod conceal;
 mod configuration;

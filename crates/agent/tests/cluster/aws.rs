@@ -1,38 +1,11 @@
 //! AWS's roles by the annotations of real objects: what is said of a pod, its ServiceAccount and its namespace, and what changes.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use serde_json::json;
 
-use serde_json::{Value, json};
+use crate::support::aws::{BASE, ROLES, annotated, containers_token, give_roles, permit, start};
 
-use crate::support::aws::{BASE, annotated, containers_token, give_roles, permit, start};
-use crate::support::client::{Answer, Client};
-use crate::support::network::{CONTAINERS, METADATA};
+use crate::support::network::CONTAINERS;
 use crate::support::*;
-
-const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
-
-impl Pod {
-    fn send(&self, to: Ipv4Addr, request: &str) -> Answer {
-        let to = SocketAddr::from((to, 80));
-        self.sandbox.run(|| Client::connect(self.sandbox.address, to).ask(request))
-    }
-
-    /// What the metadata service answers, as an SDK asks; again while STS takes longer than clients wait.
-    fn get(&self, target: &str) -> Answer {
-        let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n";
-        let token = self.send(METADATA, put);
-        assert_eq!(token.status, 200, "{token:?}");
-        let get =
-            format!("GET {target} HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token: {}\r\n\r\n", token.body);
-        until("an answer in time", || Some(self.send(METADATA, &get)).filter(|answer| answer.status != 503))
-    }
-
-    fn document(&self) -> Value {
-        let listed = self.get(ROLES);
-        assert_eq!(listed.status, 200, "{listed:?}");
-        self.get(&format!("{ROLES}{}", listed.body)).json()
-    }
-}
 
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]

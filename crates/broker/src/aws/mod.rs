@@ -19,6 +19,8 @@ mod names;
 mod own;
 mod principal;
 mod refusal;
+#[cfg(feature = "rehearsal")]
+pub mod rehearsal;
 mod reply;
 mod shelf;
 mod sign;

@@ -20,10 +20,11 @@ use seawall_core::{Clock, Lease, Moment};
 use seawall_wire::RequestHead;
 
 use super::config::Section;
+use super::lend::{self, Dates};
 use super::passthrough::Passthrough;
 use super::token_keys::TokenKeys;
 use super::wait::{self, Deadline};
-use super::{Entitlement, Own, Standing, lend, routes};
+use super::{Entitlement, Own, Standing, routes};
 use crate::again::Again;
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
@@ -83,6 +84,11 @@ impl Service {
 
     fn now(&self) -> UnixTime {
         UnixTime::from(self.clock.wall())
+    }
+
+    /// When the clock that only goes forward has reached this time, or a little before: `now` was read earlier.
+    fn moment(&self, end: UnixTime, now: Moment) -> Moment {
+        now + end.left(self.clock.wall())
     }
 
     fn query<'t, 'b>(
@@ -259,7 +265,9 @@ impl ImdsDialect {
         respond::document(out, asked.frame, &lend::credentials(&lease), shape);
         let question = || {
             let (service, role) = (self.service.clone(), name.into());
-            Box::new(DocumentAgain { service, role, shape, session }) as Box<dyn Again>
+            let session = session.map(|end| service.moment(end, asked.now));
+            Box::new(DocumentAgain { service, role, shape, session, dates: Dates::default() })
+                as Box<dyn Again>
         };
         let question = asked.is_to_be_remembered.then(question);
         Ok(Step::Lent { route: &routes::CREDENTIALS, question })
@@ -380,8 +388,10 @@ struct DocumentAgain {
     /// What the role is called that the request names.
     role: Box<str>,
     shape: Shape,
-    /// When the token ends that stands in the request.
-    session: Option<UnixTime>,
+    /// When the token ends that stands in the request, on the clock of which every request is told anyway: to ask for the wall's would
+    /// be one more call for each. That one may be set, so a token that is remembered ends when it would have ended had nobody set it.
+    session: Option<Moment>,
+    dates: Dates,
 }
 
 impl Again for DocumentAgain {
@@ -395,7 +405,7 @@ impl Again for DocumentAgain {
         out: &mut Vec<u8>,
     ) -> Option<&'static Route> {
         let Caller::Pod(pod) = caller else { return None };
-        if self.session.is_some_and(|end| end <= self.service.now()) {
+        if self.session.is_some_and(|end| end <= now) {
             return None;
         }
         let entitlements = pod.entitlements();
@@ -407,7 +417,7 @@ impl Again for DocumentAgain {
         if self.session.is_none() {
             self.service.without_token.inc();
         }
-        respond::document(out, frame, &lend::credentials(&lease), self.shape);
+        respond::document(out, frame, &self.dates.with(&lease), self.shape);
         Some(&routes::CREDENTIALS)
     }
 }

@@ -1,10 +1,11 @@
 //! Credentials from memory, in the form of whichever endpoint asks: what both have in common.
 
-use std::time::Duration;
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
 
 use seawall_broker::aws::Credential;
 use seawall_cloud::aws::{Credentials, Stamp, UnixTime};
-use seawall_core::Lease;
+use seawall_core::{Lease, Moment};
 
 /// A listing names a role only if its credentials live so much longer: the document is asked for next, and a client of the CRT ends its
 /// process at a document that is refused.
@@ -21,18 +22,53 @@ pub(super) const PATIENCE_OF_GO: Duration = Duration::from_millis(400);
 /// is well, and no client must do without a token where it is not.
 pub(super) const PATIENCE_FOR_TOKENS: Duration = Duration::from_millis(100);
 
-/// What a lease is written of. Its end is the date that AWS stated, not one that is counted here.
+/// What a lease is written of.
 pub(super) fn credentials(lease: &Lease<Credential>) -> Credentials<'_> {
-    let credential = &lease.value;
-    let end = UnixTime::from(credential.expires());
-    let life = lease.expires.since(lease.issued).as_secs();
-    Credentials {
-        access_key_id: credential.access_key_id(),
-        secret_access_key: credential.secret_access_key(),
-        session_token: credential.session_token(),
-        expiration: Stamp::of(end),
-        last_updated: Stamp::of(UnixTime(end.0.saturating_sub(life))),
-        account_id: Some(credential.account()),
-        role_arn: None,
+    Dates::default().with(lease)
+}
+
+/// The dates of the lease that was last written with it, in their form. Two divisions of a calendar are a tenth of a warm answer.
+#[derive(Debug, Default)]
+pub(super) struct Dates(RefCell<Option<Dated>>);
+
+/// The form of dates, which is a function of `of` and of nothing else.
+#[derive(Debug)]
+struct Dated {
+    of: Span,
+    expiration: Stamp,
+    last_updated: Stamp,
+}
+
+/// What tells a lease's dates: its end as AWS stated it, and its life on our clock.
+type Span = (SystemTime, Moment, Moment);
+
+impl Dates {
+    /// What this lease is written of.
+    pub(super) fn with<'a>(&self, lease: &'a Lease<Credential>) -> Credentials<'a> {
+        let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
+        let mut dated = self.0.borrow_mut();
+        if dated.as_ref().is_none_or(|dated| dated.of != of) {
+            *dated = None;
+        }
+        let dated = dated.get_or_insert_with(|| Dated::new(of));
+        Credentials {
+            access_key_id: credential.access_key_id(),
+            secret_access_key: credential.secret_access_key(),
+            session_token: credential.session_token(),
+            expiration: dated.expiration,
+            last_updated: dated.last_updated,
+            account_id: Some(credential.account()),
+            role_arn: None,
+        }
+    }
+}
+
+impl Dated {
+    /// The end is the date that AWS stated, not one that is counted here.
+    fn new(of: Span) -> Self {
+        let (end, issued, expires) = of;
+        let end = UnixTime::from(end);
+        let start = UnixTime(end.0.saturating_sub(expires.since(issued).as_secs()));
+        Self { of, expiration: Stamp::of(end), last_updated: Stamp::of(start) }
     }
 }

@@ -1,6 +1,6 @@
 //! An emulated AWS beside the emulated Google, and pods that have roles there by the annotations of their objects.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{self, Options, Provider, Role, Running, User};
@@ -9,11 +9,15 @@ use seawall_testkit::control_plane::ISSUER;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::api::{NAMESPACE, accounts, pods};
-use super::network::{CONTAINERS, GATEWAY};
-use super::{Pod, World, until_true};
+use super::api::{Api, NAMESPACE, accounts, pods};
+use super::client::{Answer, Client};
+use super::network::{CONTAINERS, GATEWAY, METADATA};
+use super::{Pod, World, until, until_true};
 
+/// The directory of roles at the metadata service.
+pub(crate) const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 pub(crate) const BASE: &str = "arn:aws:iam::123456789012:role/";
+/// Who takes roles by the keys that the agent has.
 const USER: &str = "arn:aws:iam::123456789012:user/seawall";
 
 /// STS on the node, which takes the tokens of this API server.
@@ -23,16 +27,14 @@ pub(crate) struct Sts {
 }
 
 impl Sts {
-    fn start(world: &World) -> Self {
-        let keys = world.api.call("GET", "/openid/v1/jwks", None).unwrap().1;
+    /// One with these roles.
+    pub(crate) fn start(api: &Api, roles: Vec<Role>) -> Self {
+        let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
         let provider = Provider {
             issuer: ISSUER.into(),
             keys: KeySet::parse(&keys).unwrap(),
             audiences: ["sts.amazonaws.com".to_owned()].into(),
         };
-        let role = |name: &str, trusted: &str| Role::open(&format!("{BASE}{name}")).trusting(trusted);
-        let roles =
-            vec![role("irsa", &format!("system:serviceaccount:{NAMESPACE}:irsa")), role("kiam-reader", USER)];
         let secret_access_key = Secret::new("s3cret".to_owned());
         let user = User { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
         // At the gateway, too: a pod that has credentials asks it who it is.
@@ -45,9 +47,15 @@ impl Sts {
         Self { running, _runtime: runtime }
     }
 
-    /// Where the agent asks it.
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.running.address().port())
+    /// The agent's section about it, with these lines more; the keys are in a file beside the configuration, which this writes.
+    pub(crate) fn section(&self, world: &World, more: &str) -> String {
+        let keys = "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n";
+        std::fs::write(world.folder.path().join("keys"), keys).unwrap();
+        format!(
+            "aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [irsa, kiam]\n  credentials: {{ from: file, file: keys }}\n  \
+             stsUrl: \"http://127.0.0.1:{}\"\n{more}",
+            self.running.address().port()
+        )
     }
 
     /// Where pods find it.
@@ -74,24 +82,38 @@ impl Sts {
 /// A world whose agent speaks AWS's dialects, too. `tokens` are `required` or `optional`.
 pub(crate) fn start(tokens: &str) -> (World, Sts) {
     let mut world = World::start(&["irsa", "plain-kiam", "plain-none"], "");
-    let sts = Sts::start(&world);
-    let (config, keys) = (world.folder.path().join("agent.yaml"), world.folder.path().join("keys"));
-    std::fs::write(&keys, "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n")
-        .unwrap();
-    let text = std::fs::read_to_string(&config).unwrap();
+    let roles = vec![trusting("irsa", &subject("irsa")), trusting("kiam-reader", USER)];
+    let sts = Sts::start(&world.api, roles);
+    let more = format!("  imds: {{ tokens: {tokens} }}\n  instance: {{ availabilityZone: eu-west-1a }}\n");
+    let section = sts.section(&world, &more);
     let listener =
         format!("\"127.0.0.1:0\", {{ address: \"{CONTAINERS}:80\", dialects: [aws-containers] }}]");
-    let text = text.replacen("\"127.0.0.1:0\"]", &listener, 1);
-    let section = format!(
-        "aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [irsa, kiam]\n  credentials: {{ from: file, file: keys }}\n  \
-         stsUrl: \"{}\"\n  imds: {{ tokens: {tokens} }}\n  \
-         instance: {{ availabilityZone: eu-west-1a }}\n",
-        sts.url()
-    );
-    std::fs::write(&config, text + &section).unwrap();
-    world.restart_agent();
+    world.reconfigure(|text| text.replacen("\"127.0.0.1:0\"]", &listener, 1) + &section);
     until_true("the agent to be ready", || world.admin("/readyz").status == 200);
     (world, sts)
+}
+
+/// The ARN of a role.
+pub(crate) fn arn(role: &str) -> String {
+    format!("{BASE}{role}")
+}
+
+fn trusting(role: &str, trusted: &str) -> Role {
+    Role::open(&arn(role)).trusting(trusted)
+}
+
+fn subject(account: &str) -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{account}")
+}
+
+/// The role of a ServiceAccount's own name, and IRSA's annotation that names it.
+pub(crate) fn give_role(world: &World, account: &str) -> Role {
+    annotate(
+        world,
+        &format!("{}/{account}", accounts()),
+        &json!({"eks.amazonaws.com/role-arn": arn(account)}),
+    );
+    trusting(account, &subject(account))
 }
 
 fn annotate(world: &World, path: &str, annotations: &Value) {
@@ -113,8 +135,7 @@ pub(crate) fn annotated(world: &mut World, name: &str, account: &str, annotation
 
 /// Gives the ServiceAccount `irsa` a role by IRSA's annotation; the namespace permits those that pods name by KIAM's.
 pub(crate) fn give_roles(world: &World) {
-    let role = json!({"eks.amazonaws.com/role-arn": format!("{BASE}irsa")});
-    annotate(world, &format!("{}/irsa", accounts()), &role);
+    give_role(world, "irsa");
     permit(world, "kiam-.*");
 }
 
@@ -135,4 +156,29 @@ pub(crate) fn containers_token(world: &World, pod: &Pod) -> String {
     });
     let path = format!("{}/{}/token", accounts(), pod.account);
     world.api.must("POST", &path, Some(&request))["status"]["token"].as_str().unwrap().to_owned()
+}
+
+impl Pod {
+    /// One request of its container.
+    pub(crate) fn send(&self, to: Ipv4Addr, request: &str) -> Answer {
+        let to = SocketAddr::from((to, 80));
+        self.sandbox.run(|| Client::connect(self.sandbox.address, to).ask(request))
+    }
+
+    /// What the metadata service answers, as an SDK asks; again while STS takes longer than clients wait.
+    pub(crate) fn get(&self, target: &str) -> Answer {
+        let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n";
+        let token = self.send(METADATA, put);
+        assert_eq!(token.status, 200, "{token:?}");
+        let get =
+            format!("GET {target} HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token: {}\r\n\r\n", token.body);
+        until("an answer in time", || Some(self.send(METADATA, &get)).filter(|answer| answer.status != 503))
+    }
+
+    /// Its credentials.
+    pub(crate) fn document(&self) -> Value {
+        let listed = self.get(ROLES);
+        assert_eq!(listed.status, 200, "{listed:?}");
+        self.get(&format!("{ROLES}{}", listed.body)).json()
+    }
 }

@@ -103,6 +103,14 @@ impl World {
         world
     }
 
+    /// Another agent in the place of this one, whose file is what this makes of the last one's. Returns when it is ready.
+    pub(crate) fn reconfigure(&mut self, edit: impl FnOnce(&str) -> String) {
+        let file = self.folder.path().join("agent.yaml");
+        std::fs::write(&file, edit(&std::fs::read_to_string(&file).unwrap())).unwrap();
+        self.restart_agent();
+        until_true("the agent to be ready", || self.admin("/readyz").status == 200);
+    }
+
     /// Another agent in the place of this one, with the file as it is now. Returns when it serves, ready or not.
     pub(crate) fn restart_agent(&mut self) {
         assert!(self.agent.stop().success());
