@@ -148,7 +148,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
     let early = Scene { visitor: Visitor::unsettled(POD_ADDRESS), ..Scene::new() }.token(60);
     let mut forged = good.clone();
     forged.replace_range(40..41, if &good[40..41] == "A" { "B" } else { "A" });
-    let later = UnixTime(NOW.0 + 60);
+    let later = UnixTime(NOW.0 + 61);
     for (token, now, refused) in [
         (&*good, NOW, None),
         (&early, NOW, None),
@@ -208,7 +208,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
         asked.ok().flatten()
     };
     assert_eq!(session(&get(LISTING)), Some(None));
-    assert_eq!(session(&with_token(LISTING, &scene.token(60))), Some(Some(UnixTime(NOW.0 + 60))));
+    assert_eq!(session(&with_token(LISTING, &scene.token(60))), Some(Some(UnixTime(NOW.0 + 61))));
 }
 
 #[test]

@@ -98,7 +98,7 @@ pub enum Asked<'t, 'b> {
 pub struct Query<'t, 'b> {
     /// The thing.
     pub what: What<'t, 'b>,
-    /// When the token expires that was shown; the same request is to be refused from then on. `None`: no token was shown, so this
+    /// From when on the token that was shown, and so the same request, is to be refused. `None`: no token was shown, so this
     /// is one that is refused where tokens are required.
     pub session: Option<UnixTime>,
 }
@@ -314,7 +314,7 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// When the token expires that a request shows.
+/// From when on the token that a request shows is refused.
 ///
 /// # Errors
 /// [`NO_TOKEN`] where one is needed; what is wrong with one that is shown, needed or not; [`super::REPEATED_HEADER`].
