@@ -101,7 +101,11 @@ fn main() -> ExitCode {
 }
 
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
-    // Before any flag is taken: what follows belongs to another program.
+    // With whatever word it comes; what stands behind `--` belongs to another program.
+    if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
+        return Ok(Command::Print(HELP.into()));
+    }
+    // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
         return Request::parse(rest).map(Command::Import);
     }
@@ -116,7 +120,7 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
         }
-        ["help" | "--help" | "-h"] => Ok(Command::Print(HELP.into())),
+        ["help"] => Ok(Command::Print(HELP.into())),
         _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
     }
 }
@@ -214,6 +218,26 @@ mod tests {
         let args = ["import", "kiam", "--", "--config=x", "help"];
         assert!(matches!(parsed(&args), Ok(Command::Import(_))));
         assert!(parsed(&["import", "kiam"]).is_err());
+    }
+
+    /// `check --help` used to be called nonsense.
+    #[test]
+    fn whoever_asks_for_help_gets_it_whatever_word_stands_beside() {
+        for args in [
+            &["help"][..],
+            &["--help"],
+            &["-h"],
+            &["check", "--help"],
+            &["import", "--help"],
+            &["import", "kiam", "-h"],
+            &["config-default", "-h"],
+            &["check", "--config", "a.yaml", "--help"],
+            &["nonsense", "--help"],
+        ] {
+            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == HELP), "{args:?}");
+        }
+        let of_another = ["import", "kiam", "--", "--help"];
+        assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
     }
 
     #[test]

@@ -5,20 +5,21 @@
 mod aws_world;
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_world::{
     AUDIENCE, HOUR, MINUTE, NODE, Node, USER, USER_KEY, USER_SECRET, access, account, arn, caller_identity,
     external_id, keys, pod_identity, principal, role, start, start_with, web_identity,
 };
 use seawall_broker::aws::{
-    Access, AwsExchange, Config, ConfigError, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE, Role, SETTINGS,
-    SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    Access, AwsExchange, Config, ConfigError, Credential, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
+    Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
 };
-use seawall_broker::{Exchange, Fault, Principal as _, Unavailable};
+use seawall_broker::{Exchange, ExchangeError, Fault, Issued, Principal as _, Unavailable};
 use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{Endpoint, Role as EmulatedRole};
 use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_testkit::server::{Peer, Server};
 
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
 
@@ -284,6 +285,107 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, web_identity("cart")).await.unwrap();
     assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, Fault::Throttled);
+}
+
+/// An STS or EKS Auth that says what it is told to say.
+fn liar(role: &'static str, end: &'static str, date: &'static str) -> Server {
+    let answer = move |head: &str, body: &str| {
+        if head.contains("/assume-role-for-pod-identity") {
+            return format!(
+                r#"{{"subject":{{"namespace":"shop","serviceAccount":"cart"}},"assumedRoleUser":{{"arn":"{role}"}},"credentials":
+                   {{"accessKeyId":"ASIAX","secretAccessKey":"s","sessionToken":"t","expiration":"{end}"}}}}"#
+            );
+        }
+        let action = body.strip_prefix("Action=").and_then(|rest| rest.split('&').next()).unwrap();
+        format!(
+            "<{action}Response><{action}Result><AssumedRoleUser><Arn>{role}</Arn></AssumedRoleUser><Credentials>\
+             <AccessKeyId>ASIAX</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>\
+             <Expiration>{end}</Expiration></Credentials></{action}Result></{action}Response>"
+        )
+    };
+    let play = move |mut peer: Peer, _: usize| {
+        loop {
+            let head = peer.request()?;
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            let body = peer.body(length.parse().unwrap())?;
+            let told = answer(&head, &String::from_utf8(body).unwrap());
+            let length = told.len();
+            peer.send(format!("HTTP/1.1 200 OK\r\n{date}Content-Length: {length}\r\n\r\n{told}").as_bytes())?;
+        }
+    };
+    Server::start(play).unwrap()
+}
+
+const CART: &str = "arn:aws:sts::123456789012:assumed-role/cart/shop.cart";
+
+type Answer = Result<Issued<Credential>, ExchangeError>;
+
+/// What the liar gives by each way, and the longest life that each may have; and the time here.
+async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
+    let aws = start().await;
+    let exchange = aws.exchange(|config| {
+        users_keys(config);
+        (config.sts_url, config.eks_auth_url) = (Some(liar.url("")), Some(liar.url("")));
+    });
+    let long = Access { length: SessionLength::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
+    let ways = [
+        (web_identity("cart"), HOUR),
+        (keys(None, role("cart")), HOUR),
+        (long, 6 * HOUR),
+        (pod_identity("pod-1"), 12 * HOUR),
+    ];
+    let mut told = Vec::new();
+    for (way, longest) in ways {
+        told.push((aws.issue(&exchange, way).await, longest));
+    }
+    (aws.clock.wall(), told.try_into().unwrap())
+}
+
+/// An end in the year 2200 used to be handed on as it was, and no client would ever have asked for the next.
+#[tokio::test]
+async fn a_session_ends_no_later_than_was_asked_for_whatever_the_upstream_says() {
+    let now = UNIX_EPOCH + Duration::from_secs(1_784_116_800);
+    let liar = liar(CART, "2200-01-01T00:00:00Z", "Date: Wed, 15 Jul 2026 12:00:00 GMT\r\n");
+    for (issued, longest) in told(&liar).await.1 {
+        let issued = issued.unwrap();
+        assert_eq!(issued.lifetime, longest);
+        assert_eq!(issued.credential.expires(), now + longest + Duration::from_secs(1), "its date is cut");
+    }
+    let dateless = self::liar(CART, "2200-01-01T00:00:00Z", "");
+    let (now, told) = told(&dateless).await;
+    for (issued, longest) in told {
+        let issued = issued.unwrap();
+        assert!(issued.lifetime <= longest && issued.lifetime > longest - Duration::from_secs(1));
+        assert!(issued.credential.expires() <= now + longest);
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_another_role_than_was_asked_for_is_refused() {
+    for other in [
+        "arn:aws:sts::123456789012:assumed-role/admin/shop.cart",
+        "arn:aws:sts::999999999999:assumed-role/cart/shop.cart",
+        "arn:aws:sts::123456789012:assumed-role/cart2/shop.cart",
+        "cart",
+    ] {
+        let liar = liar(other, "2200-01-01T00:00:00Z", "");
+        let (_, [web, signed, long, _]) = told(&liar).await;
+        for (issued, _) in [web, signed, long] {
+            let error = issued.unwrap_err();
+            assert_eq!(error.fault, Fault::Rejected, "{other}: {error}");
+            assert!(error.to_string().contains("another role"), "{error}");
+        }
+    }
+    // STS leaves a role's path out, and no two of an account differ in it, or in the case of letters, alone.
+    let liar = liar("arn:aws:sts::123456789012:assumed-role/Cart/x", "2200-01-01T00:00:00Z", "");
+    let aws = start().await;
+    let exchange = aws.exchange(|config| {
+        users_keys(config);
+        config.sts_url = Some(liar.url(""));
+    });
+    for path in ["cart", "team/a/cart"] {
+        aws.issue(&exchange, keys(None, role(path))).await.unwrap();
+    }
 }
 
 #[tokio::test]

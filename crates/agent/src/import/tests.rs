@@ -141,6 +141,17 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             "--allow-route-regexp=meta-data",
             "--allow-route-regexp: the expression is written for part of a path",
         ),
+        (
+            KIAM,
+            "--allow-route-regexp=^/latest/user-data$",
+            "--allow-route-regexp: it lets every pod read what is as good as the node's credentials",
+        ),
+        (KIAM, "--whitelist-route-regexp=user-data", "--whitelist-route-regexp: it lets every pod read"),
+        (
+            KIAM,
+            "--allow-route-regexp=.*",
+            "user-data and managed-ssh-keys only by an expression that names them",
+        ),
         (KIAM, "--iptables --host-interface=!eth0 --port=1", "PREROUTING ! -i eth0 -p tcp"),
         (
             KIAM,
@@ -173,7 +184,7 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         (KUBE2IAM, "--iam-role-key=iam.amazonaws.com/role", "--iam-role-key"),
         (KUBE2IAM, "--namespace-restrictions", "--namespace-restrictions"),
         (KUBE2IAM, "--insecure=false", "--insecure"),
-        (KIAM, "--allow-route-regexp=^/latest/user-data$", "--allow-route-regexp"),
+        (KIAM, "--allow-route-regexp=^/latest/meta-data/ami-id$", "--allow-route-regexp"),
         (KIAM, "--no-json-log", "--json-log"),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;

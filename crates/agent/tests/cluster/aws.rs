@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use crate::support::aws::{BASE, ROLES, annotated, containers_token, give_roles, permit, start};
-
 use crate::support::network::CONTAINERS;
 use crate::support::*;
 

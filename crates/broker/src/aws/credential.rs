@@ -87,7 +87,7 @@ impl Credential {
         self.session_token.expose()
     }
 
-    /// The end that AWS states, to the whole second: a date of AWS's clock, not of ours.
+    /// The end that AWS states, if it is not later than can be; to the whole second: a date of AWS's clock, not of ours.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }

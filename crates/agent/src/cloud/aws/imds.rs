@@ -21,7 +21,7 @@ use seawall_wire::RequestHead;
 
 use super::config::Section;
 use super::lend::{self, Dates};
-use super::passthrough::Passthrough;
+use super::passthrough::{Errand, Passthrough};
 use super::token_keys::TokenKeys;
 use super::wait::{self, Deadline};
 use super::{Entitlement, Own, Standing, routes};
@@ -240,8 +240,19 @@ impl ImdsDialect {
                 respond::known(out, asked.frame, &known);
                 answered(&routes::FACTS)
             }
-            What::Pass(path) => self.passthrough.forward(asked.tenant, &path).map(Step::Later),
+            What::Pass(path) => self.pass(own, &path, asked),
         }
+    }
+
+    fn pass(&self, own: &Entitlement, path: &str, asked: Asked<'_, '_, '_>) -> Result<Step, Refusal> {
+        let errand = Errand {
+            share: own.passthrough.as_ref(),
+            caller: &asked.tenant.connections,
+            path,
+            now: asked.now,
+            patience: patience(asked.head).saturating_sub(asked.now.since(asked.came)),
+        };
+        self.passthrough.forward(&errand).map(Step::Later)
     }
 
     /// From memory if a lease is held, else as soon as the broker has one.

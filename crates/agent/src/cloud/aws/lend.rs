@@ -64,11 +64,47 @@ impl Dates {
 }
 
 impl Dated {
-    /// The end is the date that AWS stated, not one that is counted here.
+    /// The end is the date that AWS stated, not one that is counted here. The life is counted from the end of the second in which AWS answered; a
+    /// second earlier, or the start would be ahead of `Date`.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
-        let start = UnixTime(end.0.saturating_sub(expires.since(issued).as_secs()));
+        let start = UnixTime(end.0.saturating_sub(expires.since(issued).as_secs() + 1));
         Self { of, expiration: Stamp::of(end), last_updated: Stamp::of(start) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_broker::aws::Parts;
+    use seawall_core::Secret;
+
+    use super::*;
+
+    /// It used to be rounded up.
+    #[test]
+    fn what_was_issued_is_never_updated_later_than_it_was() {
+        let start = Duration::from_secs(1_767_225_600);
+        let at = |after: Duration| Stamp::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
+        // AWS answers at the tenth, its `Date` cut to the second; without one, life is counted from our own clock.
+        for (answered, life) in [
+            (Duration::from_millis(100), Duration::from_secs(3599)),
+            (Duration::from_millis(100), Duration::from_millis(3_599_900)),
+            (Duration::ZERO, Duration::from_secs(3600)),
+        ] {
+            let parts = Parts {
+                access_key_id: "ASIAEXAMPLE".into(),
+                secret_access_key: Secret::new("s3cret".into()),
+                session_token: Secret::new("t0ken".into()),
+                expires: SystemTime::UNIX_EPOCH + start + Duration::from_secs(3600),
+                role: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
+            };
+            let issued = Moment::from_nanos(0);
+            let value = Credential::new(parts).unwrap();
+            let lease = Lease { value, issued, expires: issued + life, refresh_at: issued };
+            let last_updated = credentials(&lease).last_updated;
+            assert!(last_updated.as_bytes() <= at(answered).as_bytes(), "{life:?}");
+            assert!(last_updated.as_bytes() >= (Stamp::of(UnixTime(start.as_secs() - 1))).as_bytes());
+        }
     }
 }

@@ -72,6 +72,8 @@ pub(super) struct Entitlement {
     /// What its session tokens name it by: made once, because it takes a hash.
     bearer: Bearer,
     standing: Standing,
+    /// How fast it may have the instance's service asked, where the configuration lets anything pass.
+    passthrough: Option<passthrough::Share>,
 }
 
 #[derive(Clone, Debug)]
@@ -130,6 +132,9 @@ struct Aws {
     containers: Containers,
     container_audience: Arc<str>,
     upstream: String,
+    /// Whether anything of the real service is let pass.
+    passes: bool,
+    pace: Arc<passthrough::Pace>,
     clock: Clock,
 }
 
@@ -163,6 +168,8 @@ impl interface::Section for Section {
             containers: Containers::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream.clone(),
+            passes: !self.imds.passthrough.is_empty(),
+            pace: Arc::default(),
             clock: clock.clone(),
         }))
     }
@@ -187,7 +194,8 @@ impl Cloud for Aws {
                 Standing::Refused(refusal)
             }
         };
-        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing }))
+        let passthrough = self.passes.then(|| share(before.of(CloudName::Aws)));
+        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough }))
     }
 
     fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
@@ -197,7 +205,8 @@ impl Cloud for Aws {
         }
         let forwarder =
             Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
-        Rc::new(ImdsDialect::new(self.service.clone(), Passthrough(forwarder)))
+        let passthrough = Passthrough::new(forwarder, self.pace.clone(), self.clock.clone());
+        Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
     fn clients(&self) -> Clients {
@@ -220,6 +229,14 @@ impl Cloud for Aws {
 
     fn floor_of_exchanged(&self) -> Option<Floor> {
         None
+    }
+}
+
+/// What the pod had before, or whoever may have its annotations changed would have a whole burst anew each time.
+fn share(before: Decided<&Entitlement>) -> passthrough::Share {
+    match before {
+        Decided::Is(before) => before.passthrough.clone().unwrap_or_default(),
+        _ => passthrough::Share::default(),
     }
 }
 
