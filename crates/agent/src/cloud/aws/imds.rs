@@ -527,8 +527,8 @@ mod tests {
     fn gos_sdk_is_answered_before_it_gives_up_and_so_are_the_others() {
         for (agent, millis) in [
             ("aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds", 400),
-            ("aws-sdk-go/1.55.8 (go1.22)", 900),
-            ("Boto3/1.44.5 Botocore/1.44.5", 900),
+            ("aws-sdk-go/1.55.8 (go1.22)", 850),
+            ("Boto3/1.44.5 Botocore/1.44.5", 850),
         ] {
             let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n");
             let mut room = header_room();
