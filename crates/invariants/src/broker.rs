@@ -185,7 +185,8 @@ fn check_refusal(input: &[u8]) -> bool {
     if said == *NO_ERROR {
         return false;
     }
-    let meant = meant(input).join(" ").replace(char::is_control, " ");
+    let Some(meant) = meant(input) else { return true };
+    let meant = meant.join(" ").replace(char::is_control, " ");
     let words = said.strip_prefix("400 Bad Request: ").expect("the status first");
     for word in words.split(' ').filter(|word| *word != "…") {
         assert!(meant.contains(word), "{word:?} of {said:?}");
@@ -196,12 +197,15 @@ fn check_refusal(input: &[u8]) -> bool {
 /// What is said where there is no error of AWS's.
 static NO_ERROR: LazyLock<String> = LazyLock::new(|| rehearsal::refusal(b"").detail);
 
-/// The texts of an error that are meant to be read.
-fn meant(input: &[u8]) -> Vec<String> {
-    let xml = rehearsal::texts(input, [CODE, MESSAGE]).into_iter().flatten().flatten();
-    let json: Value = serde_json::from_slice(input).unwrap_or_default();
+/// The texts of an error that are meant to be read; nothing where a reader of the whole JSON reads less of it, as of a session
+/// ([`check_pod_identity`]).
+fn meant(input: &[u8]) -> Option<Vec<String>> {
+    if let Some(texts) = rehearsal::texts(input, [CODE, MESSAGE]) {
+        return Some(texts.into_iter().flatten().map(|text| text.expose().clone()).collect());
+    }
+    let json: Value = serde_json::from_slice(input).ok()?;
     let members = ["__type", "code", "message", "Message"].map(|name| json[name].as_str().map(str::to_owned));
-    xml.map(|text| text.expose().clone()).chain(members.into_iter().flatten()).collect()
+    Some(members.into_iter().flatten().collect())
 }
 
 /// An input as what stands in an answer: read as it was written. Cut where it says, or with a part of it twice, it is none; and as
