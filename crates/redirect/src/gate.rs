@@ -109,6 +109,20 @@ impl Gate {
         if known == 0 { Err(Error::NotInPod) } else { Ok(known) }
     }
 
+    /// Tells the programs where pods are, if that has changed: groups of classes of service that were made, or made anew, since. Until then their
+    /// pods are nobody. For who finds one such. Whether anything had changed.
+    ///
+    /// # Errors
+    /// The kernel refuses to read or to write.
+    pub fn refresh(&mut self) -> Result<bool, Error> {
+        let Some(told) = self.target()? else { return Ok(false) };
+        let changed = self.site.describe(told) != told;
+        if changed {
+            self.change(|target| target)?;
+        }
+        Ok(changed)
+    }
+
     /// Refuses everybody, as before the first agent; what is known of the node is forgotten with it.
     ///
     /// # Errors

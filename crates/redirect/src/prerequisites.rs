@@ -15,7 +15,7 @@ pub(crate) fn check() -> Result<(), Error> {
     let have =
         KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
     if have < LEAST {
-        return Err(Error::Kernel { have: format!("{have:?}") });
+        return Err(Error::Kernel { have: readable(have) });
     }
     let held = capabilities(None).map_err(io::Error::from);
     let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
@@ -23,6 +23,12 @@ pub(crate) fn check() -> Result<(), Error> {
         missing if missing.is_empty() => Ok(()),
         missing => Err(Error::Capability { missing: missing.join(" and ") }),
     }
+}
+
+/// Linux, `KERNEL_VERSION`: a byte each behind the first.
+fn readable(version: KernelVersion) -> String {
+    let code = version.code();
+    format!("{}.{}", code >> 16, (code >> 8) & 0xff)
 }
 
 /// Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`: a program for the network takes both, and CAP_SYS_ADMIN is as good as either.
@@ -37,6 +43,12 @@ fn missing(held: CapabilitySet) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_is_told_as_people_call_it() {
+        assert_eq!(readable(LEAST), "5.15");
+        assert_eq!(readable(KernelVersion::new(4, 19, 300)), "4.19");
+    }
 
     #[test]
     fn what_is_missing_is_named() {

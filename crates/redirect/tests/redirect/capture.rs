@@ -150,3 +150,20 @@ fn the_agents_own_pods_reach_the_real_server_two_of_them_at_once() {
     gate(&lab).exempt(lab.id(HOST)).unwrap();
     assert_eq!((&*one.get("169.254.169.254"), &*two.get("169.254.169.254")), ("agent:one", "real"));
 }
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_class_of_service_that_was_made_anew_is_nobodys_until_the_agent_looks() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    assert!(!gate(&lab).refresh().unwrap());
+    let class = lab.site.directory().join("burstable");
+    for group in walk(&class).iter().rev() {
+        fs::remove_dir(group).unwrap();
+    }
+    fs::create_dir_all(class.join(format!("pod{ONE}/c"))).unwrap();
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.169.254"), "agent:nobody");
+    assert!(gate(&lab).refresh().unwrap());
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+}

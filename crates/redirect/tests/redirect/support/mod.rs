@@ -150,7 +150,7 @@ impl Drop for Lab {
 }
 
 /// A directory and all below it, outer before inner.
-fn walk(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn walk(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
