@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use seawall_redirect::attach::Outcome;
@@ -36,6 +36,9 @@ Places:
   --cgroup DIR      where the host's control groups are mounted (default /sys/fs/cgroup)
   --kubepods PATH   the kubelet's group of pods below that (default: found; kubepods, kubepods.slice, and kind's)
 
+attach asks the groups around the pods', up to the root, whether a program there excludes ours: it attaches one that does nothing
+to each and takes it off again. --ask-within DIR asks no further out than in that directory.
+
 Needs CAP_BPF and CAP_NET_ADMIN, a kernel from 5.15 on, and cgroup v2 (beside v1, too). Refuses, and says why, where a program of
 somebody else's excludes its own.
 ";
@@ -44,7 +47,7 @@ somebody else's excludes its own.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Help,
-    Attach { places: Places, net: bool },
+    Attach { places: Places, net: bool, within: Option<PathBuf> },
     Status(Places),
     Remove(Places),
     PrintNet,
@@ -67,6 +70,7 @@ struct Flags {
     cgroup: Option<PathBuf>,
     kubepods: Option<PathBuf>,
     net: bool,
+    within: Option<PathBuf>,
     nodes: Vec<IpAddr>,
     metadata: Option<NonZeroU16>,
     containers: Option<NonZeroU16>,
@@ -90,7 +94,11 @@ impl Request {
 
     fn of(words: &[&str], mut flags: Flags) -> Result<Self, String> {
         let request = match words {
-            ["attach"] => Self::Attach { net: std::mem::take(&mut flags.net), places: flags.places() },
+            ["attach"] => Self::Attach {
+                net: std::mem::take(&mut flags.net),
+                within: flags.within.take(),
+                places: flags.places(),
+            },
             ["status"] => Self::Status(flags.places()),
             ["remove"] => Self::Remove(flags.places()),
             ["print", "net"] => Self::PrintNet,
@@ -128,6 +136,7 @@ impl Flags {
             "--bpffs" => self.bpffs = Some(value.into()),
             "--cgroup" => self.cgroup = Some(value.into()),
             "--kubepods" => self.kubepods = Some(value.trim_start_matches('/').into()),
+            "--ask-within" => self.within = Some(value.into()),
             "--node" => self.nodes.push(value.parse().map_err(|_| wanted("an address of the node's"))?),
             "--metadata" => self.metadata = Some(value.parse().map_err(|_| wanted("a port"))?),
             "--containers" => self.containers = Some(value.parse().map_err(|_| wanted("a port"))?),
@@ -166,6 +175,7 @@ impl Flags {
             ("--cgroup", self.cgroup.is_some()),
             ("--kubepods", self.kubepods.is_some()),
             ("--net", self.net),
+            ("--ask-within", self.within.is_some()),
             ("--node", !self.nodes.is_empty()),
             ("--metadata", self.metadata.is_some()),
             ("--containers", self.containers.is_some()),
@@ -194,7 +204,7 @@ impl Places {
 pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
     match request {
         Request::Help => Ok(HELP.to_owned()),
-        Request::Attach { places, net } => attached(places, *net),
+        Request::Attach { places, net, within } => attached(places, *net, within.as_deref()),
         Request::Status(places) => told(places),
         Request::Remove(places) => removed(places),
         Request::PrintNet => Ok(nft::safety_net()),
@@ -203,8 +213,11 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
     }
 }
 
-fn attached(places: &Places, net: bool) -> anyhow::Result<String> {
-    let (pins, site) = (places.pins()?, places.site()?);
+fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
+    let (pins, mut site) = (places.pins()?, places.site()?);
+    if let Some(outermost) = within {
+        site = site.asking_within(outermost);
+    }
     let outcome = attach(&pins, &site)?;
     // After the programs: pods that it would cut off are with the agent by then.
     if net {
@@ -253,16 +266,19 @@ mod tests {
 
     #[test]
     fn each_command_is_read_with_its_flags() {
-        assert_eq!(parsed("attach"), Ok(Request::Attach { places: places(), net: false }));
+        assert_eq!(parsed("attach"), Ok(Request::Attach { places: places(), net: false, within: None }));
         assert_eq!(
-            parsed("attach --net --bpffs=/bpf --cgroup /host/cgroup --kubepods /a/kubepods"),
+            parsed(
+                "attach --net --ask-within /host/cgroup/a --bpffs=/bpf --cgroup /host/cgroup --kubepods /a/kubepods"
+            ),
             Ok(Request::Attach {
                 places: Places {
                     bpffs: "/bpf".into(),
                     cgroup: "/host/cgroup".into(),
                     kubepods: Some("a/kubepods".into())
                 },
-                net: true
+                net: true,
+                within: Some("/host/cgroup/a".into())
             })
         );
         assert_eq!(parsed("status"), Ok(Request::Status(places())));
@@ -295,6 +311,7 @@ mod tests {
             ("attach --force x", "--force"),
             ("attach --bpffs", "--bpffs needs"),
             ("status --net", "takes no --net"),
+            ("status --ask-within /x", "takes no --ask-within"),
             ("remove --metadata 1", "takes no --metadata"),
             ("print net --cgroup /x", "takes no --cgroup"),
             ("print translation --node here", "\"here\""),

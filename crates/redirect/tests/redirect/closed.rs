@@ -1,5 +1,6 @@
 //! What happens when nobody can answer: refused, and never let through.
 
+use std::fs;
 use std::sync::Arc;
 
 use seawall_redirect::{Counts, remove};
@@ -83,6 +84,23 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
         assert_eq!(got, "EPERM", "{group}");
     }
     assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 2);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_pods_socket_in_the_hands_of_a_task_outside_is_refused() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    // As deep as a container of a pod, and in none.
+    let deep = lab.base.join("outside/a/b/c");
+    fs::create_dir_all(&deep).unwrap();
+    let (mut one, mut outside) = (lab.pod(ONE), Process::start("pod1", &deep));
+    // Below a mount that is this run's own.
+    outside.ask("expect /run/given");
+    assert_eq!(one.ask("give /run/given"), "given");
+    assert_eq!(outside.ask("use 169.254.169.254 80"), "EPERM");
+    assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 1);
+    fs::remove_file("/run/given").unwrap();
 }
 
 #[test]

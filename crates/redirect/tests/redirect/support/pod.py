@@ -156,10 +156,10 @@ def load(address, port, times):
     return " ".join("%s=%d" % pair for pair in sorted(answers.items()))
 
 
-def attack(victim, victim_port, agent, agent_port, node):
+def attack(victim, victim_port, agent, agent_port):
     """In a namespace of its own, where it may have any address, as nobody without a right: connects with the victim's ends."""
     program = """
-import os, socket, subprocess, sys
+import socket, struct, subprocess, sys
 for address in ("%(victim)s", "%(agent)s"):
     subprocess.run(["ip", "address", "add", address + "/32", "dev", "lo"], check=False, stderr=subprocess.DEVNULL)
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -167,6 +167,8 @@ listener = socket.socket()
 listener.bind(("%(agent)s", %(agent_port)s))
 listener.listen(4)
 s = socket.socket()
+# Gone at once when it is closed.
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 s.bind(("%(victim)s", %(victim_port)s))
 s.connect(("169.254.169.254", 80))
 print("connected to %%s %%d" %% s.getpeername(), flush=True)
@@ -190,6 +192,34 @@ class Attacker:
         self.child.wait()
 
 
+def expect(path):
+    """Waits for a socket that somebody gives."""
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path)
+    s.listen(1)
+    held.append(s)
+    return "expecting"
+
+
+def give(path):
+    """Makes a socket and gives it away."""
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    given = stream("169.254.169.254")
+    socket.send_fds(s, [b"!"], [given.fileno()])
+    return "given"
+
+
+def use(address, port):
+    """Connects with the socket that was given."""
+    giver, _ = held.pop().accept()
+    _, given, _, _ = socket.recv_fds(giver, 1, 1)
+    s = socket.socket(fileno=given[0])
+    s.settimeout(10)
+    s.connect((address, port))
+    return asked(s)
+
+
 def join(group):
     with open(group + "/cgroup.procs", "w") as procs:
         procs.write("0")
@@ -198,7 +228,7 @@ def join(group):
 
 def told(line):
     what, *words = line.split()
-    if what in ("ask", "hold", "load"):
+    if what in ("ask", "hold", "load", "use"):
         name = words.pop(0) if what == "ask" else what
         address, port, *rest = words
         return globals()[name](address, int(port), *rest)
