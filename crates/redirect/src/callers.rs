@@ -38,7 +38,8 @@ pub struct Caller {
 pub(crate) const KEY: usize = 48;
 pub(crate) const VALUE: usize = 24;
 
-/// Connections that wait to be accepted. One for each thread: opening it takes a right that the agent drops, using it takes none.
+/// Connections that wait to be accepted. One for each thread. To open it takes the pins' owner (root) and no capability on a newer kernel (6.18 was
+/// tried), nor does using it; on an older one where unprivileged use is off each call takes CAP_BPF.
 #[derive(Debug)]
 pub struct Callers {
     map: HashMap<MapData, [u8; KEY], [u8; VALUE]>,

@@ -1,7 +1,7 @@
 //! Brings the clouds' metadata addresses to the agent, and keeps for each connection whose it is.
 //!
 //! Three programs for the kernel (`ebpf/capture.bpf.c`), attached to the control group of the node's pods: `connect` to a metadata
-//! address becomes one to the agent, and who connects is written down before the first packet leaves. [`attach()`], [`status`] and
+//! address becomes one to the agent, and who connects is written down before the first packet leaves. [`attach()`], [`status()`] and
 //! [`remove()`] are an operator's (`seawall-agent redirect`); [`Gate`] says where captured connections go, and [`Callers`] tells at accept
 //! whose each is; both are the agent's. Beside them rules for netfilter ([`nft`]): a net for what does not call `connect`, and
 //! a way without programs.

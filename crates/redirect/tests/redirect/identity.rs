@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData};
+use rustix::thread::CapabilitySet;
 use seawall_redirect::{Callers, Error};
 
 use crate::support::agent::{at_node, gate, learn, listen, point, port, who};
@@ -164,6 +165,22 @@ fn who_was_pushed_out_of_a_full_map_is_nobody() {
     one.ask("hold 169.254.169.254 80");
     let (stream, peer) = listener.accept().unwrap();
     assert_eq!(who(&lab, &mut callers, peer, stream.local_addr().unwrap()), "one");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn an_agent_needs_no_capability_once_the_programs_are_attached() {
+    let lab = Lab::attached();
+    let listener = listen();
+    let mut one = lab.pod(ONE);
+    let known = without(CapabilitySet::all(), || {
+        let (mut gate, mut callers) = (gate(&lab), Callers::open(&lab.pins).unwrap());
+        gate.point(at_node(Some(port(&listener)), None)).unwrap();
+        one.ask("hold 169.254.169.254 80");
+        let (stream, peer) = listener.accept().unwrap();
+        who(&lab, &mut callers, peer, stream.local_addr().unwrap())
+    });
+    assert_eq!(known, "one");
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::thread::CapabilitySet;
 use seawall_redirect::{Error, Pins, Site, attach};
 
 use crate::support::*;
@@ -89,19 +88,6 @@ fn what_a_process_lacks_is_named() {
     // The two are all it takes.
     let two = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
     without(CapabilitySet::all().difference(two), || attach(&lab.pins, &lab.site)).unwrap();
-}
-
-/// Does something on a thread that has not these rights, nor the one that is as good as all.
-fn without<T: Send>(dropped: CapabilitySet, what: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let inside = scope.spawn(|| {
-            let mut sets = capabilities(None).unwrap();
-            sets.effective.remove(dropped | CapabilitySet::SYS_ADMIN);
-            set_capabilities(None, sets).unwrap();
-            what()
-        });
-        inside.join().unwrap()
-    })
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{
+    CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space, set_capabilities,
+};
 use seawall_redirect::{Pins, Site, attach, remove};
 
 pub(crate) use agent::Agent;
@@ -225,6 +227,19 @@ pub(crate) fn within<T: Send>(network: &str, what: impl FnOnce() -> T + Send) ->
     thread::scope(|scope| {
         let inside = scope.spawn(move || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            what()
+        });
+        inside.join().unwrap()
+    })
+}
+
+/// Does something on a thread that has not these rights, nor the one that is as good as all.
+pub(crate) fn without<T: Send>(dropped: CapabilitySet, what: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(dropped | CapabilitySet::SYS_ADMIN);
+            set_capabilities(None, sets).unwrap();
             what()
         });
         inside.join().unwrap()
