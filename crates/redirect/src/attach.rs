@@ -50,7 +50,7 @@ pub fn attach(pins: &Pins, site: &Site) -> Result<Outcome, Error> {
     let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: version(), group: site.id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
     if !missing.is_empty() {
-        attach_all(pins, site, &missing)?;
+        attach_all(pins, site, &missing).or_else(|error| pins.clear_unused().and(Err(error)))?;
     }
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {

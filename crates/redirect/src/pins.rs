@@ -132,6 +132,17 @@ impl Pins {
         gone(fs::remove_dir(&directory), "remove", directory)
     }
 
+    /// Unpins the maps of this layout if no link is there to use them: what an attempt that failed has left.
+    pub(crate) fn clear_unused(&self) -> Result<(), Error> {
+        for hook in Hook::ALL {
+            if !self.links(hook)?.is_empty() {
+                return Ok(());
+            }
+        }
+        self.clear(LAYOUT)?;
+        if self.other_layouts()?.is_empty() { self.clear_all() } else { Ok(()) }
+    }
+
     /// Unpins everything of every layout.
     pub(crate) fn clear_all(&self) -> Result<(), Error> {
         let family = self.bpffs.join(FAMILY);

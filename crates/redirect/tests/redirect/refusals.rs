@@ -48,8 +48,8 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
         let refused = attach(&lab.pins, &lab.site).unwrap_err();
         let Error::Excluded { group, hook } = &refused else { panic!("{refused}") };
         assert_eq!((group, hook.name()), (&lab.base, "connect4"));
-        // Nothing was attached, not for another hook either.
-        assert!(!lab.pin_names().iter().any(|name| name.contains('-')), "{:?}", lab.pin_names());
+        // Nothing was attached, not for another hook either, and nothing is left of the attempt.
+        assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
         assert_eq!(lab.pod(ONE).get("169.254.169.254"), "real");
     }
 }
@@ -71,6 +71,7 @@ fn a_program_at_the_pods_own_group_that_permits_no_other_is_named() {
     attach_others(lab.site.directory(), 0);
     let refused = attach(&lab.pins, &lab.site).unwrap_err();
     assert!(matches!(&refused, Error::Excluded { group, .. } if group == lab.site.directory()), "{refused}");
+    assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
 }
 
 #[test]
