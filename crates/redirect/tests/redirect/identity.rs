@@ -132,16 +132,6 @@ fn what_nobody_took_goes_with_its_connection() {
     until(|| callers.waiting() == 0);
 }
 
-/// The kernel ends sockets in its own time.
-fn until(done: impl Fn() -> bool) {
-    let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
-    while !done() {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
-        assert!(now < begun + 30, "it did not come about");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn who_was_pushed_out_of_a_full_map_is_nobody() {

@@ -246,6 +246,16 @@ pub(crate) fn without<T: Send>(dropped: CapabilitySet, what: impl FnOnce() -> T 
     })
 }
 
+/// The kernel ends sockets, and links whose pin has gone, in its own time.
+pub(crate) fn until(mut done: impl FnMut() -> bool) {
+    let begun = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
+    while !done() {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
+        assert!(now < begun + 30, "it did not come about");
+        thread::yield_now();
+    }
+}
+
 /// Answers `real` to everybody, at ports 80 and 443, and to DNS's. It ends with the test's process, as nothing leads to it any more.
 fn real_server() {
     for port in [80, 443, 53] {
