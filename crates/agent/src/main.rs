@@ -31,6 +31,7 @@ mod pace;
 mod places;
 mod poller;
 mod ready;
+mod redirect;
 mod reply;
 mod room;
 mod roster;
@@ -62,6 +63,8 @@ Usage:
   seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
                                         print the configuration that means what these flags of KIAM (agent's and
                                         server's together) or kube2iam mean; remarks on standard error
+  seawall-agent redirect attach|status|remove|print
+                                        bring metadata addresses to the agent; `seawall-agent redirect help`
   seawall-agent version
   seawall-agent help
 
@@ -78,6 +81,7 @@ enum Command {
     Serve(PathBuf),
     Check(PathBuf),
     Import(Request),
+    Redirect(redirect::Request),
     Print(String),
 }
 
@@ -92,6 +96,7 @@ fn main() -> ExitCode {
         }
         Ok(Command::Check(path)) => done(check(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
+        Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
             complain(&format!("{mistake}\n\n{HELP}"));
@@ -108,6 +113,9 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
         return Request::parse(rest).map(Command::Import);
+    }
+    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
+        return redirect::Request::parse(rest).map(Command::Redirect);
     }
     let path = config_flag(&mut args)?;
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
