@@ -16,7 +16,7 @@ use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::admin::{Admin, Sources};
+use crate::admin::{Admin, Doors, Sources};
 use crate::cloud::names::CloudName;
 use crate::cloud::{Clouds, Tools};
 use crate::config::Config;
@@ -53,9 +53,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let control = control_runtime()?;
     // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
     let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
-    let admin_listener = control
-        .block_on(tokio::net::TcpListener::bind(config.admin))
-        .with_context(|| format!("cannot listen on {} (admin)", config.admin))?;
+    let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     sandbox::enter().context("cannot give up privileges")?;
 
     let identity = strategy.name();
@@ -65,7 +63,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
     control.spawn(parts.watch().run());
-    announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
+    announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     if let Some(cluster) = parts.who.cluster.clone() {
         control.spawn(open_node(cluster, admin.clone()));
     }
@@ -82,7 +80,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     drop(parts);
-    let ended = control.block_on(control_thread(admin, admin_listener, signals, stopper, stop, all_gone));
+    let ended = control.block_on(control_thread(admin, doors, signals, stopper, stop, all_gone));
     leave(control);
     ended?;
     for thread in traffic {
@@ -151,13 +149,13 @@ fn announce(
 /// does not wait.
 async fn control_thread(
     admin: Arc<Admin>,
-    listener: tokio::net::TcpListener,
+    doors: Doors,
     mut signals: Signals,
     stopper: Stopper,
     mut stop: Stop,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
-    tokio::spawn(admin.serve(listener, stop.clone()));
+    doors.serve(&admin, &stop);
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
         () = stop.begun() => tracing::error!("a thread ended by itself; stopping"),

@@ -33,6 +33,8 @@ pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 pub(crate) struct Config {
     pub(crate) listen: Vec<Listen>,
     pub(crate) admin: SocketAddr,
+    /// A socket file at which the same is answered, to whoever is inside the agent's pod.
+    pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) identity: Identity,
     #[serde(flatten)]
     pub(crate) clouds: Sections,
@@ -104,6 +106,9 @@ impl Config {
         Self {
             listen: listen.collect(),
             admin: admin(&root.key("admin"), &own),
+            admin_socket: root
+                .key("adminSocket")
+                .text("the path of a socket file", |text| values::path(text, base)),
             identity: Identity::read(&root.key("identity").table(), &clouds, base, node),
             clouds,
             limits: Limits::read(&root.key("limits").table()),
