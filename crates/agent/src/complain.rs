@@ -3,6 +3,7 @@
 //! How often is bounded behind it (`cluster`'s reporter: one event for each pod and reason in ten minutes, a rate for the
 //! node). What is written is for the owner: whose move it is, never an upstream's words.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use seawall_broker::{Fault, Unavailable};
@@ -11,12 +12,36 @@ use seawall_cluster::{Complaint, PodRecord, Reporter};
 
 /// One pod's voice; none in `static` identity.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Complainer(Option<(Reporter, Arc<PodRecord>)>);
+pub(crate) struct Complainer(Option<Arc<dyn Voice>>);
+
+/// Where a pod's owner hears it.
+pub(crate) trait Voice: Debug + Send + Sync {
+    /// Returns at once.
+    fn says(&self, complaint: Complaint, message: &str);
+}
+
+/// An event on the pod.
+#[derive(Debug)]
+struct Events {
+    reporter: Reporter,
+    record: Arc<PodRecord>,
+}
+
+impl Voice for Events {
+    fn says(&self, complaint: Complaint, message: &str) {
+        self.reporter.report(&self.record, complaint, message);
+    }
+}
 
 impl Complainer {
     /// Of this pod.
     pub(crate) fn new(reporter: Reporter, record: Arc<PodRecord>) -> Self {
-        Self(Some((reporter, record)))
+        Self::with(Arc::new(Events { reporter, record }))
+    }
+
+    /// With this voice.
+    pub(crate) fn with(voice: Arc<dyn Voice>) -> Self {
+        Self(Some(voice))
     }
 
     /// The pod is refused by a rule of ours.
@@ -26,8 +51,8 @@ impl Complainer {
 
     /// Something about the pod that no answer can say.
     pub(crate) fn says(&self, complaint: Complaint, message: &str) {
-        if let Some((reporter, record)) = &self.0 {
-            reporter.report(record, complaint, message);
+        if let Some(voice) = &self.0 {
+            voice.says(complaint, message);
         }
     }
 

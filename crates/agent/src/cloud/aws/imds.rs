@@ -1,7 +1,7 @@
 //! The metadata service of EC2 on one traffic thread: one request to one answer.
 //!
 //! The order is the argument, and what clients make of a status decides it. A session token is given to whoever asks, also while it is
-//! not known who that is: a client that is refused one goes on without, some for the life of their process. What is refused for what the
+//! not known who that is (a pod that is expected at its address has a moment to be proven there): a client that is refused one goes on without, some for the life of their process. What is refused for what the
 //! pod is, or has to be waited for, is so at the *listing*; once that names a role its document is there.
 
 use std::sync::Arc;
@@ -137,6 +137,8 @@ impl Dialect for ImdsDialect {
                 // No listener speaks the dialect of a cloud that is off.
                 Decided::Off => Err(ANYONE),
             },
+            // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
+            Caller::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
             Caller::Unsettled => {
                 self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
             }
@@ -278,6 +280,9 @@ fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
 /// The SDK for Go waits half a second for the head of an answer, most others one, and few try again.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
+    if head.method == "PUT" {
+        return lend::PATIENCE_FOR_TOKENS;
+    }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
     if is_go { lend::PATIENCE_OF_GO } else { lend::PATIENCE }
 }
@@ -397,6 +402,32 @@ mod tests {
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
+    }
+
+    /// A token that was its address's made it fetch another within minutes, and the next pod at the address could have used it.
+    #[tokio::test]
+    async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
+        let mut world = World::of(SECTION);
+        let pod = std::mem::replace(&mut world.caller, Caller::Unsettled);
+        let ask = async |world: &World, method, target| {
+            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
+            world.ask_with(method, target, ttl).await
+        };
+        world.is_expected = true;
+        let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
+        assert!(answer.is_empty(), "not yet: {answer}");
+        for (caller, life) in [(pod, "21600"), (Caller::Nobody(ANYONE), "300")] {
+            world.caller = caller;
+            let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
+            let ttl = format!("token-ttl-seconds: {life}\r\n");
+            assert!(at_once && answer.to_ascii_lowercase().contains(&ttl), "{answer}");
+        }
+        let mut room = header_room();
+        let put = b"PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nUser-Agent: aws-sdk-go-v2/1\r\n\r\n";
+        let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &Limits::default()) else {
+            panic!()
+        };
+        assert_eq!(patience(&head), lend::PATIENCE_FOR_TOKENS);
     }
 
     #[tokio::test]

@@ -17,6 +17,10 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(900);
 /// See [`PATIENCE`].
 pub(super) const PATIENCE_OF_GO: Duration = Duration::from_millis(400);
 
+/// How long a request for a session token waits for the proof that the pod that is expected at its address is there: milliseconds where all
+/// is well, and no client must do without a token where it is not.
+pub(super) const PATIENCE_FOR_TOKENS: Duration = Duration::from_millis(100);
+
 /// What a lease is written of. Its end is the date that AWS stated, not one that is counted here.
 pub(super) fn credentials(lease: &Lease<Credential>) -> Credentials<'_> {
     let credential = &lease.value;

@@ -16,6 +16,8 @@ mod debug;
 mod imds;
 mod lend;
 mod namespace;
+#[cfg(test)]
+mod pairs;
 mod passthrough;
 mod policy;
 mod refusals;

@@ -34,6 +34,11 @@ impl SubjectTokens for Tokens {
 }
 
 async fn start(longest: Duration) -> (World, Running) {
+    start_as(ROLE, longest).await
+}
+
+/// A pod that may have this role, for so long at most.
+pub(super) async fn start_as(role: &str, longest: Duration) -> (World, Running) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
     let provider = Provider {
@@ -41,7 +46,8 @@ async fn start(longest: Duration) -> (World, Running) {
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = Role { longest, ..Role::open(ROLE).trusting("system:serviceaccount:shop:cart") };
+    let arn = role;
+    let role = Role { longest, ..Role::open(arn).trusting("system:serviceaccount:shop:cart") };
     let options = Options { providers: vec![provider], roles: vec![role], ..Options::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
     let section = format!(
@@ -50,14 +56,18 @@ async fn start(longest: Duration) -> (World, Running) {
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = World::with(&section, (clock, hand), tokens);
-    let says = [(ROLE_ARN, Text::from(ROLE))].into_iter().collect();
-    world.pod().replace(world.entitlements(Beside::read(says)));
+    world.pod().replace(world.entitlements(naming(arn)));
     (world, running)
+}
+
+/// What a ServiceAccount says that names this role.
+pub(super) fn naming(role: &str) -> Beside {
+    Beside::read([(ROLE_ARN, Text::from(role))].into_iter().collect())
 }
 
 impl World {
     /// Lets everybody act whom a moment woke, until no call is in the air.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         loop {
             for _ in 0..256 {
                 tokio::task::yield_now().await;

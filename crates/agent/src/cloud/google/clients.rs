@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::thrash::{Client, Clients};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
-    Client { agent, name, window: Duration::from_secs(seconds) }
+    Client { agent, name, window: Duration::from_secs(seconds), every: None }
 }
 
 /// All of them.
