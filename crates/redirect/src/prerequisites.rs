@@ -1,0 +1,48 @@
+//! What this machine and this process must have before anything is tried, so that the kernel's EPERM need not be guessed at.
+
+use std::io;
+
+use aya::util::KernelVersion;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::error::Error;
+
+/// From here on, which pod a socket belongs to is right whatever version 1's `net_cls` and `net_prio` do (8520e224f547). What
+/// else is used is older: links to groups 5.7, storage on sockets 5.8.
+const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
+
+pub(crate) fn check() -> Result<(), Error> {
+    let have =
+        KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
+    if have < LEAST {
+        return Err(Error::Kernel { have: format!("{have:?}") });
+    }
+    let held = capabilities(None).map_err(io::Error::from);
+    let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
+    match missing(held.effective) {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(Error::Capability { missing: missing.join(" and ") }),
+    }
+}
+
+/// Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`: a program for the network takes both, and CAP_SYS_ADMIN is as good as either.
+fn missing(held: CapabilitySet) -> Vec<&'static str> {
+    if held.contains(CapabilitySet::SYS_ADMIN) {
+        return Vec::new();
+    }
+    let needed = [("CAP_BPF", CapabilitySet::BPF), ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN)];
+    needed.into_iter().filter(|(_, one)| !held.contains(*one)).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(missing(CapabilitySet::empty()), ["CAP_BPF", "CAP_NET_ADMIN"]);
+        assert_eq!(missing(CapabilitySet::BPF), ["CAP_NET_ADMIN"]);
+        assert!(missing(CapabilitySet::BPF | CapabilitySet::NET_ADMIN).is_empty());
+        assert!(missing(CapabilitySet::SYS_ADMIN).is_empty());
+    }
+}

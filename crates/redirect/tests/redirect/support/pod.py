@@ -1,0 +1,214 @@
+"""A process in a pod: does what its standard input says, a line each, and answers with a line each.
+
+Odd sockets (MPTCP, TCP fast open, packets written by hand) are why this is no Rust.
+"""
+import errno, os, select, socket, struct, subprocess, sys, time
+
+MPTCP, MSG_FASTOPEN, TCP_FASTOPEN_CONNECT = 262, 0x20000000, 30
+REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+held = []
+
+
+def answer(s):
+    s.settimeout(10)
+    text = b""
+    while True:
+        part = s.recv(4096)
+        if not part:
+            return text.decode().strip()
+        text += part
+
+
+def asked(s):
+    s.settimeout(10)
+    s.send(REQUEST)
+    return answer(s)
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def stream(address, protocol=0):
+    s = socket.socket(family(address), socket.SOCK_STREAM, protocol)
+    s.settimeout(10)
+    return s
+
+
+def connect(address, port):
+    s = stream(address)
+    s.connect((address, port))
+    return asked(s)
+
+
+def bound(address, port):
+    s = stream(address)
+    s.bind(("", 0))
+    s.connect((address, port))
+    return asked(s)
+
+
+def nonblocking(address, port):
+    s = stream(address)
+    s.setblocking(False)
+    try:
+        s.connect((address, port))
+    except BlockingIOError:
+        pass
+    select.select([], [s], [], 10)
+    s.setblocking(True)
+    return asked(s)
+
+
+def v6only(address, port):
+    s = stream(address)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    s.connect((address, port))
+    return asked(s)
+
+
+def mptcp(address, port):
+    s = stream(address, MPTCP)
+    s.connect((address, port))
+    return asked(s)
+
+
+def tfo_send(address, port):
+    s = stream(address)
+    try:
+        s.sendto(REQUEST, MSG_FASTOPEN, (address, port))
+    except BlockingIOError:
+        # Without a cookie of this server's: an ordinary handshake, and nothing was sent.
+        select.select([], [s], [], 10)
+        return asked(s)
+    return answer(s)
+
+
+def tfo_connect(address, port):
+    s = stream(address)
+    s.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+    s.connect((address, port))
+    return asked(s)
+
+
+def udp(address, port):
+    s = socket.socket(family(address), socket.SOCK_DGRAM)
+    s.settimeout(10)
+    s.connect((address, port))
+    s.send(b"?")
+    return s.recv(100).decode().strip()
+
+
+def raw_syn(address, port):
+    """Whether anybody answers a SYN that no socket sent."""
+    source = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    source.connect(("10.45.0.2", 9))
+    source, target = socket.inet_aton(source.getsockname()[0]), socket.inet_aton(address)
+    tcp = struct.pack("!HHLLBBHHH", 45678, port, 1, 0, 5 << 4, 2, 64240, 0, 0)
+    sums = source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
+    total = sum(struct.unpack("!%dH" % (len(sums) // 2), sums))
+    total = (total >> 16) + (total & 0xFFFF)
+    total = ~(total + (total >> 16)) & 0xFFFF
+    s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+    s.sendto(tcp[:16] + struct.pack("!H", total) + tcp[18:], (address, 0))
+    # Something else that takes the same way and is answered, sent behind it: what has not come by then will not come.
+    udp("10.45.0.2", 5353)
+    s.setblocking(False)
+    while True:
+        try:
+            packet = s.recv(2048)
+        except BlockingIOError:
+            return "nothing"
+        if packet[12:16] == target:
+            return "answered"
+
+
+def hold(address, port, *own):
+    """Connects and keeps the connection, from an address and port of its own if told."""
+    s = stream(address)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if own:
+        s.bind((own[0], int(own[1])))
+    s.connect((address, port))
+    held.append(s)
+    return "%s %d" % s.getsockname()[:2]
+
+
+def release():
+    while held:
+        held.pop().close()
+    return "released"
+
+
+def last():
+    return asked(held.pop())
+
+
+def load(address, port, times):
+    """Asks so often, a connection each; what was answered how often."""
+    answers = {}
+    for _ in range(int(times)):
+        try:
+            text = connect(address, port)
+        except OSError as error:
+            text = errno.errorcode.get(error.errno, str(error))
+        answers[text] = answers.get(text, 0) + 1
+    return " ".join("%s=%d" % pair for pair in sorted(answers.items()))
+
+
+def attack(victim, victim_port, agent, agent_port, node):
+    """In a namespace of its own, where it may have any address, as nobody without a right: connects with the victim's ends."""
+    program = """
+import os, socket, subprocess, sys
+for address in ("%(victim)s", "%(agent)s"):
+    subprocess.run(["ip", "address", "add", address + "/32", "dev", "lo"], check=False, stderr=subprocess.DEVNULL)
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+listener = socket.socket()
+listener.bind(("%(agent)s", %(agent_port)s))
+listener.listen(4)
+s = socket.socket()
+s.bind(("%(victim)s", %(victim_port)s))
+s.connect(("169.254.169.254", 80))
+print("connected to %%s %%d" %% s.getpeername(), flush=True)
+sys.stdin.read()
+""" % locals()
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    python = "/usr/bin/python3"
+    child = subprocess.Popen(unprivileged + alone + [python, "-c", program], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    held.append(Attacker(child))
+    return child.stdout.readline().strip()
+
+
+class Attacker:
+    def __init__(self, child):
+        self.child = child
+
+    def close(self):
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def join(group):
+    with open(group + "/cgroup.procs", "w") as procs:
+        procs.write("0")
+    return "joined"
+
+
+def told(line):
+    what, *words = line.split()
+    if what in ("ask", "hold", "load"):
+        name = words.pop(0) if what == "ask" else what
+        address, port, *rest = words
+        return globals()[name](address, int(port), *rest)
+    return globals()[what](*words)
+
+
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        said = "ok " + told(line)
+    except OSError as error:
+        said = "error " + errno.errorcode.get(error.errno, repr(error))
+    print(said, flush=True)
