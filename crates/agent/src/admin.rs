@@ -60,6 +60,8 @@ pub(crate) struct Sources {
     pub(crate) readiness: Readiness,
     /// Why the agent is not ready although its listeners answer.
     pub(crate) obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Why no pod would come to it although it would be served.
+    pub(crate) detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Lines that do not make the agent unready but that an operator should see.
     pub(crate) remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who holds what, for `/debug/pods`, as JSON.
@@ -224,11 +226,17 @@ impl Admin {
         }
     }
 
-    /// Whether a pod would be served now.
+    /// Whether a pod would be served now, and come here.
+    async fn is_ready(&self) -> Result<(), String> {
+        self.answers().await?;
+        (self.sources.detour)().map_or(Ok(()), Err)
+    }
+
+    /// Whether a pod would be served now that asked here.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn is_ready(&self) -> Result<(), String> {
+    pub(crate) async fn answers(&self) -> Result<(), String> {
         match (self.sources.obstacle)() {
             Some(obstacle) => Err(obstacle),
             None => self.sources.readiness.ask().await,

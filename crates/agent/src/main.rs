@@ -6,6 +6,7 @@ mod again;
 mod ask;
 mod build;
 mod callers;
+mod captured;
 mod cloud;
 mod complain;
 mod config;

@@ -47,6 +47,9 @@ pub trait Notes: Debug + Send + Sync {
 
     /// Forgets the note, which is good for one connection.
     fn forget(&self, owner: Owner<'_>, pair: Pair);
+
+    /// Told once of each connection from a pod's address of which nothing fitting was noted, to be counted.
+    fn missed(&self) {}
 }
 
 /// The cluster's view, where pods on the node's network count, too.
@@ -111,7 +114,12 @@ impl<P: AllPods, N: Notes> Attestation for Kernel<P, N> {
         match self.named(ends) {
             Ok(uid) => Verdict::Pod(uid),
             Err(Reason::HostNetwork) => Verdict::Nobody(Reason::HostNetwork),
-            Err(_) => Verdict::NotYet,
+            Err(reason) => {
+                if reason == Reason::NotNoted {
+                    self.notes.missed();
+                }
+                Verdict::NotYet
+            }
         }
     }
 
