@@ -184,13 +184,18 @@ fn killed_and_started_again_it_serves_within_a_second() {
 }
 
 #[test]
-fn no_thread_can_gain_privileges() {
+fn no_thread_has_privileges_or_can_gain_any() {
     let world = World::start(&Plan::federate().threads("2"));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let threads = world.agent.threads();
     assert!(threads.len() >= 3, "control and two traffic threads: {threads:?}");
+    const NONE_INHERITABLE: &str = "CapInh:\t0000000000000000";
+    const NONE_PERMITTED: &str = "CapPrm:\t0000000000000000";
+    const NONE_EFFECTIVE: &str = "CapEff:\t0000000000000000";
     for (name, status) in threads {
-        assert!(status.contains("NoNewPrivs:\t1"), "{name}: {status}");
+        for line in ["NoNewPrivs:\t1", NONE_INHERITABLE, NONE_PERMITTED, NONE_EFFECTIVE] {
+            assert!(status.contains(line), "{name}: {line} in {status}");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod support;
 
 mod aws;
 mod bad_input;
+mod captured;
 mod churn;
 mod crowd;
 mod everyday;

@@ -77,7 +77,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     for group in ["", "burstable"] {
-        let mut process = Process::start("pod1", &lab.site.directory().join(group));
+        let mut process = Process::start(Some("pod1"), &lab.site.directory().join(group));
         let got = process.get("169.254.169.254");
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");

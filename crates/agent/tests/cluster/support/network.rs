@@ -25,7 +25,7 @@ pub(crate) struct Network {
 /// One pod's network.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
-    name: String,
+    pub(crate) name: String,
     pub(crate) address: Ipv4Addr,
 }
 
@@ -39,9 +39,18 @@ impl Network {
                 "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add 10.244.0.1/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
             ),
         );
+        Self { sandboxes: Vec::new() }
+    }
+
+    /// The node itself has the metadata server's address, until the last test ends.
+    pub(crate) fn have_metadata_address(&self) {
         // May be there from a test before.
         let _ = Command::new("ip").args(["address", "add", "169.254.169.254/32", "dev", "lo"]).output();
-        Self { sandboxes: Vec::new() }
+    }
+
+    /// Nobody has it.
+    pub(crate) fn lack_metadata_address(&self) {
+        let _ = Command::new("ip").args(["address", "delete", "169.254.169.254/32", "dev", "lo"]).output();
     }
 
     /// The network of one more pod.
