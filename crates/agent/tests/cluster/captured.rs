@@ -35,6 +35,9 @@ fn each_pod_is_given_its_own_also_on_the_nodes_network_and_nobody_else_anything(
     assert_eq!(metric(&agent, "seawall_redirect_target"), 1.0);
     assert_eq!(metric(&agent, "seawall_redirect_unnoted_connections_total"), 0.0);
     assert_eq!(cart.process.ask(&format!("ask connect {METADATA} 443")), "EPERM");
+    // No listener of this agent answers there, and the real one is not reached.
+    assert_eq!(cart.process.ask("ask connect 169.254.170.23 80"), "EPERM");
+    assert_eq!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_agent\"}"), 1.0);
     assert!(metric(&agent, "seawall_redirect_connects_total{outcome=\"no_service\"}") >= 1.0);
 }
 
