@@ -18,12 +18,14 @@ use std::time::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::metrics::counter;
+use crate::sandbox;
 
 /// What may wait to be written, in bytes: a pipe's worth, some 250 lines. As much again may be with the thread that writes.
 const ROOM: usize = 64 * 1024;
@@ -130,7 +132,7 @@ impl Log {
 
     fn write_for_ever(&self) {
         // This thread is older than the sandbox, and what that gives up is each thread's own.
-        if let Err(error) = rustix::thread::set_no_new_privs(true) {
+        if let Err(error) = sandbox::give_up(CapabilitySet::empty()) {
             tracing::error!(%error, "the log's thread cannot give up privileges");
         }
         let mut told = 0;

@@ -3,8 +3,10 @@
 
 mod admin;
 mod again;
+mod ask;
 mod build;
 mod callers;
+mod captured;
 mod cloud;
 mod complain;
 mod config;
@@ -59,6 +61,8 @@ Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
+  seawall-agent probe [--config FILE]   ask the agent of this pod whether it is ready; exit 1 if it is not
+  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
   seawall-agent config-default          print the documented default configuration
   seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
                                         print the configuration that means what these flags of KIAM (agent's and
@@ -80,6 +84,8 @@ const CONFIG: &str = "/etc/seawall/agent.yaml";
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
+    Probe(PathBuf),
+    Status(PathBuf),
     Import(Request),
     Redirect(redirect::Request),
     Print(String),
@@ -95,6 +101,8 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
+        Ok(Command::Probe(path)) => done(probe(&path)),
+        Ok(Command::Status(path)) => done(status(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
@@ -124,6 +132,8 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     match words[..] {
         [] => Ok(Command::Serve(path)),
         ["check"] => Ok(Command::Check(path)),
+        ["probe"] => Ok(Command::Probe(path)),
+        ["status"] => Ok(Command::Status(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
@@ -172,6 +182,14 @@ fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
     build::check(&config)?;
     say(&config::effective(&config))
+}
+
+fn probe(path: &Path) -> anyhow::Result<()> {
+    ask::probe(&Config::load(path)?)
+}
+
+fn status(path: &Path) -> anyhow::Result<()> {
+    say(&ask::status(&Config::load(path)?)?)
 }
 
 fn import(request: &Request) -> anyhow::Result<()> {

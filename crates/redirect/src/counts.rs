@@ -1,5 +1,7 @@
 //! What the programs counted since they were first attached (`counts` in `ebpf/capture.bpf.c`).
 
+use std::fmt;
+
 use aya::maps::{Map, MapData, PerCpuArray};
 
 use crate::error::Error;
@@ -49,34 +51,63 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Reads them.
+    /// Reads them once.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not read it.
     pub fn read(pins: &Pins) -> Result<Self, Error> {
-        let map = PerCpuArray::try_from(Map::PerCpuArray(pins.map(COUNTS)?)).map_err(Error::map(COUNTS))?;
-        let slot = |at| sum(&map, at);
-        let connects = |first: u32| -> Result<Connects, Error> {
-            Ok(Connects {
-                captured: slot(first)?,
-                direct: slot(first + 1)?,
-                exempt: slot(first + 2)?,
-                no_agent: slot(first + 3)?,
-                no_pod: slot(first + 4)?,
-                no_service: slot(first + 5)?,
-            })
-        };
-        Ok(Self {
-            connect4: connects(0)?,
-            connect6: connects(SLOTS)?,
-            noted: slot(2 * SLOTS)?,
-            ended: slot(2 * SLOTS + 1)?,
-            lost: slot(2 * SLOTS + 2)?,
-        })
+        Counters::open(pins)?.read()
     }
 }
 
-/// Each processor counts for itself, so that none waits for another.
-fn sum(map: &PerCpuArray<MapData, u64>, slot: u32) -> Result<u64, Error> {
-    Ok(map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
+/// Where the programs count, held open: for who gives up the right to open it.
+pub struct Counters {
+    map: PerCpuArray<MapData, u64>,
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Counters").finish_non_exhaustive()
+    }
+}
+
+impl Counters {
+    /// Opens what is pinned.
+    ///
+    /// # Errors
+    /// Nothing is attached, or this process may not open it.
+    pub fn open(pins: &Pins) -> Result<Self, Error> {
+        let map = PerCpuArray::try_from(Map::PerCpuArray(pins.map(COUNTS)?)).map_err(Error::map(COUNTS))?;
+        Ok(Self { map })
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// The kernel refuses to read.
+    pub fn read(&self) -> Result<Counts, Error> {
+        Ok(Counts {
+            connect4: self.connects(0)?,
+            connect6: self.connects(SLOTS)?,
+            noted: self.slot(2 * SLOTS)?,
+            ended: self.slot(2 * SLOTS + 1)?,
+            lost: self.slot(2 * SLOTS + 2)?,
+        })
+    }
+
+    fn connects(&self, first: u32) -> Result<Connects, Error> {
+        Ok(Connects {
+            captured: self.slot(first)?,
+            direct: self.slot(first + 1)?,
+            exempt: self.slot(first + 2)?,
+            no_agent: self.slot(first + 3)?,
+            no_pod: self.slot(first + 4)?,
+            no_service: self.slot(first + 5)?,
+        })
+    }
+
+    /// Each processor counts for itself, so that none waits for another.
+    fn slot(&self, slot: u32) -> Result<u64, Error> {
+        Ok(self.map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
+    }
 }

@@ -52,12 +52,23 @@ impl Gate {
     /// # Errors
     /// The agent has no address or no port, or the kernel refuses to write.
     pub fn point(&mut self, agent: Agent) -> Result<(), Error> {
-        let somewhere = agent.v4.is_some() || agent.v6.is_some();
-        let answered = agent.metadata.is_some() || agent.containers.is_some();
-        if !somewhere || !answered {
-            return Err(Error::Nowhere);
-        }
+        somewhere(agent)?;
         self.change(|target| Target { agent, ..target })
+    }
+
+    /// The same, if captured connections go to `last` at this moment. Whoever found that `last` is dead may have been slower than
+    /// another agent that took over meanwhile, and must not undo that. Whether this one is told now.
+    ///
+    /// # Errors
+    /// As [`Self::point`].
+    pub fn succeed(&mut self, last: Agent, agent: Agent) -> Result<bool, Error> {
+        somewhere(agent)?;
+        let mut is_told = false;
+        self.change(|target| {
+            is_told = target.agent == last;
+            if is_told { Target { agent, ..target } } else { target }
+        })?;
+        Ok(is_told)
     }
 
     /// Lets a pod (by its group) reach the real server: an agent's own. Before it is ready, if it must ask there.
@@ -140,6 +151,12 @@ impl Gate {
         let target = self.site.describe(change(self.target()?.unwrap_or_default()));
         self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
     }
+}
+
+fn somewhere(agent: Agent) -> Result<(), Error> {
+    let has_address = agent.v4.is_some() || agent.v6.is_some();
+    let answers = agent.metadata.is_some() || agent.containers.is_some();
+    if has_address && answers { Ok(()) } else { Err(Error::Nowhere) }
 }
 
 /// The programs know the agent by address and port. An address that is not told yet is told now, without a port that anybody is sent to.

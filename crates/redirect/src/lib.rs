@@ -28,13 +28,14 @@ mod target;
 
 pub use attach::attach;
 pub use callers::{Caller, Callers, Owner};
-pub use counts::{Connects, Counts};
+pub use counts::{Connects, Counters, Counts};
 pub use error::Error;
 pub use gate::Gate;
 pub use hook::Hook;
 pub use net::{CONTAINERS, DNS, Endpoint, METADATA, PORT};
 pub use pins::Pins;
 pub use pods::Pods;
+pub use prerequisites::maps_take_a_right;
 pub use remove::remove;
 pub use site::Site;
 pub use status::{HookStatus, LinkStatus, Status, status};

@@ -11,6 +11,15 @@ use crate::error::Error;
 /// else is used is older: links to groups 5.7, storage on sockets 5.8.
 const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
 
+/// From here on, who has a map open may use it without any right (c8644cd0efe7, in 5.19; 6.0 to be on the safe side).
+const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
+
+/// Whether each use of a map takes CAP_BPF on this kernel, and not its opening alone. Where that cannot be found out, it does.
+#[must_use]
+pub fn maps_take_a_right() -> bool {
+    !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
+}
+
 pub(crate) fn check() -> Result<(), Error> {
     let have =
         KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;

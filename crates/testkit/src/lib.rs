@@ -7,6 +7,7 @@ pub mod control_plane;
 pub mod frames;
 pub mod objects;
 pub mod parts;
+pub mod pod;
 pub mod server;
 pub mod tls;
 pub mod waiting;

@@ -16,7 +16,7 @@ fn mistakes(line: &str) -> Vec<String> {
 /// What holds after an import, as `check` prints it.
 fn effective(line: &str) -> String {
     let Imported { yaml, .. } = imported(line);
-    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), Some("n1")).unwrap())
+    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), &Downward::on("n1")).unwrap())
 }
 
 const KIAM: &str = "kiam --region eu-central-1 --account 123456789012 --";
@@ -122,7 +122,7 @@ fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
 }
 
 fn assert_is_valid(Imported { yaml, remarks }: &Imported) {
-    Config::parse(yaml, Path::new(""), Some("n1")).unwrap();
+    Config::parse(yaml, Path::new(""), &Downward::on("n1")).unwrap();
     for remark in remarks.lines() {
         assert!(yaml.contains(&format!("# {remark}\n")), "{remark} in {yaml}");
     }

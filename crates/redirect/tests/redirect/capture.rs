@@ -137,6 +137,21 @@ fn who_dials_the_agents_own_address_is_known_too() {
 
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn an_agent_succeeds_only_the_one_it_found_dead_and_not_who_came_meanwhile() {
+    let lab = Arc::new(Lab::attached());
+    let (next, other) = (Agent::saying(&lab, "next"), Agent::saying(&lab, "other"));
+    let at = |agent: &Agent| at_node(Some(agent.port), None);
+    let dead = at_node(std::num::NonZeroU16::new(1), None);
+    gate(&lab).point(dead).unwrap();
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
+    assert!(gate(&lab).succeed(dead, at(&next)).unwrap());
+    assert!(!gate(&lab).succeed(dead, at(&other)).unwrap());
+    assert_eq!(one.get("169.254.169.254"), "next:one");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn the_agents_own_pods_reach_the_real_server_two_of_them_at_once() {
     let lab = Arc::new(Lab::attached());
     let (mut one, mut two) = (lab.pod(ONE), lab.pod(TWO));

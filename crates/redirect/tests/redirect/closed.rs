@@ -78,7 +78,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     for group in ["", "burstable"] {
-        let mut process = Process::start("pod1", &lab.site.directory().join(group));
+        let mut process = Process::start(Some("pod1"), &lab.site.directory().join(group));
         let got = process.get("169.254.169.254");
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");
@@ -94,7 +94,7 @@ fn a_pods_socket_in_the_hands_of_a_task_outside_is_refused() {
     // As deep as a container of a pod, and in none.
     let deep = lab.base.join("outside/a/b/c");
     fs::create_dir_all(&deep).unwrap();
-    let (mut one, mut outside) = (lab.pod(ONE), Process::start("pod1", &deep));
+    let (mut one, mut outside) = (lab.pod(ONE), Process::start(Some("pod1"), &deep));
     // Below a mount that is this run's own.
     outside.ask("expect /run/given");
     assert_eq!(one.ask("give /run/given"), "given");

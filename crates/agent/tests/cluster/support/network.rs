@@ -31,7 +31,7 @@ pub(crate) struct Network {
 /// One pod's network.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
-    name: String,
+    pub(crate) name: String,
     pub(crate) address: Ipv4Addr,
 }
 
@@ -45,12 +45,22 @@ impl Network {
                 "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add {GATEWAY}/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
             ),
         );
+        Self { sandboxes: Vec::new() }
+    }
+
+    /// The node itself has the addresses at which credentials are asked for, until the last test ends.
+    pub(crate) fn have_metadata_address(&self) {
         for address in [METADATA, CONTAINERS] {
             // May be there from a test before.
-            let _ =
-                Command::new("ip").args(["address", "add", &format!("{address}/32"), "dev", "lo"]).output();
+            let _ = change("add", address);
         }
-        Self { sandboxes: Vec::new() }
+    }
+
+    /// Nobody has them.
+    pub(crate) fn lack_metadata_address(&self) {
+        for address in [METADATA, CONTAINERS] {
+            let _ = change("delete", address);
+        }
     }
 
     /// The network of one more pod.
@@ -114,6 +124,11 @@ impl Sandbox {
     fn path(&self) -> String {
         format!("/run/netns/{}", self.name)
     }
+}
+
+/// Adds or deletes an address of the node.
+fn change(what: &str, address: Ipv4Addr) -> std::io::Result<std::process::Output> {
+    Command::new("ip").args(["address", what, &format!("{address}/32"), "dev", "lo"]).output()
 }
 
 fn ip(arguments: &[&str], batch: &str) {

@@ -2,7 +2,6 @@
 //! makes them, below a group that `scripts/redirect-test` made and removes.
 
 pub(crate) mod agent;
-pub(crate) mod pod;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +19,7 @@ use rustix::thread::{
 use seawall_redirect::{Pins, Site, attach, remove};
 
 pub(crate) use agent::Agent;
-pub(crate) use pod::Process;
+pub(crate) use seawall_testkit::pod::Process;
 
 pub(crate) const NODE: &str = "10.44.0.1";
 pub(crate) const NODE6: &str = "fd44::1";
@@ -113,12 +112,12 @@ impl Lab {
             TWO => "pod2",
             _ => "node",
         };
-        Process::start(network, &self.group(uid).join("c"))
+        Process::start(Some(network), &self.group(uid).join("c"))
     }
 
     /// A process of the node's own.
     pub(crate) fn outside(&self) -> Process {
-        Process::start("node", &self.base.join("outside"))
+        Process::start(Some("node"), &self.base.join("outside"))
     }
 
     /// Makes this process one of the agent's pod, as the agent is.

@@ -156,6 +156,85 @@ def load(address, port, times):
     return " ".join("%s=%d" % pair for pair in sorted(answers.items()))
 
 
+def request(target, more=""):
+    return ("GET %s HTTP/1.1\r\nHost: metadata\r\nMetadata-Flavor: Google\r\n%s\r\n" % (target, more)).encode()
+
+
+def response(s):
+    """Status and body of one answer, in a line; nothing where the server had ended the connection."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        part = s.recv(65536)
+        if not part and not text:
+            return None
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "in the middle")
+        text += part
+    head, body = text.split(b"\r\n\r\n", 1)
+    lines = head.decode().lower().split("\r\n")
+    length = [int(line.split(":")[1]) for line in lines if line.startswith("content-length:")][0]
+    while len(body) < length:
+        body += s.recv(65536)
+    return "%s %s" % (lines[0].split()[1], " ".join(body.decode().split()))
+
+
+def fetch(address, port, target):
+    """One request of HTTP on a connection of its own."""
+    s = stream(address)
+    s.connect((address, port))
+    s.send(request(target, "Connection: close\r\n"))
+    return response(s)
+
+
+def fetch_held(target):
+    """The same on the connection that was held last."""
+    s = held.pop()
+    s.settimeout(10)
+    s.send(request(target, "Connection: close\r\n"))
+    return response(s)
+
+
+def fetch_on(target, address, port, kept):
+    """On the kept connection, or on a new one where it was ended between two requests, as HTTP has it."""
+    while True:
+        is_new = not kept
+        if is_new:
+            kept.append(stream(address))
+            kept[0].connect((address, port))
+        try:
+            kept[0].send(request(target))
+            said = response(kept[0])
+        except (BrokenPipeError, ConnectionResetError):
+            if is_new:
+                raise
+            said = None
+        if said:
+            return said
+        kept.pop().close()
+        if is_new:
+            return "ended"
+
+
+def steady(kind, address, port, target):
+    """Asks on and on until told something else; how often each status was answered, and how many connections that took."""
+    answers, kept, connections = {}, [], 0
+    while not select.select([sys.stdin], [], [], 0.002)[0]:
+        had = kept[:]
+        try:
+            said = fetch_on(target, address, port, kept) if kind == "kept" else fetch(address, port, target)
+            status = (said or "ended").split()[0]
+        except OSError as error:
+            status = errno.errorcode.get(error.errno, repr(error))
+            kept.clear()
+        connections += not had or had != kept
+        answers[status] = answers.get(status, 0) + 1
+    return "%d connections: %s" % (connections, " ".join("%s=%d" % pair for pair in sorted(answers.items())))
+
+
+def stop():
+    return "stopped"
+
+
 def attack(victim, victim_port, agent, agent_port):
     """In a namespace of its own, where it may have any address, as nobody without a right: connects with the victim's ends."""
     program = """
@@ -228,7 +307,10 @@ def join(group):
 
 def told(line):
     what, *words = line.split()
-    if what in ("ask", "hold", "load", "use"):
+    if what == "steady":
+        kind, address, port, target = words
+        return steady(kind, address, int(port), target)
+    if what in ("ask", "hold", "load", "use", "fetch"):
         name = words.pop(0) if what == "ask" else what
         address, port, *rest = words
         return globals()[name](address, int(port), *rest)
