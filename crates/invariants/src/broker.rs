@@ -60,14 +60,18 @@ fn check_document(input: &[u8]) -> bool {
         rehearsal::texts(input, PLACES).map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
     let length: usize = read.iter().flatten().flatten().map(String::len).sum();
     assert!(length <= input.len(), "{length} bytes of {}", input.len());
-    let Some(document) = std::str::from_utf8(input).ok().and_then(|text| Document::parse(text).ok()) else {
-        return false;
-    };
+    let text = std::str::from_utf8(input).ok().filter(|text| !has_empty_prefix(text));
+    let Some(document) = text.and_then(|text| Document::parse(text).ok()) else { return false };
     if document.descendants().filter(Node::is_text).any(|text| is_guessed(text, input)) {
         return false;
     }
     assert_eq!(read, reference(&document), "{}", input.escape_ascii());
     true
+}
+
+/// Whether a name may begin with its colon: `<:a>` is no name that `</a>` ends, and the other parser takes it for one.
+fn has_empty_prefix(text: &str) -> bool {
+    text.contains("<:") || text.contains("</:")
 }
 
 /// Whether the other parser put a character of its own in the place of a number that is none.
