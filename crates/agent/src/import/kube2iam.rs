@@ -176,7 +176,7 @@ fn finish(draft: &mut Draft) {
     if draft.given("namespace-restrictions") != Some("true") {
         draft.about("namespace-restrictions", |draft| {
             draft.remark(
-                "it is off, so a namespace without the annotation allowed-roles permits every role to its pods; \
+                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; \
                  aws.kube2iam.namespaceRestrictions: true ends that",
             );
         });
