@@ -51,6 +51,7 @@ use config::Config;
 use import::Request;
 use log::{Log, complain};
 
+/// Each tool that can be left behind stands where `IMPORT` does.
 const HELP: &str = "\
 seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
 
@@ -59,9 +60,8 @@ Usage:
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
   seawall-agent config-default          print the documented default configuration
-  seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
-                                        print the configuration that means what these flags of KIAM (agent's and
-                                        server's together) or kube2iam mean; remarks on standard error
+IMPORT                                        print the configuration that means what these flags of that tool mean,
+                                        of all its programs together; remarks on standard error
   seawall-agent version
   seawall-agent help
 
@@ -70,6 +70,10 @@ Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything tha
 Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
+
+fn help() -> String {
+    HELP.replace("IMPORT", &import::usage())
+}
 
 /// Where the configuration is unless `--config` names another.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
@@ -94,7 +98,7 @@ fn main() -> ExitCode {
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
-            complain(&format!("{mistake}\n\n{HELP}"));
+            complain(&format!("{mistake}\n\n{}", help()));
             ExitCode::from(2)
         }
     }
@@ -103,7 +107,7 @@ fn main() -> ExitCode {
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     // With whatever word it comes; what stands behind `--` belongs to another program.
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
-        return Ok(Command::Print(HELP.into()));
+        return Ok(Command::Print(help()));
     }
     // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
@@ -120,7 +124,7 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
         }
-        ["help"] => Ok(Command::Print(HELP.into())),
+        ["help"] => Ok(Command::Print(help())),
         _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
     }
 }
@@ -234,7 +238,7 @@ mod tests {
             &["check", "--config", "a.yaml", "--help"],
             &["nonsense", "--help"],
         ] {
-            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == HELP), "{args:?}");
+            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == help()), "{args:?}");
         }
         let of_another = ["import", "kiam", "--", "--help"];
         assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
