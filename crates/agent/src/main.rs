@@ -59,6 +59,10 @@ Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
+  seawall-agent check --offline [--config FILE]
+                                        the same of the configuration alone, on any machine: no file that it names is
+                                        opened, no credentials are looked for, and NODE_NAME need not be set; exit 0 if
+                                        it has no mistake
   seawall-agent config-default          print the documented default configuration
 IMPORT                                        print the configuration that means what these flags of that tool mean,
                                         of all its programs together; remarks on standard error
@@ -78,9 +82,13 @@ fn help() -> String {
 /// Where the configuration is unless `--config` names another.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
 
+/// Stands for the node's name where only the configuration is looked at and nobody tells it.
+const ANY_NODE: &str = "node";
+
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
+    CheckOffline(PathBuf),
     Import(Request),
     Print(String),
 }
@@ -95,6 +103,7 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
+        Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
@@ -120,6 +129,7 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     match words[..] {
         [] => Ok(Command::Serve(path)),
         ["check"] => Ok(Command::Check(path)),
+        ["check", "--offline"] | ["--offline", "check"] => Ok(Command::CheckOffline(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
@@ -166,8 +176,21 @@ fn serve(config: &Config, log: &Log) -> ExitCode {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
-    build::check(&config)?;
+    build::check(&config).context(
+        "the configuration itself has no mistake, but what it needs of this machine is not right (`check --offline` looks at the \
+         configuration alone)",
+    )?;
     say(&config::effective(&config))
+}
+
+/// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.
+fn check_offline(path: &Path) -> anyhow::Result<()> {
+    let config = Config::load_for(path, Some(config::node_name().as_deref().unwrap_or(ANY_NODE)))?;
+    say(&config::effective(&config))?;
+    complain(
+        "seawall-agent: no mistake in the configuration; files that it names and credentials were not looked at\n",
+    );
+    Ok(())
 }
 
 fn import(request: &Request) -> anyhow::Result<()> {
@@ -222,6 +245,18 @@ mod tests {
         let args = ["import", "kiam", "--", "--config=x", "help"];
         assert!(matches!(parsed(&args), Ok(Command::Import(_))));
         assert!(parsed(&["import", "kiam"]).is_err());
+    }
+
+    #[test]
+    fn a_check_of_the_file_alone_is_asked_for_by_name() {
+        for args in
+            [&["check", "--offline"][..], &["--offline", "check"], &["check", "--config=a", "--offline"]]
+        {
+            assert!(matches!(parsed(args), Ok(Command::CheckOffline(_))), "{args:?}");
+        }
+        for args in [&["--offline"][..], &["version", "--offline"], &["check", "--offline", "--offline"]] {
+            assert!(parsed(args).is_err(), "{args:?}");
+        }
     }
 
     /// `check --help` used to be called nonsense.

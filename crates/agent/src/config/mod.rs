@@ -72,12 +72,18 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_for(path, node_name().as_deref())
+    }
+
+    /// As [`Self::load`], of a node that has this name where the file leaves it out.
+    ///
+    /// # Errors
+    /// The file cannot be read, or every mistake in it.
+    pub(crate) fn load_for(path: &Path, node: Option<&str>) -> Result<Self, ConfigError> {
         let text = file::read(path, values::LARGEST)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        // The downward API gives a pod its node's name this way and no other.
-        let node = std::env::var("NODE_NAME").ok();
-        Self::parse(text.expose(), base, node.as_deref())
+        Self::parse(text.expose(), base, node)
             .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
 
@@ -111,6 +117,11 @@ impl Config {
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
+}
+
+/// This node's name: the downward API gives it to a pod this way and no other.
+pub(crate) fn node_name() -> Option<String> {
+    std::env::var("NODE_NAME").ok()
 }
 
 /// Where keys are now that stood elsewhere before each cloud had its own section.
