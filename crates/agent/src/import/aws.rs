@@ -34,6 +34,16 @@ pub(super) fn is_account_open(draft: &Draft) -> bool {
     !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
 }
 
+/// What holds of both tools before the first flag, where it is not our default.
+pub(super) fn begin(draft: &mut Draft) {
+    draft.set("identity.strategy", "source-ip");
+    draft.set("aws.sts", "global");
+    draft.set("aws.session.length", "1h");
+    draft.set("aws.imds.tokens", "optional");
+    // Neither tool issues tokens of its own. `deploy/daemonset.yaml` mounts the folder.
+    draft.set("aws.imds.keyFile", "/var/lib/seawall/token-keys");
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h is): an SDK that renews what has less than 15 minutes \

@@ -137,13 +137,10 @@ const NODES: &str = "KIAM's servers took the pods' roles, and each node's own ro
 
 /// KIAM's own defaults, where they are not ours.
 fn begin(draft: &mut Draft) {
+    aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
-    draft.set("identity.strategy", "source-ip");
     draft.set("aws.ways", vec!["kiam"]);
-    draft.set("aws.sts", "global");
-    draft.set("aws.session.length", "1h");
     draft.set("aws.session.namePrefix", "kiam-");
-    draft.set("aws.imds.tokens", "optional");
 }
 
 fn finish(draft: &mut Draft) {

@@ -164,13 +164,10 @@ fn annotation(key: &str, known: &'static str, draft: &mut Draft) {
 
 /// kube2iam's own defaults, where they are not ours.
 fn begin(draft: &mut Draft) {
+    aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
-    draft.set("identity.strategy", "source-ip");
     draft.set("aws.ways", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
-    draft.set("aws.sts", "global");
-    draft.set("aws.session.length", "1h");
-    draft.set("aws.imds.tokens", "optional");
 }
 
 fn finish(draft: &mut Draft) {

@@ -19,4 +19,5 @@ mod everyday;
 mod libraries;
 mod memory;
 mod outage;
+mod shipped;
 mod upstream;
