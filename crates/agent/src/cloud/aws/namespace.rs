@@ -1,7 +1,8 @@
 //! Which roles a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
 //!
 //! Whoever may create pods in a namespace may write any role into their annotation, so this is what keeps the roles of one namespace
-//! from the pods of another. Only a namespace that says so permits anything. An expression must match the whole of a role's name:
+//! from the pods of another. Only a namespace that says so permits anything, unless the operator says that none is asked, as kube2iam
+//! does by default. An expression must match the whole of a role's name:
 //! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
 
 use seawall_cloud::Refusal;
