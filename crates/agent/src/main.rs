@@ -50,10 +50,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use config::Config;
+use config::{Config, Downward};
 use import::Request;
 use log::{Log, complain};
 
+/// Each tool that can be left behind stands where `IMPORT` does.
 const HELP: &str = "\
 seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kubernetes node.
 
@@ -61,12 +62,15 @@ Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
+  seawall-agent check --offline [--config FILE]
+                                        the same of the configuration alone, on any machine: no file that it names is
+                                        opened, no credentials are looked for, and no variable need be set; exit 0 if
+                                        it has no mistake
   seawall-agent probe [--config FILE]   ask the agent of this pod whether it is ready; exit 1 if it is not
   seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
   seawall-agent config-default          print the documented default configuration
-  seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
-                                        print the configuration that means what these flags of KIAM (agent's and
-                                        server's together) or kube2iam mean; remarks on standard error
+IMPORT                                        print the configuration that means what these flags of that tool mean,
+                                        of all its programs together; remarks on standard error
   seawall-agent redirect attach|status|remove|print
                                         bring metadata addresses to the agent; `seawall-agent redirect help`
   seawall-agent version
@@ -78,6 +82,10 @@ Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
 ";
 
+fn help() -> String {
+    HELP.replace("IMPORT", &import::usage())
+}
+
 /// Where the configuration is unless `--config` names another.
 const CONFIG: &str = "/etc/seawall/agent.yaml";
 
@@ -86,6 +94,7 @@ enum Command {
     Check(PathBuf),
     Probe(PathBuf),
     Status(PathBuf),
+    CheckOffline(PathBuf),
     Import(Request),
     Redirect(redirect::Request),
     Print(String),
@@ -103,11 +112,12 @@ fn main() -> ExitCode {
         Ok(Command::Check(path)) => done(check(&path)),
         Ok(Command::Probe(path)) => done(probe(&path)),
         Ok(Command::Status(path)) => done(status(&path)),
+        Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
-            complain(&format!("{mistake}\n\n{HELP}"));
+            complain(&format!("{mistake}\n\n{}", help()));
             ExitCode::from(2)
         }
     }
@@ -116,7 +126,7 @@ fn main() -> ExitCode {
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     // With whatever word it comes; what stands behind `--` belongs to another program.
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
-        return Ok(Command::Print(HELP.into()));
+        return Ok(Command::Print(help()));
     }
     // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
@@ -134,11 +144,12 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
         ["check"] => Ok(Command::Check(path)),
         ["probe"] => Ok(Command::Probe(path)),
         ["status"] => Ok(Command::Status(path)),
+        ["check", "--offline"] | ["--offline", "check"] => Ok(Command::CheckOffline(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
         }
-        ["help"] => Ok(Command::Print(HELP.into())),
+        ["help"] => Ok(Command::Print(help())),
         _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
     }
 }
@@ -180,7 +191,10 @@ fn serve(config: &Config, log: &Log) -> ExitCode {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
-    build::check(&config)?;
+    build::check(&config).context(
+        "the configuration itself has no mistake, but what it needs of this machine is not right (`check --offline` looks at the \
+         configuration alone)",
+    )?;
     say(&config::effective(&config))
 }
 
@@ -190,6 +204,16 @@ fn probe(path: &Path) -> anyhow::Result<()> {
 
 fn status(path: &Path) -> anyhow::Result<()> {
     say(&ask::status(&Config::load(path)?)?)
+}
+
+/// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.
+fn check_offline(path: &Path) -> anyhow::Result<()> {
+    let config = Config::load_for(path, &Downward::here().or_any())?;
+    say(&config::effective(&config))?;
+    complain(
+        "seawall-agent: no mistake in the configuration; files that it names and credentials were not looked at\n",
+    );
+    Ok(())
 }
 
 fn import(request: &Request) -> anyhow::Result<()> {
@@ -246,6 +270,18 @@ mod tests {
         assert!(parsed(&["import", "kiam"]).is_err());
     }
 
+    #[test]
+    fn a_check_of_the_file_alone_is_asked_for_by_name() {
+        for args in
+            [&["check", "--offline"][..], &["--offline", "check"], &["check", "--config=a", "--offline"]]
+        {
+            assert!(matches!(parsed(args), Ok(Command::CheckOffline(_))), "{args:?}");
+        }
+        for args in [&["--offline"][..], &["version", "--offline"], &["check", "--offline", "--offline"]] {
+            assert!(parsed(args).is_err(), "{args:?}");
+        }
+    }
+
     /// `check --help` used to be called nonsense.
     #[test]
     fn whoever_asks_for_help_gets_it_whatever_word_stands_beside() {
@@ -260,7 +296,7 @@ mod tests {
             &["check", "--config", "a.yaml", "--help"],
             &["nonsense", "--help"],
         ] {
-            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == HELP), "{args:?}");
+            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == help()), "{args:?}");
         }
         let of_another = ["import", "kiam", "--", "--help"];
         assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));

@@ -100,6 +100,11 @@ impl<X: Exchange> Holder<X> {
         self.shared.hand_out(slot, now)
     }
 
+    /// What is in memory, without noting a use or that anybody was answered with it: for operators to look at.
+    pub fn peek(&self, want: WantOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
+        self.slots.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
+    }
+
     /// A valid lease, fetched if need be. Any number of callers share one upstream call, and it outlives them.
     ///
     /// # Errors

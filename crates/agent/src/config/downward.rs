@@ -23,12 +23,23 @@ impl Downward {
     pub(super) const POD: &str = "POD_UID";
 
     /// As this process is told. What is no address is none.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
             node: told(Self::NODE),
             address: told(Self::ADDRESS).and_then(|text| text.parse().ok()),
             pod: told(Self::POD).map(|uid| PodUid(uid.into())),
+        }
+    }
+
+    /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
+    pub(crate) fn or_any(self) -> Self {
+        // An address of documentation (RFC 5737).
+        const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+        Self {
+            node: self.node.or_else(|| Some("node".into())),
+            address: self.address.or(Some(ANY)),
+            pod: self.pod.or_else(|| Some(PodUid("pod".into()))),
         }
     }
 

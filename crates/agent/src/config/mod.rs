@@ -76,10 +76,18 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_for(path, &Downward::here())
+    }
+
+    /// As [`Self::load`], where this is what the file leaves to each node.
+    ///
+    /// # Errors
+    /// The file cannot be read, or every mistake in it.
+    pub(crate) fn load_for(path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
         let text = file::read(path, values::LARGEST)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        Self::parse(text.expose(), base, &Downward::here())
+        Self::parse(text.expose(), base, downward)
             .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
 

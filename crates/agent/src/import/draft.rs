@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::time::Duration;
 
-use seawall_core::duration;
 use seawall_document::{Mistake, Mistakes};
 use serde_json::{Map, Value};
 
@@ -21,8 +19,6 @@ pub(super) struct Draft {
     given: HashMap<&'static str, String>,
     /// The flag that is being read.
     flag: Option<&'static str>,
-    /// Roles are given by name, so that their account must be known.
-    pub(super) needs_account: bool,
 }
 
 #[derive(Debug)]
@@ -38,11 +34,6 @@ struct Remark {
     text: Cow<'static, str>,
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
-
-const SHORT_SESSION: &str = "sessions of less than an hour are not asked for (1h is): an SDK that renews what has less than 15 minutes \
-                             left would ask on every call";
-
 impl Draft {
     /// An empty one, for these flags.
     pub(super) fn new(given: &[Given<'_>]) -> Self {
@@ -51,7 +42,6 @@ impl Draft {
             remarks: Vec::new(),
             given: given.iter().map(|given| (given.flag.name, given.value.to_owned())).collect(),
             flag: None,
-            needs_account: false,
         }
     }
 
@@ -91,36 +81,6 @@ impl Draft {
         let Some(Remark { flags, .. }) = self.remarks.get_mut(at) else { return };
         let new = self.flag.filter(|flag| !flags.contains(flag));
         flags.extend(new);
-    }
-
-    /// How long sessions are.
-    pub(super) fn session(&mut self, text: &str) {
-        match duration::parse(text) {
-            Some(length) if length < HOUR => {
-                self.set("aws.session.length", "1h");
-                self.remark(SHORT_SESSION);
-            }
-            Some(length) => {
-                self.set("aws.session.length", format!("{}s", length.as_secs()));
-                self.remark("what a role allows less than is asked for with less; one that another role takes has an hour");
-            }
-            // The configuration's reader says what is expected.
-            None => self.set("aws.session.length", text),
-        }
-    }
-
-    /// How pods' requests come here, which no key says: `to` is the port.
-    pub(super) fn redirect(&mut self, interface: &str, to: &str) {
-        let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
-        let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));
-        let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };
-        let port = if is_name(to) { to } else { "PORT" };
-        let rule = format!(
-            "the agent adds no rule to the node and removes none; without one pods reach the real service. Keep this one, which must be \
-             there before the pods are: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
-             --to-destination NODE_ADDRESS:{port}"
-        );
-        self.remark(rule);
     }
 
     /// The configuration, with the remarks before it.

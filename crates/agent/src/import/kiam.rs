@@ -5,6 +5,7 @@
 use seawall_cloud::aws::Pattern;
 
 use super::Tool;
+use super::aws::{self, ACCOUNT, MUST_HAVE_REGION, REGION};
 use super::draft::Draft;
 use super::flags::Flag;
 
@@ -12,6 +13,8 @@ pub(super) const KIAM: Tool = Tool {
     word: "kiam",
     title: "KIAM",
     words: &["kiam", "agent", "server"],
+    own: &[REGION, ACCOUNT],
+    must: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
     flags: &[AGENT, SERVER, BOTH, RELAY],
     begin,
     finish,
@@ -57,7 +60,7 @@ const SERVER: &[Flag] = &[
         "the base is not looked for: it is all roles of the account that --account names",
     ),
     Flag::sets("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
-    Flag::sets("session-duration", |text, draft| draft.session(text)),
+    Flag::sets("session-duration", aws::session),
     Flag::no_equal(
         "session-refresh",
         "nothing to do: credentials are renewed while 25 minutes are left, so that no SDK finds them about to end",
@@ -134,14 +137,10 @@ const NODES: &str = "KIAM's servers took the pods' roles, and each node's own ro
 
 /// KIAM's own defaults, where they are not ours.
 fn begin(draft: &mut Draft) {
+    aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
-    draft.set("identity.strategy", "source-ip");
     draft.set("aws.ways", vec!["kiam"]);
-    draft.set("aws.sts", "global");
-    draft.set("aws.session.length", "1h");
     draft.set("aws.session.namePrefix", "kiam-");
-    draft.set("aws.imds.tokens", "optional");
-    draft.needs_account = true;
 }
 
 fn finish(draft: &mut Draft) {
@@ -149,7 +148,7 @@ fn finish(draft: &mut Draft) {
     let port = draft.given("port").unwrap_or("3100").to_owned();
     for flag in ["iptables", "iptables-remove", "host", "host-interface"] {
         if flag == "iptables" || draft.given(flag).is_some() {
-            draft.about(flag, |draft| draft.redirect(&interface, &port));
+            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
         }
     }
     match draft.given("assume-role-arn") {
@@ -157,7 +156,7 @@ fn finish(draft: &mut Draft) {
         None => draft.remark(NODES),
     }
     if draft.given("session-duration").is_none() {
-        draft.about("session-duration", |draft| draft.session("15m"));
+        draft.about("session-duration", |draft| aws::session("15m", draft));
     }
 }
 

@@ -3,6 +3,7 @@
 //! Source of names and defaults: jtblin/kube2iam, README ("Options") and cmd/main.go (2016 to 2026).
 
 use super::Tool;
+use super::aws::{self, ACCOUNT, MUST_HAVE_REGION, REGION};
 use super::draft::Draft;
 use super::flags::Flag;
 
@@ -10,6 +11,11 @@ pub(super) const KUBE2IAM: Tool = Tool {
     word: "kube2iam",
     title: "kube2iam",
     words: &["kube2iam"],
+    own: &[REGION, ACCOUNT],
+    must: &[
+        MUST_HAVE_REGION,
+        aws::must_have_account(|draft| is_discovered(draft) && aws::is_account_open(draft)),
+    ],
     flags: &[ROLES, NODE, REST],
     begin,
     finish,
@@ -38,7 +44,7 @@ const ROLES: &[Flag] = &[
             draft.set("aws.credentials.role", role);
         }
     }),
-    Flag::sets("iam-role-session-ttl", |text, draft| draft.session(text)),
+    Flag::sets("iam-role-session-ttl", aws::session),
     Flag::sets("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
     Flag::sets("iam-external-id", |key, draft| annotation(key, "iam.amazonaws.com/external-id", draft)),
     Flag::sets("iam-role-session-name-key", |key, draft| {
@@ -139,9 +145,14 @@ const fn watched(name: &'static str) -> Flag {
 
 fn discover(is_on: &str, draft: &mut Draft) {
     if is_on == "true" {
-        draft.needs_account = true;
         draft.remark("the base is not looked for: it is all roles of the account that --account names");
     }
+}
+
+/// Whether kube2iam asked the instance for the account, which must be told here.
+fn is_discovered(draft: &Draft) -> bool {
+    let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
+    flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
 }
 
 /// The keys of annotations are those that everybody knows.
@@ -153,13 +164,10 @@ fn annotation(key: &str, known: &'static str, draft: &mut Draft) {
 
 /// kube2iam's own defaults, where they are not ours.
 fn begin(draft: &mut Draft) {
+    aws::begin(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
-    draft.set("identity.strategy", "source-ip");
     draft.set("aws.ways", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
-    draft.set("aws.sts", "global");
-    draft.set("aws.session.length", "1h");
-    draft.set("aws.imds.tokens", "optional");
 }
 
 fn finish(draft: &mut Draft) {
@@ -167,16 +175,16 @@ fn finish(draft: &mut Draft) {
     let port = draft.given("app-port").unwrap_or("8181").to_owned();
     for flag in ["iptables", "host-ip", "host-interface"] {
         if flag == "iptables" || draft.given(flag).is_some() {
-            draft.about(flag, |draft| draft.redirect(&interface, &port));
+            draft.about(flag, |draft| aws::redirect(draft, &interface, &port));
         }
     }
     if draft.given("iam-role-session-ttl").is_none() {
-        draft.about("iam-role-session-ttl", |draft| draft.session("15m"));
+        draft.about("iam-role-session-ttl", |draft| aws::session("15m", draft));
     }
     if draft.given("namespace-restrictions") != Some("true") {
         draft.about("namespace-restrictions", |draft| {
             draft.remark(
-                "it is off, so a namespace without the annotation allowed-roles permits every role to its pods; \
+                "it is off, so every namespace permits every role to its pods, whatever its annotation allowed-roles says; \
                  aws.kube2iam.namespaceRestrictions: true ends that",
             );
         });

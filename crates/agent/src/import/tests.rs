@@ -33,6 +33,7 @@ fn kiams_flags_mean_what_they_meant() {
         ("", "baseRoleArn: \"arn:aws:iam::123456789012:role/\""),
         ("", "\"address\":\"0.0.0.0:3100\""),
         ("", "passthrough: []"),
+        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
         ("--port=8181", "\"address\":\"0.0.0.0:8181\""),
         ("--port 8181", "\"address\":\"0.0.0.0:8181\""),
         ("-port 8181", "\"address\":\"0.0.0.0:8181\""),
@@ -62,6 +63,7 @@ fn kube2iams_flags_mean_what_they_meant() {
         ("", "ways: [\"kube2iam\"]"),
         ("", "\"address\":\"0.0.0.0:8181\""),
         ("", "sts: \"global\""),
+        ("", "keyFile: \"/var/lib/seawall/token-keys\""),
         ("--app-port=80", "\"address\":\"0.0.0.0:80\""),
         (
             "--base-role-arn=arn:aws:iam::999999999999:role",
@@ -300,8 +302,39 @@ fn bad_use_is_told_apart_from_bad_flags() {
         "kiam --port=1 --",
         "kiam --region --",
         "kiam eu-west-1 --",
+        "kiam region eu-west-1 --",
     ] {
         assert!(request(line).is_err(), "{line}");
+    }
+}
+
+/// The list was one of three places that named the tools.
+#[test]
+fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is_told() {
+    let (usage, told) = (usage(), request("").unwrap_err());
+    for tool in TOOLS {
+        let line = usage.lines().find(|line| line.contains(&format!(" import {} ", tool.word))).unwrap();
+        assert!(told.contains(tool.word), "{told}");
+        for own in tool.own {
+            assert!(line.contains(&format!("[--{} {}]", own.name, own.value)), "{line}");
+            let told = request(&format!("{} --{} --", tool.word, own.name)).unwrap_err();
+            assert!(told.contains("needs a value"), "{told}");
+        }
+        let told = request(&format!("{} --nobodys x --", tool.word)).unwrap_err();
+        assert!(tool.own.iter().all(|own| told.contains(&format!("--{}", own.name))), "{told}");
+    }
+}
+
+/// Every tool was asked for a region of AWS's.
+#[test]
+fn what_must_be_told_is_the_tools_alone() {
+    const NOTHING: Tool = Tool { flags: &[], own: &[], must: &[], words: &[], ..kiam::KIAM };
+    const ITS_OWN: Must = Must { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
+    const TIDAL: Tool = Tool { must: &[ITS_OWN], ..NOTHING };
+    for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
+        let mistakes = import(&Request { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
+        assert_eq!(mistakes == ["tell the tide"], expected, "{mistakes:?}");
+        assert!(!mistakes.iter().any(|mistake| mistake.contains("--region")), "{mistakes:?}");
     }
 }
 
@@ -326,10 +359,9 @@ fn the_migration_pages_name_only_flags_that_there_are() {
         assert_eq!(tool.word, word);
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
-        // Some stand for several, and these two are ours.
-        let named: Vec<_> = named
-            .filter(|name| !name.ends_with(['*', '…']) && !["region", "account"].contains(name))
-            .collect();
+        // Some stand for several, and some are ours.
+        let is_own = |name: &str| name == "offline" || tool.own.iter().any(|own| own.name == name);
+        let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
         assert!(named.len() > 15, "{named:?}");
         for name in named {
             let name = name.strip_prefix("no-").unwrap_or(name);

@@ -88,9 +88,24 @@ fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_e
         assert_eq!(world.document(&pod).1.role, format!("{BASE}{role}"));
     }
     assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2);
-    let pods = world.admin("/debug/pods").json();
-    let entry = pods["pods"].as_array().unwrap().iter().find(|entry| entry["pod"] == SIBLING.name).unwrap();
-    assert_eq!((&entry["aws"]["way"], &entry["aws"]["standing"]), (&"podIdentity".into(), &"role".into()));
+}
+
+/// It was null even while the role's credentials were held.
+#[test]
+fn debug_pods_names_the_role_that_eks_associated_once_it_is_held() {
+    let world = World::start_on("pod-identity", "{ from: node }", "tokens: optional", "");
+    let shown = |pod: &Pod| {
+        let pods = world.admin("/debug/pods").json();
+        let entries = pods["pods"].as_array().unwrap();
+        entries.iter().find(|entry| entry["pod"] == pod.name).unwrap()["aws"].clone()
+    };
+    assert_eq!(shown(&NONE)["role"], serde_json::Value::Null, "nothing is held");
+    world.document(&SIBLING);
+    let aws = shown(&SIBLING);
+    assert_eq!(
+        (&aws["way"], &aws["standing"], &aws["role"]),
+        (&"podIdentity".into(), &"role".into(), &"associated".into())
+    );
 }
 
 #[test]

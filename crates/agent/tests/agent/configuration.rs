@@ -83,6 +83,43 @@ fn the_documented_default_needs_only_its_identity_file() {
     assert_eq!(check.status.code(), Some(0), "{check:?}");
 }
 
+/// Outside a cluster `check` said only that the cluster's credentials cannot be used, of a file that was right.
+#[test]
+fn a_configuration_can_be_checked_where_neither_its_node_nor_its_files_are() {
+    let section = "google: { mode: conceal, upstream: \"http://127.0.0.1:1\" }\n";
+    for identity in [
+        "{ strategy: source-ip }",
+        "{ strategy: source-ip, kubeconfig: nowhere.yaml }",
+        "{ strategy: static, file: nowhere.yaml }",
+    ] {
+        let files = files(&format!("identity: {identity}\n{section}"));
+        let config = files.config();
+        let config = config.to_str().unwrap();
+        let offline = run(PROGRAM, &["check", "--offline", "--config", config]);
+        assert_eq!(offline.status.code(), Some(0), "{identity}: {offline:?}");
+        assert!(String::from_utf8(offline.stdout).unwrap().contains("strategy:"), "{identity}");
+        assert!(String::from_utf8(offline.stderr).unwrap().contains("were not looked at"), "{identity}");
+        files.write("agent.yaml", &format!("identity: {identity}\n{section}listen: [here]\n"));
+        let mistaken = complaint(&run(PROGRAM, &["check", "--offline", "--config", config]));
+        assert!(
+            mistaken.contains("1 mistake(s)") && mistaken.contains("listen[0]"),
+            "{identity}: {mistaken}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_machine_is_not_said_of_the_configuration() {
+    let files = files(
+        "identity: { strategy: source-ip, node: n1, kubeconfig: nowhere.yaml }\n\
+         google: { mode: conceal, upstream: \"http://127.0.0.1:1\" }\n",
+    );
+    let complaint = complaint(&run(PROGRAM, &["check", "--config", files.config().to_str().unwrap()]));
+    for said in ["the configuration itself has no mistake", "check --offline", "nowhere.yaml"] {
+        assert!(complaint.contains(said), "{said} in {complaint}");
+    }
+}
+
 /// What a provider accepts that was told of no other audience, and what the shipped admission policy lets pass.
 #[test]
 fn pods_tokens_are_for_the_provider_unless_another_audience_is_named() {

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Output};
 
+use seawall_testkit::objects;
+use serde_json::json;
+
 use crate::support::PROGRAM;
 use crate::support::process::run;
 use crate::support::world::{Files, Plan};
@@ -36,6 +39,37 @@ fn what_import_prints_is_what_check_takes_and_remarks_are_apart() {
         let checked = check(&files);
         assert_eq!(checked.status.code(), Some(0), "{checked:?}");
         assert!(String::from_utf8(checked.stdout).unwrap().contains(base));
+    }
+}
+
+/// Of the flags of no tool but what each must be told.
+fn imported(tool: &str) -> String {
+    let args = ["import", tool, "--region", "eu-west-1", "--account", "123456789012", "--"];
+    String::from_utf8(run(PROGRAM, &args).stdout).unwrap()
+}
+
+/// Session tokens did not outlive a restart, because nobody who moves writes a key that he does not know.
+#[test]
+fn the_daemonset_that_is_shipped_keeps_the_keys_that_import_writes_and_reads_its_configuration() {
+    let (_, daemonset) = objects::of_yaml(include_str!("../../../../deploy/daemonset.yaml")).remove(0);
+    let spec = &daemonset["spec"]["template"]["spec"];
+    let container = &spec["containers"][0];
+    let mounted = |volume: &str| {
+        let mounts = container["volumeMounts"].as_array().unwrap().iter();
+        mounts.clone().find(|mount| mount["name"] == volume).unwrap()["mountPath"].as_str().unwrap()
+    };
+    let kept = spec["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "keys").unwrap();
+    assert_eq!(kept["hostPath"]["path"], mounted("keys"));
+    for tool in ["kiam", "kube2iam"] {
+        let key_file = format!("keyFile: \"{}/token-keys\"", mounted("keys"));
+        assert!(imported(tool).contains(&key_file), "{key_file} in {}", imported(tool));
+    }
+    assert_eq!(container["args"], json!(["--config", format!("{}/agent.yaml", mounted("config"))]));
+    let default = String::from_utf8(run(PROGRAM, &["config-default"]).stdout).unwrap();
+    for (probe, page) in [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")] {
+        let asked = &container[probe]["httpGet"];
+        let admin = format!("admin: \"{}:{}\"", asked["host"].as_str().unwrap(), asked["port"]);
+        assert!(default.contains(&admin) && asked["path"] == page, "{admin} {asked}");
     }
 }
 

@@ -20,4 +20,5 @@ mod everyday;
 mod libraries;
 mod memory;
 mod outage;
+mod shipped;
 mod upstream;

@@ -14,7 +14,7 @@ impl entitlements::Entitlement for Entitlement {
         match &self.standing {
             Standing::Role(own) => json!({
                 "standing": "role",
-                "role": own.access.role().map(seawall_broker::aws::RoleArn::as_str),
+                "role": role(own),
                 "way": way(own),
                 "principals": own.holder.principals().iter().map(|view| principal(view, now)).collect::<Vec<_>>(),
             }),
@@ -26,6 +26,13 @@ impl entitlements::Entitlement for Entitlement {
         let Standing::Role(own) = &self.standing else { return None };
         Some(Lending { leases: brokered::leases(&own.holder), complainer: own.complainer.clone() })
     }
+}
+
+/// The ARN that the pod's access is of; where EKS says which role it is, what that is called once something is held. EKS tells of the
+/// role's session alone, which leaves out its path.
+fn role(own: &Own) -> Option<String> {
+    let named = own.access.role().map(|role| role.as_str().to_owned());
+    named.or_else(|| Some(own.holder.peek(())?.value.role_name().to_owned()))
 }
 
 fn way(own: &Own) -> &'static str {

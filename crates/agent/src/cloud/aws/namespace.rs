@@ -1,7 +1,8 @@
 //! Which roles a namespace permits to its pods, by the annotations of KIAM and of kube2iam.
 //!
 //! Whoever may create pods in a namespace may write any role into their annotation, so this is what keeps the roles of one namespace
-//! from the pods of another. Only a namespace that says so permits anything. An expression must match the whole of a role's name:
+//! from the pods of another. Only a namespace that says so permits anything, unless the operator says that none is asked, as kube2iam
+//! does by default. An expression must match the whole of a role's name:
 //! KIAM puts `^` and `$` around the text, which leaves one side of `a|b` open, and kube2iam's are open on both.
 
 use seawall_cloud::Refusal;
@@ -23,7 +24,7 @@ pub(super) struct Rules {
 /// How kube2iam was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kube2iam {
-    /// Whether a namespace without the annotation permits nothing (`--namespace-restrictions`).
+    /// Whether `allowed-roles` decides at all (`--namespace-restrictions`): if so, a namespace without it permits nothing.
     pub(super) restricted: bool,
     /// `--namespace-restriction-format`.
     pub(super) format: Format,
@@ -84,7 +85,7 @@ impl Rules {
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
         let permitted = namespace.find(PERMITTED).filter(|text| self.kiam && !is_empty(text));
-        let allowed = self.kube2iam.and_then(|way| Some((way, namespace.find(ALLOWED_ROLES)?)));
+        let allowed = self.restricting().and_then(|way| Some((way, namespace.find(ALLOWED_ROLES)?)));
         if let Some(expression) = permitted {
             matches_permitted(expression, role, base)?;
         }
@@ -92,6 +93,12 @@ impl Rules {
             return is_among(list, way.format, role, base);
         }
         if permitted.is_some() { Ok(()) } else { self.without_any() }
+    }
+
+    /// How lists are read, where they count. kube2iam without the flag looks at none: one that nobody has kept up to date would stop pods on
+    /// the day they move, and what it does not name was had before.
+    fn restricting(self) -> Option<Kube2iam> {
+        self.kube2iam.filter(|way| way.restricted)
     }
 
     /// Of a namespace without any annotation that counts.
@@ -118,7 +125,7 @@ fn matches_permitted(expression: &Text, role: &NamedRole, base: Option<&Base>) -
     if is_match { Ok(()) } else { Err(NOT_PERMITTED) }
 }
 
-/// Entries are ARNs, or stand below the base.
+/// Entries are ARNs, or stand below the base; without a base each is of a whole ARN, so that `*` is every role, as in kube2iam.
 fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<(), Refusal> {
     let Text::Whole(list) = list else { return Err(MALFORMED_ALLOWED) };
     let entries: Vec<String> = serde_json::from_str(list).map_err(|_| MALFORMED_ALLOWED)?;
@@ -133,9 +140,8 @@ fn is_among(list: &Text, format: Format, role: &NamedRole, base: Option<&Base>) 
 fn is_entry_of(entry: &str, format: Format, role: &NamedRole, base: Option<&Base>) -> Result<bool, Refusal> {
     let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
     let text = match base {
-        _ if is_whole => Some(role.as_str()),
-        Some(base) => base.below(role),
-        None => None,
+        Some(base) if !is_whole => base.below(role),
+        _ => Some(role.as_str()),
     };
     let Some(text) = text else { return Ok(false) };
     match format {
@@ -227,13 +233,43 @@ mod tests {
             (GLOB, &[(ALLOWED_ROLES, "[]")], Err("not_allowed")),
             (GLOB, &[(PERMITTED, ".*")], Err("nothing_allowed")),
             (OPEN, &[], Ok(())),
-            (OPEN, &[(ALLOWED_ROLES, "[]")], Err("not_allowed")),
             (BOTH, &[], Err("nothing_permitted")),
         ] {
             assert_eq!(decide(rules, said, "cart"), expected, "{rules:?} {said:?}");
         }
         let role = NamedRole::new(OTHERS).unwrap();
         assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
+    }
+
+    /// A list that was there was enforced whatever the flag said, and stopped pods that had their roles from kube2iam.
+    #[test]
+    fn without_namespace_restrictions_a_list_decides_nothing() {
+        let long = "x".repeat(seawall_core::facts::LONGEST + 1);
+        for list in ["[]", r#"["pay"]"#, "no list", &long] {
+            assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, list)], "cart"), Ok(()), "{list}");
+        }
+        let with_kiam = Rules { kiam: true, ..OPEN };
+        let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
+        assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("not_permitted"));
+        assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
+        assert_eq!(decide(with_kiam, &said(""), "cart"), Err("nothing_permitted"));
+    }
+
+    /// Nothing matched but what began with `arn:`, so `["*"]` permitted nothing.
+    #[test]
+    fn without_a_base_an_entry_is_of_a_whole_arn() {
+        let role = NamedRole::new(OTHERS).unwrap();
+        for (rules, list, expected) in [
+            (GLOB, r#"["*"]"#, Ok(())),
+            (GLOB, r#"["*:role/cart"]"#, Ok(())),
+            (GLOB, r#"["*:role/pay"]"#, Err(NOT_ALLOWED)),
+            (GLOB, r#"["cart"]"#, Err(NOT_ALLOWED)),
+            (REGEXP, r#"[".*/cart"]"#, Ok(())),
+            (REGEXP, r#"["cart"]"#, Err(NOT_ALLOWED)),
+        ] {
+            let said = [(ALLOWED_ROLES, Text::from(list))].into_iter().collect();
+            assert_eq!(rules.permit(Some(&said), &role, None), expected, "{list}");
+        }
     }
 
     #[test]
@@ -287,7 +323,7 @@ mod tests {
     fn a_text_too_long_to_be_kept_permits_nothing() {
         let long = format!("cart|{}", "x".repeat(seawall_core::facts::LONGEST));
         assert_eq!(decide(KIAM, &[(PERMITTED, &long)], "cart"), Err("malformed_permitted"));
-        assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, &long)], "cart"), Err("malformed_allowed_roles"));
+        assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, &long)], "cart"), Err("malformed_allowed_roles"));
     }
 
     #[test]

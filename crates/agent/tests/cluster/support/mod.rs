@@ -31,7 +31,7 @@ pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// What is shipped, word for word.
-const SHIPPED: [&str; 3] = [
+pub(crate) const SHIPPED: [&str; 3] = [
     include_str!("../../../../../deploy/rbac.yaml"),
     include_str!("../../../../../deploy/rbac-taint.yaml"),
     include_str!("../../../../../deploy/admission.yaml"),
