@@ -11,58 +11,29 @@
 //! Memory is bounded by the pods that there are.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_broker::Fault;
 use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use crate::callers::Callers;
+use crate::clients::First;
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 use crate::entitlements::{Failing, LeaseState};
+use crate::looks::{Found, FoundCollector, Looker};
 use crate::roster::PodCaller;
-use crate::thrash::First;
 
-/// Between two looks: a part of the minute that AWS's clients have between the floor and the first that is troubled.
-const LOOK: Duration = Duration::from_secs(20);
+/// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
+pub(crate) const LOOK: Duration = Duration::from_secs(20);
 
 /// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
 const AT_A_LOOK: usize = 15;
 
 /// How long a pod counts whose credentials have ended, unless it is given others.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
-
-/// Looks at all pods' leases, on the control thread.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    callers: Arc<Callers>,
-    clock: Clock,
-    seen: Seen,
-}
-
-impl Watch {
-    pub(crate) fn new(callers: Arc<Callers>, clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
-        Self { callers, clock: clock.clone(), seen: Seen::new(clouds, clock, found) }
-    }
-
-    /// Runs for ever.
-    pub(crate) async fn run(mut self) {
-        loop {
-            self.clock.sleep(LOOK).await;
-            let pods = self.callers.pods();
-            self.seen.look(&pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
-        }
-    }
-}
 
 /// What was seen at each look, of each cloud.
 #[derive(Debug)]
@@ -81,9 +52,13 @@ struct Concerned {
     is_told: bool,
 }
 
-/// Pods concerned now, of each cloud.
-#[derive(Debug, Default)]
-pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
+impl Looker for Seen {
+    const EVERY: Duration = LOOK;
+
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
+        self.look(pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
+    }
+}
 
 impl Seen {
     pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
@@ -131,7 +106,7 @@ impl Seen {
     /// Counts, and writes a line when it begins or is over.
     fn count(&self, cloud: CloudName, was_on: bool, worst: Option<Trouble>, now: Moment) {
         let pods = self.known[cloud as usize].len();
-        self.found.0[cloud as usize].store(pods, Ordering::Relaxed);
+        self.found.set(cloud, pods);
         match (was_on, worst) {
             (false, Some(trouble)) => tracing::warn!(
                 cloud = cloud.as_str(),
@@ -219,22 +194,11 @@ fn hour(at: SystemTime) -> String {
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
-/// Writes what was found at each scrape.
-#[derive(Debug)]
-pub(crate) struct OutageCollector(pub(crate) Arc<Found>);
-
-impl Collector for OutageCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
-        let mut family =
-            encoder.encode_descriptor("seawall_pods_not_renewed", help, None, MetricType::Gauge)?;
-        for (cloud, found) in CloudName::ALL.iter().zip(&self.0.0) {
-            let labels = [("cloud", cloud.as_str())];
-            let found = i64::try_from(found.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-            ConstGauge::new(found).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
+/// Counts the pods concerned.
+pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
+    let help =
+        "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
+    FoundCollector { name: "seawall_pods_not_renewed", help, found }
 }
 
 #[cfg(test)]
@@ -333,7 +297,7 @@ mod tests {
         }
 
         fn count(&self) -> usize {
-            self.found.0[CloudName::Aws as usize].load(Ordering::Relaxed)
+            self.found.of(CloudName::Aws)
         }
     }
 

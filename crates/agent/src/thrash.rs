@@ -2,27 +2,25 @@
 //! program that makes a new client for each call. Each of its calls then costs a fetch, which nobody sees but as latency.
 //!
 //! A traffic thread adds one to the pod's count and knows nothing more ([`Fetches`]). Once a minute the control thread looks at all
-//! counts ([`Watch`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than [`PER_HOUR`] times in an hour is
+//! counts ([`Seen`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than its cloud allows in an hour is
 //! told of once, in the log, on the pod and as a metric, until it has calmed down; unless it is found to be a client that asks by a
 //! clock and no oftener than that. The minutes of its start do not count, because fifty threads of one program begin with a fetch each. What the SDKs are called and when they refresh is each cloud's to say
-//! ([`Client`]). Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
+//! ([`Clients`]). Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use crate::callers::{Caller, Callers};
+use crate::callers::Caller;
+use crate::clients::{Client, Clients};
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
 use crate::entitlements::{LeaseState, Lending};
+use crate::looks::{Found, FoundCollector, Looker};
 use crate::roster::PodCaller;
 use crate::route::Route;
 
@@ -30,68 +28,17 @@ use crate::route::Route;
 /// it has not come.
 const PER_LEASE: u32 = 3;
 
-/// Fetches of one lease in an hour that are nobody's trouble: the SDK for C++ asks every five minutes, whatever it has. Those of one
-/// hour are thirteen, its ends included.
-const PER_HOUR: u32 = 13;
-
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Looks in an hour.
 const HOUR: usize = 60;
 
-const HOUR_LONG: Duration = Duration::from_secs(3600);
-
 /// Looks after a pod's first fetch that count as its start: the first ends within a minute, so there are two.
 const START: u32 = 2;
 
 /// Longest User-Agent that is looked at; what tells an SDK stands at its beginning.
 const AGENT: usize = 128;
-
-/// A client of a cloud's, by what it calls itself.
-#[derive(Debug)]
-pub(crate) struct Client {
-    /// What its User-Agent begins with, or has after a space.
-    pub(crate) agent: &'static str,
-    /// As its users call it.
-    pub(crate) name: &'static str,
-    /// It refreshes what has less life left than this.
-    pub(crate) window: Duration,
-    /// It asks so often, whatever it has.
-    pub(crate) every: Option<Duration>,
-}
-
-impl Client {
-    /// Whether so many fetches in an hour are what this client makes by a clock of its own, that hour's ends included.
-    fn is_usual(&self, in_hour: u32) -> bool {
-        self.every.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR_LONG)
-    }
-}
-
-/// Those that fetch one cloud's credentials.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clients {
-    /// Of two that fit, the first is meant.
-    pub(crate) known: &'static [Client],
-    /// What makes its credentials live longer: a sentence for the pod's owner.
-    pub(crate) longer: &'static str,
-    /// Who is troubled first by credentials that are not renewed.
-    pub(crate) first: Option<First>,
-}
-
-/// Clients that fetch anew on every call what has less life left than this, and fail if that fetch does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct First {
-    pub(crate) left: Duration,
-    /// As their users call them.
-    pub(crate) who: &'static str,
-}
-
-impl Default for Clients {
-    fn default() -> Self {
-        Self { known: &[], longer: "Let its credentials live longer, or use a newer release.", first: None }
-    }
-}
 
 /// Counts a credential that a caller was given who asked for it by this head.
 pub(crate) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
@@ -208,22 +155,14 @@ impl History {
         self.from_lease.max(self.from_last)
     }
 
-    /// Whether that is too often. A pod that holds several leases fetches each.
-    fn is_too_often(&self, leases: usize) -> bool {
+    /// Whether that is too often, where so many fetches of a lease in an hour are not. A pod that holds several leases fetches each.
+    fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         // Who was told stays so until an hour is calm: from one lease it fetches more, from the next less.
         let is_known = self.stage == Stage::Told;
         (is_known || self.of_one_lease() > PER_LEASE.saturating_mul(leases))
-            && self.in_hour() > PER_HOUR.saturating_mul(leases)
+            && self.in_hour() > per_hour.saturating_mul(leases)
     }
-}
-
-/// Looks at all pods' counts, on the control thread.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    callers: Arc<Callers>,
-    clock: Clock,
-    seen: Seen,
 }
 
 /// What was seen at each look.
@@ -235,22 +174,11 @@ pub(crate) struct Seen {
     known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
 }
 
-/// How many pods fetch too often now, of each cloud.
-#[derive(Debug, Default)]
-pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
+impl Looker for Seen {
+    const EVERY: Duration = LOOK;
 
-impl Watch {
-    pub(crate) fn new(callers: Arc<Callers>, clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
-        Self { callers, seen: Seen::new(clouds, clock.clone(), found), clock }
-    }
-
-    /// Runs for ever.
-    pub(crate) async fn run(mut self) {
-        loop {
-            self.clock.sleep(LOOK).await;
-            let pods = self.callers.pods();
-            self.seen.look(&pods);
-        }
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
+        self.look(pods);
     }
 }
 
@@ -272,7 +200,7 @@ impl Seen {
             }
             self.known.insert(pod.pod.uid.clone(), histories);
         }
-        self.found.0.iter().zip(found).for_each(|(gauge, found)| gauge.store(found, Ordering::Relaxed));
+        CloudName::ALL.iter().zip(found).for_each(|(cloud, found)| self.found.set(*cloud, found));
     }
 
     fn look_at(&self, pod: &PodCaller, cloud: CloudName, history: &mut History) {
@@ -284,7 +212,7 @@ impl Seen {
         let lending = pod.entitlements().lending(cloud);
         let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
         history.look(count, leases);
-        let is_too_often = history.is_too_often(leases.len());
+        let is_too_often = history.is_too_often(leases.len(), self.clouds.clients(cloud).per_hour);
         history.stage = match (is_too_often, history.stage) {
             (false, _) => Stage::Calm,
             (true, Stage::Calm) => {
@@ -308,7 +236,7 @@ impl Seen {
         agent: &[u8],
     ) -> Stage {
         let clients = self.clouds.clients(cloud);
-        let client = known(clients.known, agent);
+        let client = clients.named(agent);
         let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
         let of_each = history.in_hour().div_ceil(u32::try_from(leases).unwrap_or(u32::MAX));
         if client.is_some_and(|client| client.is_usual(of_each)) {
@@ -364,31 +292,12 @@ fn fix(clients: &Clients, client: Option<&Client>, left: Duration) -> &'static s
     }
 }
 
-fn known<'c>(clients: &'c [Client], agent: &[u8]) -> Option<&'c Client> {
-    let names = |client: &&Client| {
-        let wanted = client.agent.as_bytes();
-        agent
-            .split(|byte| *byte == b' ')
-            .any(|word| word.get(..wanted.len()).is_some_and(|start| start.eq_ignore_ascii_case(wanted)))
-    };
-    clients.iter().find(names)
-}
-
-/// Writes what was found at each scrape.
-#[derive(Debug)]
-pub(crate) struct ThrashCollector(pub(crate) Arc<Found>);
-
-impl Collector for ThrashCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Pods that fetch the same credentials over and over";
-        let mut family =
-            encoder.encode_descriptor("seawall_pods_thrashing", help, None, MetricType::Gauge)?;
-        for (cloud, found) in CloudName::ALL.iter().zip(&self.0.0) {
-            let labels = [("cloud", cloud.as_str())];
-            let found = i64::try_from(found.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-            ConstGauge::new(found).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+/// Counts the pods that fetch too often.
+pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
+    FoundCollector {
+        name: "seawall_pods_thrashing",
+        help: "Pods that fetch the same credentials over and over",
+        found,
     }
 }
 
@@ -398,6 +307,7 @@ mod tests {
     use crate::cloud::tests::{BOTH_BROKERED, World};
 
     const MINUTE: Duration = Duration::from_secs(60);
+    const PER_HOUR: u32 = 13;
 
     fn of_an_hour(issued: Moment) -> LeaseState {
         LeaseState { issued, ends: issued + 60 * MINUTE, floor: 6 * MINUTE, failing: None }
@@ -410,7 +320,7 @@ mod tests {
             count += fetch(minute);
             let issued = Moment::from_nanos(0) + MINUTE * (minute / 35 * 35);
             history.look(count, &[of_an_hour(issued)]);
-            minutes += u32::from(history.is_too_often(1));
+            minutes += u32::from(history.is_too_often(1, PER_HOUR));
         }
         minutes
     }
@@ -438,15 +348,7 @@ mod tests {
         for minute in 0..60 {
             history.look(minute / 2, &leases);
         }
-        assert!(history.is_too_often(1) && !history.is_too_often(4));
-    }
-
-    #[test]
-    fn who_asks_by_a_clock_is_usual_at_its_pace_and_no_further() {
-        let client = |every| Client { agent: "a", name: "a", window: 5 * MINUTE, every };
-        let polls = client(Some(2 * MINUTE));
-        assert!(polls.is_usual(30) && polls.is_usual(31) && !polls.is_usual(32));
-        assert!(!client(None).is_usual(1));
+        assert!(history.is_too_often(1, PER_HOUR) && !history.is_too_often(4, PER_HOUR));
     }
 
     #[test]
@@ -455,9 +357,9 @@ mod tests {
         let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
         // One fetch every four minutes, of a lease each.
         (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
-        assert!(history.is_too_often(1) && history.of_one_lease() <= PER_LEASE);
+        assert!(history.is_too_often(1, PER_HOUR) && history.of_one_lease() <= PER_LEASE);
         (0..60).for_each(|_| history.look(29, &lease(29)));
-        assert!(!history.is_too_often(1));
+        assert!(!history.is_too_often(1, PER_HOUR));
     }
 
     #[test]
@@ -482,14 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_known_by_a_word_of_its_user_agent_and_the_fix_by_its_window() {
-        let clients = [Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE, every: None }];
-        let java = known(&clients, b"x aws-sdk-java/1.11.500 Linux");
-        assert_eq!(java.map(|client| client.name), Some("Java 1"));
-        for other in [&b"aws-sdk-java/2.17"[..], b"", b"notaws-sdk-java/1.1"] {
-            assert!(known(&clients, other).is_none());
-        }
-        let fix = |left| fix(&Clients::default(), java, left);
+    fn the_fix_is_by_the_clients_window() {
+        let java = Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE, every: None };
+        let fix = |left| fix(&Clients::default(), Some(&java), left);
         assert!(fix(8 * MINUTE).contains("longer") && fix(20 * MINUTE).contains("keep it"));
     }
 
@@ -511,9 +408,9 @@ mod tests {
             panic!("its start counts for nothing: {stages:?}")
         };
         assert_eq!(stages[6..], [Stage::Told, Stage::Told]);
-        assert_eq!(found.0.each_ref().map(|found| found.load(Ordering::Relaxed)).iter().sum::<usize>(), 1);
+        assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
         seen.look(&[]);
-        assert!(seen.known.is_empty() && found.0[tide as usize].load(Ordering::Relaxed) == 0);
+        assert!(seen.known.is_empty() && found.of(tide) == 0);
     }
 
     /// There is one in each pod's record.

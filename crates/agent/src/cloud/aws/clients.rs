@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::thrash::{Client, Clients, First};
+use crate::clients::{Client, Clients, First};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(minutes * 60), every: None }
@@ -17,6 +17,8 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
 /// All of them.
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
+    // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
+    per_hour: 13,
     longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
     first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
 };
@@ -41,3 +43,17 @@ const KNOWN: &[Client] = &[
     client("aws-sdk-crt/", "the AWS CRT", 5),
     client("object_store/", "object_store", 5),
 ];
+
+#[cfg(test)]
+mod tests {
+    use seawall_broker::aws::FLOOR;
+
+    use super::*;
+    use crate::outage::LOOK;
+
+    #[test]
+    fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
+        let first = ALL.first.unwrap();
+        assert!(FLOOR.hard - first.left >= 3 * LOOK);
+    }
+}
