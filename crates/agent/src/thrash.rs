@@ -268,7 +268,7 @@ impl Seen {
         let message = format!(
             "This pod fetched its {} credentials {in_hour} times within an hour, {from_lease} of them from one lease, which has \
              {} min left. The client is {name}{}. {fix}",
-            cloud.as_str(),
+            cloud.title(),
             left.as_secs() / 60,
             client
                 .map(|client| format!(", which refreshes below {} min", client.window.as_secs() / 60))
@@ -310,7 +310,13 @@ mod tests {
     const PER_HOUR: u32 = 13;
 
     fn of_an_hour(issued: Moment) -> LeaseState {
-        LeaseState { issued, ends: issued + 60 * MINUTE, floor: 6 * MINUTE, failing: None }
+        LeaseState {
+            issued,
+            due: issued + 35 * MINUTE,
+            ends: issued + 60 * MINUTE,
+            floor: 6 * MINUTE,
+            failing: None,
+        }
     }
 
     /// A day of looks. `fetch` says how many fetches the pod makes in a minute; leases of an hour are renewed after 35 minutes.

@@ -112,6 +112,16 @@ impl World {
         resident(pod, entitlements).0
     }
 
+    /// Another pod of the same ServiceAccount, of which this is known; its credentials are fetched ahead.
+    pub(crate) fn ahead(&self, name: &str, known: Beside) -> Arc<PodCaller> {
+        let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
+        let facts = Facts { pod: Annotations::default(), service_account: known, namespace: Beside::NotRead };
+        match self.newcomer(pod, &facts, &self.subject) {
+            Caller::Pod(pod) => pod,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
