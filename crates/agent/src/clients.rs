@@ -32,6 +32,8 @@ pub(crate) struct Clients {
     pub(crate) known: &'static [Client],
     /// Fetches of one lease in an hour that are nobody's trouble, whoever makes them.
     pub(crate) per_hour: u32,
+    /// What is said of one that names itself by nothing, after "the client is".
+    pub(crate) unnamed: &'static str,
     /// What makes its credentials live longer: a sentence for the pod's owner.
     pub(crate) longer: &'static str,
     /// Who is troubled first by credentials that are not renewed.
@@ -46,11 +48,15 @@ pub(crate) struct First {
     pub(crate) who: &'static str,
 }
 
+/// One of a cloud whose clients nearly all name themselves.
+pub(crate) const NAMELESS: &str = "of an unknown family (it sends no User-Agent)";
+
 impl Default for Clients {
     fn default() -> Self {
         Self {
             known: &[],
             per_hour: 13,
+            unnamed: NAMELESS,
             longer: "Let its credentials live longer, or use a newer release.",
             first: None,
         }

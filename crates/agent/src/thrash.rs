@@ -46,10 +46,21 @@ const BREAK: usize = 5;
 /// Longest User-Agent that is looked at; what tells an SDK stands at its beginning.
 const AGENT: usize = 128;
 
-/// Counts a credential that a caller was given who asked for it by this head.
-pub(crate) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
+/// Counts a credential that a caller was given who asked for it by this head; nothing of one whose head is gone, which was
+/// [`noted`] when it came.
+pub(crate) fn fetched(caller: &Caller, route: &Route, head: Option<&[u8]>) {
     if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
-        pod.fetches.count(cloud, head);
+        pod.fetches.count(cloud);
+        if let Some(head) = head {
+            pod.fetches.note(cloud, head);
+        }
+    }
+}
+
+/// Notes, where that is wanted, who asks by this head for a credential that takes time.
+pub(crate) fn noted(caller: &Caller, route: &Route, head: &[u8]) {
+    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
+        pod.fetches.note(cloud, head);
     }
 }
 
@@ -62,15 +73,20 @@ struct OfCloud {
     count: AtomicU32,
     /// Whether it is to be noted who asks.
     is_asked: AtomicBool,
+    /// Empty if it sends none.
     agent: Mutex<Option<Box<[u8]>>>,
 }
 
 impl Fetches {
-    /// One more, asked for by this head. Threads that count at once may lose one, which does no harm; an addition that others cannot
-    /// interrupt would cost each request more than all else here.
-    pub(crate) fn count(&self, cloud: CloudName, head: &[u8]) {
+    /// One more. Threads that count at once may lose one, which does no harm; an addition that others cannot interrupt would cost each
+    /// request more than all else here.
+    pub(crate) fn count(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    fn note(&self, cloud: CloudName, head: &[u8]) {
+        let own = &self.0[cloud as usize];
         if own.is_asked.load(Ordering::Relaxed) {
             own.note(head);
         }
@@ -265,7 +281,8 @@ impl Seen {
         if client.is_some_and(|client| client.is_usual(of_each)) {
             return Stage::Calm;
         }
-        self.tell(pod, cloud, history, lending, (&clients, client));
+        let unnamed = if agent.is_empty() { clients.unnamed } else { UNKNOWN };
+        self.tell(pod, cloud, history, lending, (&clients, client.ok_or(unnamed)));
         Stage::Told
     }
 
@@ -275,13 +292,15 @@ impl Seen {
         cloud: CloudName,
         history: &History,
         lending: Option<Lending>,
-        (clients, client): (&Clients, Option<&Client>),
+        (clients, client): (&Clients, Result<&Client, &'static str>),
     ) {
         let now = self.clock.now();
         let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
         let left = lives.min().unwrap_or_default();
         let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
-        let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(clients, client, left));
+        let name = client.map_or_else(|unknown| unknown, |client| client.name);
+        let client = client.ok();
+        let fix = fix(clients, client, left);
         tracing::warn!(
             cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
             client = name, in_hour, from_lease, left_seconds = left.as_secs(),
@@ -442,18 +461,36 @@ mod tests {
         assert_eq!(history.in_hour(), 9);
     }
 
+    fn head(agent: &str) -> String {
+        format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
+    }
+
     #[test]
     fn who_asks_is_read_once_it_is_wanted_and_bounded() {
-        let fetches = Fetches::default();
-        let own = fetches.of(CloudName::ALL[0]);
-        let head = format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {}\r\n\r\n", "x".repeat(500));
-        fetches.count(CloudName::ALL[0], head.as_bytes());
+        let (fetches, cloud) = (Fetches::default(), CloudName::ALL[0]);
+        let (own, head) = (fetches.of(cloud), head(&"x".repeat(500)));
+        fetches.note(cloud, head.as_bytes());
         assert!(own.take_agent().is_none(), "nothing is kept of the many");
         own.is_asked.store(true, Ordering::Relaxed);
-        fetches.count(CloudName::ALL[0], head.as_bytes());
+        fetches.note(cloud, head.as_bytes());
         assert_eq!(own.take_agent().map(|agent| agent.len()), Some(AGENT));
         assert!(!own.is_asked.load(Ordering::Relaxed), "once");
-        assert_eq!(own.count.load(Ordering::Relaxed), 2);
+    }
+
+    /// Its head is gone when it is given, and was taken for one that names nobody.
+    #[tokio::test]
+    async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
+        let world = World::of(BOTH_BROKERED);
+        let (pod, tide) = (world.pod(), CloudName::Tide);
+        let own = pod.fetches.of(tide);
+        own.is_asked.store(true, Ordering::Relaxed);
+        let request = head("aws-sdk-java/1.11").replace("GET /", "PUT /tide/pass");
+        let (_, at_once) = world.ask_as(&world.caller, &world.tenant, request.as_bytes()).await;
+        assert!(!at_once);
+        assert_eq!(
+            (own.take_agent().as_deref(), own.count.load(Ordering::Relaxed)),
+            (Some(&b"aws-sdk-java/1.11"[..]), 1)
+        );
     }
 
     #[test]
@@ -472,7 +509,10 @@ mod tests {
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)
             .map(|_| {
-                (0..7).for_each(|_| pods[0].fetches.count(tide, b"GET / HTTP/1.1\r\nUser-Agent: a\r\n\r\n"));
+                (0..7).for_each(|_| {
+                    pods[0].fetches.count(tide);
+                    pods[0].fetches.note(tide, head("a").as_bytes());
+                });
                 seen.look(&pods);
                 seen.known[&pods[0].pod.uid][tide as usize].stage
             })

@@ -19,6 +19,7 @@ pub(super) const ALL: Clients = Clients {
     known: KNOWN,
     // The SDK for C++ asks every five minutes, whatever it has: thirteen times in an hour, its ends included.
     per_hour: 13,
+    unnamed: "of an unknown family (it sends no User-Agent; the AWS SDKs for JavaScript send none)",
     longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
     first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clients::{Client, Clients, First};
+use crate::clients::{Client, Clients, First, NAMELESS};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(seconds), every: None }
@@ -12,6 +12,7 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
     per_hour: 13,
+    unnamed: NAMELESS,
     longer: "Use a newer release: Google's access tokens live an hour, and are renewed with ten minutes left.",
     first: Some(First { left: Duration::from_secs(240), who: "object_store and Google's library for Go" }),
 };
