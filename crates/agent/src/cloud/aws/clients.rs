@@ -41,6 +41,8 @@ const KNOWN: &[Client] = &[
     poll("aws-sdk-cpp/", "the AWS SDK for C++", 5),
     // By its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); older releases name themselves by nothing there.
     poll("aws-sdk-dotnet-", "the AWS SDK for .NET", 2),
+    // Only once they have ended.
+    client("aws-sdk-php/", "the AWS SDK for PHP", 0),
     client("aws-sdk-crt/", "the AWS CRT", 5),
     client("object_store/", "object_store", 5),
 ];
@@ -48,6 +50,7 @@ const KNOWN: &[Client] = &[
 #[cfg(test)]
 mod tests {
     use seawall_broker::aws::FLOOR;
+    use seawall_testkit::aws_clients::{Family, Life, Rule, all};
 
     use super::*;
     use crate::outage::LOOK;
@@ -56,5 +59,39 @@ mod tests {
     fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
         let first = ALL.first.unwrap();
         assert!(FLOOR.hard - first.left >= 3 * LOOK);
+    }
+
+    /// Whether this is who is found by one of the names that the family sends.
+    fn names(client: &Client, family: &Family) -> bool {
+        let sent = [family.wire.agent, family.wire.container_agent];
+        sent.into_iter()
+            .flatten()
+            .any(|agent| ALL.named(agent.as_bytes()).is_some_and(|found| std::ptr::eq(found, client)))
+    }
+
+    fn rules(family: &Family) -> impl Iterator<Item = Rule> {
+        [Some(family.imds), family.container].into_iter().flatten()
+    }
+
+    /// A family stands in two lists. Of releases that send one name, the largest window is said, in minutes.
+    #[test]
+    fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
+        for family in all() {
+            for agent in [family.wire.agent, family.wire.container_agent].into_iter().flatten() {
+                assert!(ALL.named(agent.as_bytes()).is_some(), "{}: nobody is called {agent}", family.name);
+            }
+        }
+        for client in KNOWN {
+            let families: Vec<_> = all().filter(|family| names(client, family)).collect();
+            let own = || families.iter().flat_map(|family| rules(family));
+            let Some(window) = own().map(|rule| rule.window()).max() else { continue };
+            assert_eq!(client.window.as_secs() as i64 / 60, window / 60, "{}", client.name);
+            let every =
+                own().find_map(|rule| if let Life::Poll(every) = rule.life { Some(every) } else { None });
+            assert_eq!(client.every.map(|every| every.as_secs() as i64), every, "{}", client.name);
+        }
+        let nameless: Vec<_> = all().filter(|family| family.wire.agent.is_none()).collect();
+        assert!(nameless.iter().all(|family| family.name.starts_with("JS")), "{nameless:?}");
+        assert!(ALL.named(b"").is_none() && ALL.unnamed.contains("JavaScript"));
     }
 }
