@@ -30,15 +30,14 @@ use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
 use crate::listen::{self, Lane};
 use crate::log::{Log, LogCollector};
 use crate::long_polls::LongPolls;
+use crate::looks::Found;
 use crate::machine::Machine;
 use crate::metrics::{Traffic, TrafficCollector};
-use crate::outage::{self, OutageCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
 use crate::serve::{Bounds, Shared, Thread};
-use crate::thrash::{Found, ThrashCollector, Watch};
-use crate::{debug, sandbox};
+use crate::{debug, looks, outage, sandbox, thrash};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
 const DESCRIPTORS: u64 = 65_536;
@@ -69,8 +68,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let routes = parts.clouds.routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
-    control.spawn(parts.watch().run());
-    control.spawn(parts.watch_renewals().run());
+    parts.look(&control);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
@@ -204,7 +202,7 @@ struct Parts {
     strangers: Arc<Cap>,
     forwards: Arc<Places>,
     thrashing: Arc<Found>,
-    not_renewed: Arc<outage::Found>,
+    not_renewed: Arc<Found>,
     room: Room,
 }
 
@@ -255,8 +253,8 @@ impl Parts {
             registry.register_collector(Box::new(ClusterCollector(cluster.clone())));
         }
         registry.register_collector(Box::new(FloorCollector(self.who.clone())));
-        registry.register_collector(Box::new(ThrashCollector(self.thrashing.clone())));
-        registry.register_collector(Box::new(OutageCollector(self.not_renewed.clone())));
+        registry.register_collector(Box::new(thrash::collector(self.thrashing.clone())));
+        registry.register_collector(Box::new(outage::collector(self.not_renewed.clone())));
         if let Some(capture) = &self.capture {
             registry.register_collector(Box::new(CaptureCollector(capture.clone())));
         }
@@ -278,15 +276,13 @@ impl Parts {
         Arc::new(Admin::new(sources, own_clock))
     }
 
-    /// What finds pods that fetch over and over.
-    fn watch(&self) -> Watch {
-        Watch::new(self.who.callers.clone(), self.clouds.clone(), self.clock.clone(), self.thrashing.clone())
-    }
-
-    /// What tells of credentials that are not renewed.
-    fn watch_renewals(&self) -> outage::Watch {
-        let (callers, clouds) = (self.who.callers.clone(), self.clouds.clone());
-        outage::Watch::new(callers, clouds, self.clock.clone(), self.not_renewed.clone())
+    /// Looks on the control thread for pods that fetch over and over, and for credentials that are not renewed.
+    fn look(&self, control: &Runtime) {
+        let (clouds, clock) = (&self.clouds, &self.clock);
+        let thrash = thrash::Seen::new(clouds.clone(), clock.clone(), self.thrashing.clone());
+        let outage = outage::Seen::new(clouds.clone(), clock.clone(), self.not_renewed.clone());
+        control.spawn(looks::run(thrash, self.who.callers.clone(), clock.clone()));
+        control.spawn(looks::run(outage, self.who.callers.clone(), clock.clone()));
     }
 
     fn traffic_thread(

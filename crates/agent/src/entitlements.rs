@@ -36,6 +36,8 @@ pub(crate) struct Lending {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseState {
     pub(crate) issued: Moment,
+    /// When its renewal was to begin.
+    pub(crate) due: Moment,
     pub(crate) ends: Moment,
     /// The least life that its answers carry while the cloud answers.
     pub(crate) floor: Duration,
@@ -43,10 +45,10 @@ pub(crate) struct LeaseState {
     pub(crate) failing: Option<Failing>,
 }
 
-/// Calls that have failed.
+/// Calls that have failed, or had no turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failing {
-    /// When the first of them did.
+    /// When the first of them did, or was due.
     pub(crate) since: Moment,
     /// Which call the last one was, and whose move it is.
     pub(crate) step: &'static str,

@@ -1,5 +1,5 @@
 //! Tells of credentials that could not be renewed and have less life left than the floor: a cloud that cannot be asked for longer than
-//! the margin lasts, or that has come to refuse what it gave.
+//! the margin lasts, or that has come to refuse what it gave, or asks for so few calls that a renewal only queues ([`overdue`]).
 //!
 //! The pods go on being given what they hold, so nothing fails yet and nobody would know. Three times a minute the control thread looks at
 //! all leases. Each pod concerned is told once, as an event that says since when and by which call, who is troubled first and when,
@@ -11,58 +11,33 @@
 //! Memory is bounded by the pods that there are.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_broker::Fault;
 use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use crate::callers::Callers;
+use crate::clients::First;
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 use crate::entitlements::{Failing, LeaseState};
+use crate::looks::{Found, FoundCollector, Looker};
 use crate::roster::PodCaller;
-use crate::thrash::First;
 
-/// Between two looks: a part of the minute that AWS's clients have between the floor and the first that is troubled.
-const LOOK: Duration = Duration::from_secs(20);
+/// Between two looks: a part of the time that a cloud leaves between its floor and the first client that is troubled.
+pub(crate) const LOOK: Duration = Duration::from_secs(20);
 
 /// Pods told at one look, of each cloud: somewhat fewer than the events that a node may have posted meanwhile, so that others are heard, too.
 const AT_A_LOOK: usize = 15;
 
+/// How long a renewal may wait and fly before it counts as one that had no turn: longer than any call takes, and much less than lies
+/// between a renewal and the floor (AWS's nine minutes, Google's four).
+const OVERDUE: Duration = Duration::from_secs(120);
+
 /// How long a pod counts whose credentials have ended, unless it is given others.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
-
-/// Looks at all pods' leases, on the control thread.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    callers: Arc<Callers>,
-    clock: Clock,
-    seen: Seen,
-}
-
-impl Watch {
-    pub(crate) fn new(callers: Arc<Callers>, clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
-        Self { callers, clock: clock.clone(), seen: Seen::new(clouds, clock, found) }
-    }
-
-    /// Runs for ever.
-    pub(crate) async fn run(mut self) {
-        loop {
-            self.clock.sleep(LOOK).await;
-            let pods = self.callers.pods();
-            self.seen.look(&pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
-        }
-    }
-}
 
 /// What was seen at each look, of each cloud.
 #[derive(Debug)]
@@ -81,9 +56,13 @@ struct Concerned {
     is_told: bool,
 }
 
-/// Pods concerned now, of each cloud.
-#[derive(Debug, Default)]
-pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
+impl Looker for Seen {
+    const EVERY: Duration = LOOK;
+
+    fn look_at_all(&mut self, pods: &[Arc<PodCaller>]) {
+        self.look(pods, |complainer, message| complainer.says(Complaint::NotRenewed, message));
+    }
+}
 
 impl Seen {
     pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
@@ -131,7 +110,7 @@ impl Seen {
     /// Counts, and writes a line when it begins or is over.
     fn count(&self, cloud: CloudName, was_on: bool, worst: Option<Trouble>, now: Moment) {
         let pods = self.known[cloud as usize].len();
-        self.found.0[cloud as usize].store(pods, Ordering::Relaxed);
+        self.found.set(cloud, pods);
         match (was_on, worst) {
             (false, Some(trouble)) => tracing::warn!(
                 cloud = cloud.as_str(),
@@ -163,7 +142,7 @@ impl Seen {
         format!(
             "The {} credentials of this pod could not be renewed since {since} UTC ({step}: {}). They are given as they are, and all \
              clients fail when they end, at {at_the_end} UTC.{} {}",
-            cloud.as_str(),
+            cloud.title(),
             fault.name(),
             first.unwrap_or_default(),
             advice(fault),
@@ -182,7 +161,7 @@ impl Trouble {
     /// Of leases too short-lived for their floor nothing is said: those are below it every time, which is told elsewhere.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
-            let failing = lease.failing?;
+            let failing = lease.failing.or_else(|| overdue(lease, now))?;
             let left = lease.ends.since(now);
             let could_be_kept = lease.ends.since(lease.issued) / 2 >= lease.floor;
             let is_below = !left.is_zero() && left < lease.floor;
@@ -190,6 +169,16 @@ impl Trouble {
         };
         leases.iter().filter_map(of).min_by_key(|trouble| trouble.ends)
     }
+}
+
+/// A renewal that never flew has failed in nothing, and its credentials end all the same: it waits for its turn, which the agent's own
+/// pace does not give it, and that is as slow as the cloud asks for.
+fn overdue(lease: &LeaseState, now: Moment) -> Option<Failing> {
+    (now >= lease.due + OVERDUE).then_some(Failing {
+        since: lease.due,
+        step: "no turn in the agent's queue",
+        fault: Fault::Throttled,
+    })
 }
 
 /// Whether a pod that was concerned has been given nothing since.
@@ -219,22 +208,11 @@ fn hour(at: SystemTime) -> String {
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
-/// Writes what was found at each scrape.
-#[derive(Debug)]
-pub(crate) struct OutageCollector(pub(crate) Arc<Found>);
-
-impl Collector for OutageCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
-        let mut family =
-            encoder.encode_descriptor("seawall_pods_not_renewed", help, None, MetricType::Gauge)?;
-        for (cloud, found) in CloudName::ALL.iter().zip(&self.0.0) {
-            let labels = [("cloud", cloud.as_str())];
-            let found = i64::try_from(found.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-            ConstGauge::new(found).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
+/// Counts the pods concerned.
+pub(crate) fn collector(found: Arc<Found>) -> FoundCollector {
+    let help =
+        "Pods whose credentials could not be renewed and have less life left than the floor, or have ended";
+    FoundCollector { name: "seawall_pods_not_renewed", help, found }
 }
 
 #[cfg(test)]
@@ -301,7 +279,8 @@ mod tests {
         /// All pods hold a lease of an hour from now on.
         fn renew(&self) {
             let issued = self.clock.now();
-            let lease = LeaseState { issued, ends: issued + 60 * MINUTE, floor: 16 * MINUTE, failing: None };
+            let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
+            let lease = LeaseState { issued, due, ends, floor: 16 * MINUTE, failing: None };
             self.hold(&[lease]);
         }
 
@@ -333,7 +312,7 @@ mod tests {
         }
 
         fn count(&self) -> usize {
-            self.found.0[CloudName::Aws as usize].load(Ordering::Relaxed)
+            self.found.of(CloudName::Aws)
         }
     }
 
@@ -353,7 +332,7 @@ mod tests {
         // 00:43:59 the first was over; the second lease is of then.
         let message = &node.told[0];
         for part in [
-            "The aws credentials",
+            "The AWS credentials",
             "since 01:18 UTC (AssumeRole: upstream)",
             "older AWS SDKs for Java want longer ones from 01:28 UTC on",
             "when they end, at 01:43 UTC",
@@ -364,6 +343,29 @@ mod tests {
         assert!(message.len() <= 500, "the reporter cuts what is longer: {}", message.len());
         node.pass(MINUTE);
         assert_eq!((node.told.len(), node.count()), (3, 0), "no word that it is over");
+    }
+
+    /// Those had neither an event nor a line nor a count: no call of theirs had failed.
+    #[test]
+    fn credentials_whose_renewal_only_queues_are_told_of_as_those_whose_renewal_fails() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut node = Node::new(2);
+        node.renew();
+        node.pass(44 * MINUTE);
+        assert_eq!((node.told.len(), node.count()), (0, 0), "they are above the floor");
+        node.pass(LOOK);
+        assert_eq!((node.told.len(), node.count()), (2, 2));
+        let message = &node.told[0];
+        for part in
+            ["since 00:35 UTC (no turn in the agent's queue: throttled)", "fewer calls of this account"]
+        {
+            assert!(message.contains(part), "{message} lacks {part}");
+        }
+        assert!(message.len() <= 500, "the reporter cuts what is longer: {}", message.len());
+        node.renew();
+        node.pass(MINUTE);
+        assert_eq!((node.told.len(), node.count()), (2, 0));
     }
 
     #[test]
@@ -412,8 +414,9 @@ mod tests {
         node.pass(10 * MINUTE);
         assert_eq!(node.told.len(), 0, "who holds nothing is told by the refusal");
         node.renew();
-        node.pass(45 * MINUTE);
+        node.pass(35 * MINUTE);
         node.fail(Fault::Upstream);
+        node.pass(9 * MINUTE);
         // Each look meets five hundred other pods that hold the same.
         let leases = node.said[0].0.lock().unwrap().clone();
         for look in 1..=6 {
@@ -433,6 +436,7 @@ mod tests {
         let failing = Some(Failing { since: start, step: "sts", fault: Fault::Upstream });
         let lease = |minutes: u32, floor: u32, failing| LeaseState {
             issued: start,
+            due: start + 44 * MINUTE,
             ends: start + minutes * MINUTE,
             floor: floor * MINUTE,
             failing,
@@ -442,6 +446,7 @@ mod tests {
             (&[lease(60, 16, failing)][..], at(44), None),
             (&[lease(60, 16, failing)], at(45), Some(at(60))),
             (&[lease(60, 16, None)], at(45), None),
+            (&[lease(60, 16, None)], at(46), Some(at(60))),
             (&[lease(60, 16, failing)], at(60), None),
             (&[lease(15, 16, failing)], at(10), None),
             // Of Google's identity tokens.

@@ -186,10 +186,10 @@ impl<X: Exchange> Entitlement for Arc<Holder<X>> {
 /// The leases that a pod holds.
 pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
-        let (issued, ends, _) = view.times?;
+        let (issued, ends, due) = view.times?;
         let failing = view.failing_since.zip(view.failure);
         let failing = failing.map(|(since, error)| Failing { since, step: error.step, fault: error.fault });
-        Some(LeaseState { issued, ends, floor: view.floor, failing })
+        Some(LeaseState { issued, due, ends, floor: view.floor, failing })
     };
     holder.principals().into_iter().filter_map(state).collect()
 }

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 
 use super::brokered::Brokered;
 use super::names::DialectName;
+use crate::clients::Clients;
 use crate::complain::Complainer;
 use crate::dialect::Dialect;
 use crate::entitlements::{Entitlement, Entitlements};
@@ -19,7 +20,6 @@ use crate::long_polls::LongPolls;
 use crate::places::Places;
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Clients;
 
 /// A cloud's section of the configuration, checked.
 pub(crate) trait Section {

@@ -28,11 +28,11 @@ use seawall_document::Table;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
+use crate::clients::Clients;
 use crate::dialect::{Dialect, Dialects};
 use crate::entitlements::{Decided, Entitlements};
 use crate::ready::Probe;
 use crate::route::Route;
-use crate::thrash::Clients;
 use brokered::{BrokerCollector, Brokered};
 use interface::{Cloud, Section};
 use names::{CloudName, DialectName};

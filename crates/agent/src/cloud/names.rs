@@ -31,6 +31,16 @@ impl CloudName {
             Self::Tide => "tide",
         }
     }
+
+    /// As its users call it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Google => "Google",
+            Self::Aws => "AWS",
+            #[cfg(test)]
+            Self::Tide => "Tide",
+        }
+    }
 }
 
 /// A dialect by its name on a listener. A cloud may have several, for clients that look for it in different places.

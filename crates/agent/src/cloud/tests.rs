@@ -21,7 +21,7 @@ use crate::places::Places;
 use crate::reply::Writing;
 use crate::roster::PodCaller;
 use crate::tenants::{Tenant, Tenants};
-use crate::thrash::fetched;
+use crate::thrash::{fetched, noted};
 
 const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
 
@@ -112,6 +112,16 @@ impl World {
         resident(pod, entitlements).0
     }
 
+    /// Another pod of the same ServiceAccount, of which this is known; its credentials are fetched ahead.
+    pub(crate) fn ahead(&self, name: &str, known: Beside) -> Arc<PodCaller> {
+        let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
+        let facts = Facts { pod: Annotations::default(), service_account: known, namespace: Beside::NotRead };
+        match self.newcomer(pod, &facts, &self.subject) {
+            Caller::Pod(pod) => pod,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The answer to one request, and whether it was there at once.
     async fn ask(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
@@ -151,12 +161,15 @@ impl World {
         let step = self.dialects.of(head.target).answer(caller, asked, &mut out);
         let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
         match step {
-            Step::Lent { route, .. } => fetched(caller, route, bytes),
+            Step::Lent { route, .. } => fetched(caller, route, Some(bytes)),
             Step::Later(later) => {
                 let route = later.route;
+                if route.is_credential() {
+                    noted(caller, route, bytes);
+                }
                 let written = later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
                 if written.status == 200 && route.is_credential() {
-                    fetched(caller, route, b"");
+                    fetched(caller, route, None);
                 }
             }
             Step::Answered { .. } | Step::NotYet => {}

@@ -19,7 +19,7 @@ use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
 use crate::route::{self, Route};
 use crate::tenants::Tenant;
-use crate::thrash::fetched;
+use crate::thrash::{fetched, noted};
 
 /// What happens once the answers collected so far are written.
 pub(super) enum After {
@@ -138,7 +138,7 @@ impl Thread {
     fn lent(&self, caller: &Caller, route: &'static Route, head: &[u8], since: Moment) {
         self.metrics.answered(route, 200, self.shared.clock.now().since(since));
         self.metrics.warm();
-        fetched(caller, route, head);
+        fetched(caller, route, Some(head));
     }
 
     /// Whether it is that of those whom nobody knows.
@@ -232,7 +232,7 @@ impl Thread {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
                 if status == 200 && route.is_credential() {
                     self.metrics.warm();
-                    fetched(caller, route, bytes);
+                    fetched(caller, route, Some(bytes));
                 }
                 end()
             }
@@ -246,6 +246,9 @@ impl Thread {
             }
             Step::NotYet => Some(After::Settle(dialect.cloud(), dialect.patience(head))),
             Step::Later(later) => {
+                if later.route.is_credential() && !later.is_poll {
+                    noted(caller, later.route, bytes);
+                }
                 let Frame { version, head_only, .. } = frame;
                 Some(After::Later(Box::new(Pending {
                     later,

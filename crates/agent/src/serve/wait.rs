@@ -200,7 +200,7 @@ impl Connection {
         thread.metrics.answered(route, status, now.since(since));
         // Who waits for a change is given each credential once.
         if status == 200 && route.is_credential() && !is_poll {
-            fetched(&self.who.borrow().caller, route, b"");
+            fetched(&self.who.borrow().caller, route, None);
         }
         let is_written = self.write(out).await;
         let goes_on = match rest {

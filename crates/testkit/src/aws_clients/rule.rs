@@ -96,6 +96,18 @@ impl Rule {
         }
     }
 
+    /// It refreshes no answer that has more left than this, in seconds, but for one that has served an hour or half of its life.
+    pub fn window(&self) -> i64 {
+        match self.life {
+            Life::Window(window) | Life::WindowOrHour(window) | Life::Spaced(window, _) => window,
+            Life::Stretched { window, .. } => window,
+            Life::Drawn(Span(_, most)) => most,
+            Life::Halved => 0,
+            Life::Quarter => 15 * MINUTE,
+            Life::Poll(every) => every,
+        }
+    }
+
     /// The least life of what a call uses, in seconds, if each fetch brings credentials with at least `brought` left, which is more than
     /// any window; a call comes up to `late` after the instant that it is due at.
     pub fn least_used(&self, brought: i64, late: i64) -> i64 {

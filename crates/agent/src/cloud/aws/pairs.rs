@@ -19,9 +19,10 @@ use super::tests::{naming, start_as};
 use crate::callers::Caller;
 use crate::cloud::tests::World;
 use crate::complain::{Complainer, Voice};
+use crate::looks::Found;
 use crate::roster::PodCaller;
 use crate::tenants::Tenant;
-use crate::thrash::{Found, Seen, ThrashCollector};
+use crate::thrash::{self, Seen};
 
 /// Between two calls of a program, in seconds.
 const STEP: i64 = 20;
@@ -306,7 +307,7 @@ impl Node {
     /// How many are thrashing, as a scrape says.
     fn thrashing(&self) -> usize {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(ThrashCollector(self.found.clone())));
+        registry.register_collector(Box::new(thrash::collector(self.found.clone())));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let sample = "seawall_pods_thrashing{cloud=\"aws\"} ";

@@ -14,8 +14,10 @@ use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 
 use super::annotations::ROLE_ARN;
+use crate::cloud::names::CloudName;
 use crate::cloud::tests::World;
 use crate::outage::Seen;
+use crate::roster::PodCaller;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
@@ -52,6 +54,11 @@ async fn start_on(lines: &str, longest: Duration) -> (World, Running) {
 }
 
 async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Running) {
+    start_among(&[role.to_owned()], lines, longest).await
+}
+
+/// In an account that has these roles; the pod may have the first.
+async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (World, Running) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
     let provider = Provider {
@@ -59,9 +66,9 @@ async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Runni
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let arn = role;
-    let role = Role { longest, ..Role::open(arn).trusting("system:serviceaccount:shop:cart") };
-    let options = Options { providers: vec![provider], roles: vec![role], ..Options::default() };
+    let role = |arn: &String| Role { longest, ..Role::open(arn).trusting(SUBJECT) };
+    let roles_there = roles.iter().map(role).collect();
+    let options = Options { providers: vec![provider], roles: roles_there, ..Options::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
     let url = running.url();
     let section = format!(
@@ -70,7 +77,7 @@ async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Runni
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = World::with(&section, (clock, hand), tokens);
-    world.pod().replace(world.entitlements(naming(arn)));
+    world.pod().replace(world.entitlements(naming(&roles[0])));
     (world, running)
 }
 
@@ -248,6 +255,47 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     }
     assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
     assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
+}
+
+/// A full account: what STS throttles is paced to one call in fifteen seconds, so between renewal and floor there is no turn for most of
+/// these. No call of theirs has failed, and they were told nothing.
+#[tokio::test]
+async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
+    let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();
+    let (world, sts) = start_among(&roles, "", 60 * MINUTE).await;
+    let pods: Vec<_> = roles.iter().map(|role| world.ahead(role, naming(role))).collect();
+    let pass = async |seconds: u64| {
+        for _ in 0..seconds {
+            world.hand.advance(Duration::from_secs(1));
+            for _ in 0..128 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let leases = || -> Vec<_> {
+        let lending = |pod: &Arc<PodCaller>| pod.entitlements().lending(CloudName::Aws);
+        pods.iter().filter_map(lending).flat_map(|lending| lending.leases).collect()
+    };
+    while leases().len() < pods.len() {
+        pass(1).await;
+    }
+    world.hand.advance(30 * MINUTE);
+    let throttled =
+        Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
+    sts.set_faults(&throttled);
+    let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
+    let (mut told, mut without) = (Vec::new(), 0);
+    for _ in 0..20 * 3 {
+        pass(20).await;
+        seen.look(&pods, |_, message| {
+            told.push(message.to_owned());
+            true
+        });
+        without = without.max(leases().iter().filter(|lease| lease.failing.is_none()).count());
+    }
+    assert!(without > 0, "each had a turn");
+    assert_eq!(told.len(), pods.len(), "each once");
+    assert!(told.iter().any(|message| message.contains("no turn in the agent's queue")), "{}", told[0]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::thrash::{Client, Clients, First};
+use crate::clients::{Client, Clients, First, NAMELESS};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
     Client { agent, name, window: Duration::from_secs(seconds), every: None }
@@ -11,6 +11,8 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client
 /// All of them.
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
+    per_hour: 13,
+    unnamed: NAMELESS,
     longer: "Use a newer release: Google's access tokens live an hour, and are renewed with ten minutes left.",
     first: Some(First { left: Duration::from_secs(240), who: "object_store and Google's library for Go" }),
 };
