@@ -24,6 +24,12 @@ check: toolchain deny-tool ## Formatting, lints, dependency rules, docs, each cr
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
+image: toolchain ## Static programs, and an OCI layout of each, without a daemon (target/image)
+	scripts/image
+
+dist: toolchain ## The same, and archives with checksums and bills of materials (target/dist)
+	scripts/image --dist
+
 fuzz: ## A minute for each fuzz target (needs nightly and cargo-fuzz)
 	fuzz/run
 
@@ -36,4 +42,4 @@ test-parts:
 deny-tool:
 	@scripts/setup deny
 
-.PHONY: help build demo test cluster-test check bench fuzz toolchain test-parts deny-tool
+.PHONY: help build demo test cluster-test check bench image dist fuzz toolchain test-parts deny-tool
