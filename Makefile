@@ -18,7 +18,13 @@ test: toolchain test-parts ## Every test, real client libraries included
 cluster-test: toolchain test-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
 	scripts/cluster-test
 
-check: toolchain deny-tool ## Formatting, lints, dependency rules, docs, each crate alone
+redirect-test: toolchain redirect-parts ## Tests of the redirect's programs and rules in this kernel (root, control groups of version 2)
+	scripts/redirect-test
+
+ebpf: ebpf-tools ## Compiles the redirect's programs for the kernel anew (Debian 12's clang 14); the object is committed
+	scripts/ebpf build
+
+check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, docs, each crate alone
 	scripts/check
 
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
@@ -42,4 +48,10 @@ test-parts:
 deny-tool:
 	@scripts/setup deny
 
-.PHONY: help build demo test cluster-test check bench image dist fuzz toolchain test-parts deny-tool
+ebpf-tools:
+	@scripts/setup ebpf
+
+redirect-parts:
+	@scripts/setup redirect
+
+.PHONY: help build demo test cluster-test redirect-test ebpf check bench image dist fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts

@@ -6,6 +6,7 @@
 //! Browsers are told apart ([`host`]). Nothing it writes holds a credential; `/debug/pods` names pods, accounts and
 //! times.
 
+mod door;
 mod host;
 mod places;
 mod shared;
@@ -24,11 +25,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
 use seawall_core::{Clock, Gcra};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::lifecycle::Stop;
 use crate::ready::Readiness;
+use door::Door;
+pub(crate) use door::Doors;
 use host::Trick;
 use places::{Place, Places};
 use shared::Shared;
@@ -57,6 +60,8 @@ pub(crate) struct Sources {
     pub(crate) readiness: Readiness,
     /// Why the agent is not ready although its listeners answer.
     pub(crate) obstacle: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Why no pod would come to it although it would be served.
+    pub(crate) detour: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Lines that do not make the agent unready but that an operator should see.
     pub(crate) remarks: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Who holds what, for `/debug/pods`, as JSON.
@@ -106,16 +111,16 @@ impl Admin {
     }
 
     /// Serves until the stop has begun.
-    pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: Stop) {
+    async fn serve(self: Arc<Self>, door: impl Door, mut stop: Stop) {
         let places = Places::new(self.clock.clone());
         let pace = Gcra::new(ACCEPTED_PER_SECOND, ACCEPTED_AT_ONCE);
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = door.accept() => accepted,
                 () = stop.begun() => return,
             };
             match accepted {
-                Ok((stream, peer)) => self.clone().take(stream, peer.ip(), &places),
+                Ok((stream, peer)) => self.clone().take(stream, peer, &places),
                 Err(error) => {
                     tracing::warn!(%error, "the admin port could not accept");
                     // Without a descriptor for the next one: one of ours may give its own up.
@@ -131,7 +136,10 @@ impl Admin {
         }
     }
 
-    fn take(self: Arc<Self>, stream: TcpStream, peer: IpAddr, places: &Places) {
+    fn take<S>(self: Arc<Self>, stream: S, peer: IpAddr, places: &Places)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let place = Arc::new(places.take(peer));
         // The end of one connection, however it ends, concerns nobody else.
         tokio::spawn(async move {
@@ -144,7 +152,10 @@ impl Admin {
     }
 
     /// Until the client ends it, or its life is over and what it asked is answered.
-    async fn connection(self: Arc<Self>, stream: TcpStream, place: Arc<Place>) {
+    async fn connection<S>(self: Arc<Self>, stream: S, place: Arc<Place>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let clock = self.clock.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (admin, place) = (self.clone(), place.clone());
@@ -215,11 +226,17 @@ impl Admin {
         }
     }
 
-    /// Whether a pod would be served now.
+    /// Whether a pod would be served now, and come here.
+    async fn is_ready(&self) -> Result<(), String> {
+        self.answers().await?;
+        (self.sources.detour)().map_or(Ok(()), Err)
+    }
+
+    /// Whether a pod would be served now that asked here.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn is_ready(&self) -> Result<(), String> {
+    pub(crate) async fn answers(&self) -> Result<(), String> {
         match (self.sources.obstacle)() {
             Some(obstacle) => Err(obstacle),
             None => self.sources.readiness.ask().await,

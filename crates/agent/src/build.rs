@@ -2,7 +2,7 @@
 //!
 //! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
 //! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots. In `source-ip`, what hears the API server has a thread
+//! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
 use std::net::SocketAddr;
@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
+use rustix::thread::CapabilitySet;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::admin::{Admin, Sources};
+use crate::admin::{Admin, Doors, Sources};
+use crate::captured::{Capture, CaptureCollector};
 use crate::cloud::names::CloudName;
 use crate::cloud::{Clouds, Tools};
-use crate::config::Config;
+use crate::config::{Config, Identity};
 use crate::connections::{Cap, Timeouts};
 use crate::dialect::Dialects;
 use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
@@ -30,6 +32,7 @@ use crate::log::{Log, LogCollector};
 use crate::long_polls::LongPolls;
 use crate::machine::Machine;
 use crate::metrics::{Traffic, TrafficCollector};
+use crate::outage::{self, OutageCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
@@ -53,22 +56,23 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let control = control_runtime()?;
     // Before anybody is told that the agent serves: a signal that comes right after must drain and not kill.
     let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
-    let admin_listener = control
-        .block_on(tokio::net::TcpListener::bind(config.admin))
-        .with_context(|| format!("cannot listen on {} (admin)", config.admin))?;
-    sandbox::enter().context("cannot give up privileges")?;
+    let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
+    let clock = Clock::system();
+    let capture = capture(config, &listeners.addresses, &clock)?;
+    let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
+    let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
+    sandbox::enter(kept).context("cannot give up privileges")?;
 
     let identity = strategy.name();
     let (stopper, stop) = lifecycle::switch();
-    let (parts, hearing) = Parts::new(config, room, strategy, &control, &stopper)?;
+    let (parts, hearing) = Parts::new(config, room, strategy, capture, clock, &control, &stopper)?;
     let routes = parts.clouds.routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
     control.spawn(parts.watch().run());
-    announce(config, identity, &listeners.addresses, admin_listener.local_addr()?, threads, &parts.room);
-    if let Some(cluster) = parts.who.cluster.clone() {
-        control.spawn(open_node(cluster, admin.clone()));
-    }
+    control.spawn(parts.watch_renewals().run());
+    announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
+    control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
     let (alive, all_gone) = lifecycle::threads(threads, &stopper);
     let traffic = listeners
@@ -82,7 +86,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     drop(parts);
-    let ended = control.block_on(control_thread(admin, admin_listener, signals, stopper, stop, all_gone));
+    let ended = control.block_on(control_thread(admin, doors, signals, stopper, stop, all_gone));
     leave(control);
     ended?;
     for thread in traffic {
@@ -107,13 +111,32 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Takes the node's taint off once a pod would be served.
-async fn open_node(cluster: Arc<Cluster>, admin: Arc<Admin>) {
+/// Opens the redirect, in `kernel` identity.
+fn capture(config: &Config, bound: &[SocketAddr], clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
+    let Identity::Kernel(section) = &config.identity else { return Ok(None) };
+    let spoken = bound.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
+    Ok(Some(Arc::new(Capture::open(section, spoken, clock)?)))
+}
+
+/// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.
+async fn open(capture: Option<Arc<Capture>>, cluster: Option<Arc<Cluster>>, admin: Arc<Admin>, stop: Stop) {
     const PAUSE: Duration = Duration::from_millis(500);
-    while admin.is_ready().await.is_err() {
+    // Nobody waits for it where nothing is opened.
+    if capture.is_none() && cluster.is_none() {
+        return;
+    }
+    while admin.answers().await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
-    cluster.open_node().await;
+    if let Some(capture) = &capture {
+        capture.take_over(&stop).await;
+    }
+    if let Some(cluster) = cluster {
+        cluster.open_node().await;
+    }
+    if let Some(capture) = capture {
+        capture.keep(stop).await;
+    }
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
@@ -151,13 +174,13 @@ fn announce(
 /// does not wait.
 async fn control_thread(
     admin: Arc<Admin>,
-    listener: tokio::net::TcpListener,
+    doors: Doors,
     mut signals: Signals,
     stopper: Stopper,
     mut stop: Stop,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
-    tokio::spawn(admin.serve(listener, stop.clone()));
+    doors.serve(&admin, &stop);
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
         () = stop.begun() => tracing::error!("a thread ended by itself; stopping"),
@@ -173,6 +196,7 @@ async fn control_thread(
 struct Parts {
     clock: Clock,
     who: Arc<Who>,
+    capture: Option<Arc<Capture>>,
     clouds: Arc<Clouds>,
     probe: ProbeAddress,
     open: Arc<Cap>,
@@ -180,6 +204,7 @@ struct Parts {
     strangers: Arc<Cap>,
     forwards: Arc<Places>,
     thrashing: Arc<Found>,
+    not_renewed: Arc<outage::Found>,
     room: Room,
 }
 
@@ -188,16 +213,18 @@ impl Parts {
         config: &Config,
         room: Room,
         strategy: Strategy,
+        capture: Option<Arc<Capture>>,
+        clock: Clock,
         control: &Runtime,
         stopper: &Stopper,
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
-        let clock = Clock::system();
         let probe = ProbeAddress::default();
         let clouds = Arc::new(Clouds::start(&config.clouds, &clock, control.handle())?);
         let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper)?;
         let parts = Self {
             clock,
             who: Arc::new(who),
+            capture,
             clouds,
             probe,
             open: Arc::default(),
@@ -205,6 +232,7 @@ impl Parts {
             strangers: Arc::default(),
             forwards: Places::new(room.forwards),
             thrashing: Arc::default(),
+            not_renewed: Arc::default(),
             room,
         };
         Ok((parts, hearing))
@@ -228,14 +256,21 @@ impl Parts {
         }
         registry.register_collector(Box::new(FloorCollector(self.who.clone())));
         registry.register_collector(Box::new(ThrashCollector(self.thrashing.clone())));
+        registry.register_collector(Box::new(OutageCollector(self.not_renewed.clone())));
+        if let Some(capture) = &self.capture {
+            registry.register_collector(Box::new(CaptureCollector(capture.clone())));
+        }
         let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
+        let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let sources = Sources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
             obstacle: Box::new(move || obstacle.obstacle()),
+            detour: Box::new(move || detour.as_ref()?.obstacle()),
             remarks: Box::new(move || {
                 let mut lines = who.remarks();
                 lines.extend(clouds.remarks());
+                lines.extend(capture.as_ref().and_then(|capture| capture.remark()));
                 lines
             }),
             pods: Box::new(move || debug::pods(&callers, clock.now())),
@@ -246,6 +281,12 @@ impl Parts {
     /// What finds pods that fetch over and over.
     fn watch(&self) -> Watch {
         Watch::new(self.who.callers.clone(), self.clouds.clone(), self.clock.clone(), self.thrashing.clone())
+    }
+
+    /// What tells of credentials that are not renewed.
+    fn watch_renewals(&self) -> outage::Watch {
+        let (callers, clouds) = (self.who.callers.clone(), self.clouds.clone());
+        outage::Watch::new(callers, clouds, self.clock.clone(), self.not_renewed.clone())
     }
 
     fn traffic_thread(

@@ -87,6 +87,12 @@ const LAGGING: Refusal = Refusal::new(
     "The agent has not yet applied what the API server told it, so nobody is answered; try again shortly.",
 );
 
+const NOT_NOTED: Refusal = Refusal::new(
+    503,
+    "not_noted",
+    "The kernel has no word that fits the pod at this source address; connect again shortly.",
+);
+
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
@@ -108,6 +114,7 @@ fn refusal(reason: Reason) -> Refusal {
         Reason::NotListed => NOT_LISTED,
         Reason::Ambiguous => AMBIGUOUS,
         Reason::Lagging => LAGGING,
+        Reason::NotNoted => NOT_NOTED,
     }
 }
 
@@ -133,7 +140,10 @@ impl Callers {
         }
         let Way::Attestation(by, _) = &self.way else { return Caller::Anyone };
         match by.verdict(ends) {
-            Verdict::Pod(uid) => self.find(&uid, ends).map_or(Caller::Unsettled, Caller::Pod),
+            Verdict::Pod(uid) => {
+                let pod = self.find(&uid, ends);
+                pod.inspect(|pod| by.decided(&pod.pod.uid, ends)).map_or(Caller::Unsettled, Caller::Pod)
+            }
             Verdict::NotYet => Caller::Unsettled,
             Verdict::Nobody(reason) => Caller::Nobody(refusal(reason)),
         }
@@ -149,7 +159,7 @@ impl Callers {
     pub(crate) async fn currently_at(&self, ends: Ends<'_>, cloud: CloudName) -> Option<Arc<PodCaller>> {
         let Way::Attestation(by, _) = &self.way else { return std::future::pending().await };
         let uid = by.proven(ends).await.ok()?;
-        self.find_decided(&uid, &ends, cloud)
+        self.find_decided(&uid, &ends, cloud).inspect(|pod| by.decided(&pod.pod.uid, &ends))
     }
 
     /// Who is there, as soon as that is a pod of which it is decided what it may have of a cloud. Never ends otherwise.
@@ -283,6 +293,7 @@ mod tests {
             (Reason::NotListed, "not_listed", 503),
             (Reason::Ambiguous, "ambiguous_address", 503),
             (Reason::Lagging, "lagging", 503),
+            (Reason::NotNoted, "not_noted", 503),
         ] {
             let caller = at(&callers(Verdict::Nobody(reason)).0);
             let Caller::Nobody(refusal) = &caller else { panic!("{caller:?}") };

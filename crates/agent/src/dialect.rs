@@ -76,6 +76,8 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     /// When it came: earlier than `now` if it had to wait until it was known who asks.
     pub(crate) came: Moment,
     pub(crate) now: Moment,
+    /// Whether the caller is unsettled and a known pod was the last one told of at its address: who it is will be proven in a moment.
+    pub(crate) is_expected: bool,
     /// Whether a question that can be answered again without its bytes is to be remembered ([`Step::Lent`]).
     pub(crate) is_to_be_remembered: bool,
 }

@@ -5,12 +5,14 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
+use seawall_broker::Fault;
 use seawall_core::Moment;
 use serde_json::{Map, Value, json};
 
 use crate::cloud::names::CloudName;
-use crate::thrash::Lending;
+use crate::complain::Complainer;
 
 /// What a pod may have of one cloud, as its room knows it.
 pub(crate) trait Entitlement: Any + Debug + Send + Sync {
@@ -21,6 +23,34 @@ pub(crate) trait Entitlement: Any + Debug + Send + Sync {
     fn lending(&self) -> Option<Lending> {
         None
     }
+}
+
+/// What a pod holds of one cloud, and who tells its owner.
+#[derive(Debug)]
+pub(crate) struct Lending {
+    pub(crate) leases: Vec<LeaseState>,
+    pub(crate) complainer: Complainer,
+}
+
+/// A lease that a pod holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseState {
+    pub(crate) issued: Moment,
+    pub(crate) ends: Moment,
+    /// The least life that its answers carry while the cloud answers.
+    pub(crate) floor: Duration,
+    /// Why it is not renewed, if it could not be.
+    pub(crate) failing: Option<Failing>,
+}
+
+/// Calls that have failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failing {
+    /// When the first of them did.
+    pub(crate) since: Moment,
+    /// Which call the last one was, and whose move it is.
+    pub(crate) step: &'static str,
+    pub(crate) fault: Fault,
 }
 
 /// What a pod may have of one cloud.

@@ -24,9 +24,8 @@ use crate::long_polls::{LongPolls, PollPlace};
 use crate::places::{Place, Places};
 use crate::tenants::Tenant;
 
-/// How long the real server may take to answer a request that is no long poll, waiting for a place included; and to go on with
-/// an answer that it has begun.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// How long the real server may take to go on with an answer that it has begun.
+const GO_ON: Duration = Duration::from_secs(10);
 
 /// The real server is on this node's own network: a connection takes microseconds or does not come.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -51,7 +50,8 @@ const UNREACHABLE: Refusal = Refusal::new(
     "upstream_unreachable",
     "The real metadata server could not be reached; try again shortly.",
 );
-const SLOW: Refusal =
+/// The refusal of what the real server did not answer in time.
+pub(crate) const SLOW: Refusal =
     Refusal::new(503, "upstream_slow", "The real metadata server did not answer in time; try again shortly.");
 const STOPPING: Refusal = Refusal::new(
     503,
@@ -70,7 +70,9 @@ pub(crate) struct Forward<'a> {
     pub(crate) method: Method,
     /// The headers that go along: the dialect's own, none of the client's.
     pub(crate) headers: &'a [(&'static str, &'a str)],
-    /// How long the real server will hold it, for a long poll.
+    /// How long the real server may take, waiting for a place included: the caller's to say, because it is as long as its clients wait.
+    pub(crate) patience: Duration,
+    /// How long the real server will hold it beside that, for a long poll.
     pub(crate) hold: Option<Duration>,
 }
 
@@ -109,7 +111,7 @@ pub(crate) struct Part {
 impl Rest {
     /// The next part; nothing if the real server broke off, or goes on for too long.
     pub(crate) async fn next(&mut self) -> Option<Part> {
-        let part = tokio::time::timeout(DEADLINE, gather(&mut self.body)).await.ok()?.ok()?;
+        let part = tokio::time::timeout(GO_ON, gather(&mut self.body)).await.ok()?.ok()?;
         self.left = self.left.checked_sub(part.bytes.len() as u64)?;
         Some(part)
     }
@@ -197,7 +199,7 @@ impl Forwarder {
         poll: Option<PollPlace>,
         forward: &Forward<'_>,
     ) -> Result<impl Future<Output = Result<Forwarded, Refusal>> + use<>, Refusal> {
-        let deadline = DEADLINE + forward.hold.unwrap_or_default();
+        let deadline = forward.patience + forward.hold.unwrap_or_default();
         let request = self.request(forward)?;
         let is_poll = poll.is_some();
         let (client, places, mut stop) =

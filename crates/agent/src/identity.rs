@@ -12,15 +12,18 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use seawall_attest::{Attested, NoPod, SourceIp, StaticIdentity, Wait};
+use seawall_attest::{
+    AllPods, Attestation, Attested, Founding, Kernel, NoPod, SourceIp, StaticIdentity, Wait,
+};
 use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::{Clock, Floor, PodUid};
 use tokio::runtime::Runtime;
 
 use crate::callers::Callers;
+use crate::captured::Noted;
 use crate::cloud::{Applicant, Clouds, FloorState, Sections};
 use crate::complain::Complainer;
-use crate::config::{Config, Identity, SourceIp as Section};
+use crate::config::{ByCluster, Config, Identity};
 use crate::entitlements::Entitlements;
 use crate::follow::Follower;
 use crate::lifecycle::{self, Stop, Stopper};
@@ -32,8 +35,33 @@ use crate::roster::{PodCaller, Roster};
 #[derive(Debug)]
 pub(crate) enum Strategy {
     File(StaticIdentity),
-    Cluster(seawall_cluster::Config),
+    Cluster(seawall_cluster::Config, Way),
     Anyone,
+}
+
+/// How pods that the API server tells of are told apart.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    SourceIp,
+    /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
+    Kernel(Option<Noted>),
+}
+
+impl Way {
+    /// This way over what is told, for connections to ask and for who keeps pods.
+    fn over(self, pods: Told) -> anyhow::Result<(Arc<dyn Attestation>, Arc<dyn Founding>)> {
+        match self {
+            Self::SourceIp => Ok(both(SourceIp::new(pods))),
+            Self::Kernel(noted) => {
+                Ok(both(Kernel::new(pods, noted.context("what the kernel notes is not open")?)))
+            }
+        }
+    }
+}
+
+fn both<A: Attestation + Founding + 'static>(way: A) -> (Arc<dyn Attestation>, Arc<dyn Founding>) {
+    let way = Arc::new(way);
+    (way.clone(), way)
 }
 
 impl Strategy {
@@ -42,7 +70,10 @@ impl Strategy {
     pub(crate) fn load(config: &Config) -> anyhow::Result<Self> {
         Ok(match &config.identity {
             Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
-            Identity::SourceIp(source) => Self::Cluster(cluster(source, &config.clouds)),
+            Identity::SourceIp(section) => Self::Cluster(cluster(section, &config.clouds), Way::SourceIp),
+            Identity::Kernel(section) => {
+                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::Kernel(None))
+            }
             Identity::Anyone => Self::Anyone,
         })
     }
@@ -52,7 +83,7 @@ impl Strategy {
     /// # Errors
     /// What cannot be read.
     pub(crate) fn check(&self, control: &Runtime) -> anyhow::Result<()> {
-        if let Self::Cluster(cluster) = self {
+        if let Self::Cluster(cluster, _) = self {
             control.block_on(Cluster::start(cluster.clone(), Clock::system()))?;
         }
         Ok(())
@@ -62,8 +93,17 @@ impl Strategy {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::File(_) => "static",
-            Self::Cluster(_) => "source-ip",
+            Self::Cluster(_, Way::SourceIp) => "source-ip",
+            Self::Cluster(_, Way::Kernel(_)) => "kernel",
             Self::Anyone => "anyone",
+        }
+    }
+
+    /// With what the kernel notes, for the one that asks that.
+    pub(crate) fn noting(self, noted: Option<Noted>) -> Self {
+        match self {
+            Self::Cluster(cluster, Way::Kernel(_)) => Self::Cluster(cluster, Way::Kernel(noted)),
+            other => other,
         }
     }
 
@@ -89,8 +129,8 @@ impl Strategy {
                 let callers = Callers::attested(Arc::new(identity.attestation()), roster, probe);
                 Ok((Who::fixed(callers, clouds.clone()), None))
             }
-            Self::Cluster(cluster) => {
-                let (who, hearing, follower) = Who::of_cluster(cluster, clouds, probe, clock, control)?;
+            Self::Cluster(cluster, way) => {
+                let (who, hearing, follower) = Who::of_cluster(cluster, way, clouds, probe, clock, control)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
             }
         }
@@ -108,7 +148,7 @@ fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
     clouds.entitle(&applicant, &Entitlements::default())
 }
 
-fn cluster(source: &Section, clouds: &Sections) -> seawall_cluster::Config {
+fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
     let access = source.kubeconfig.clone().map_or(Access::InCluster, Access::Kubeconfig);
     let defaults = seawall_cluster::Config::for_node(source.node.clone());
     seawall_cluster::Config {
@@ -148,6 +188,16 @@ impl seawall_attest::Pods for Told {
         Box::pin(async move {
             self.0.newer_than(version).await;
         })
+    }
+}
+
+impl AllPods for Told {
+    fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
+        self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
+    }
+
+    fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
+        self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
     }
 }
 
@@ -198,7 +248,7 @@ impl ClusterThread {
 #[derive(Debug)]
 pub(crate) struct Who {
     pub(crate) callers: Arc<Callers>,
-    /// What tells of the pods, in `source-ip`.
+    /// What tells of the pods, where that is the API server.
     pub(crate) cluster: Option<Arc<Cluster>>,
     token_lifetime: Option<Duration>,
     clouds: Arc<Clouds>,
@@ -211,6 +261,7 @@ impl Who {
 
     fn of_cluster(
         config: seawall_cluster::Config,
+        way: Way,
         clouds: &Arc<Clouds>,
         probe: ProbeAddress,
         clock: &Clock,
@@ -220,8 +271,8 @@ impl Who {
         let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
-        let attestation = Arc::new(SourceIp::new(Told(cluster.pods())));
-        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone(), attestation.clone());
+        let (attestation, founding) = way.over(Told(cluster.pods()))?;
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone(), founding);
         let callers = Arc::new(Callers::attested(attestation, roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));

@@ -3,8 +3,10 @@
 
 mod admin;
 mod again;
+mod ask;
 mod build;
 mod callers;
+mod captured;
 mod cloud;
 mod complain;
 mod config;
@@ -26,10 +28,12 @@ mod log;
 mod long_polls;
 mod machine;
 mod metrics;
+mod outage;
 mod pace;
 mod places;
 mod poller;
 mod ready;
+mod redirect;
 mod reply;
 mod room;
 mod roster;
@@ -57,10 +61,14 @@ Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
                                         mistake, print the effective configuration; exit 1 on mistakes
+  seawall-agent probe [--config FILE]   ask the agent of this pod whether it is ready; exit 1 if it is not
+  seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
   seawall-agent config-default          print the documented default configuration
   seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
                                         print the configuration that means what these flags of KIAM (agent's and
                                         server's together) or kube2iam mean; remarks on standard error
+  seawall-agent redirect attach|status|remove|print
+                                        bring metadata addresses to the agent; `seawall-agent redirect help`
   seawall-agent version
   seawall-agent help
 
@@ -76,7 +84,10 @@ const CONFIG: &str = "/etc/seawall/agent.yaml";
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
+    Probe(PathBuf),
+    Status(PathBuf),
     Import(Request),
+    Redirect(redirect::Request),
     Print(String),
 }
 
@@ -90,7 +101,10 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
+        Ok(Command::Probe(path)) => done(probe(&path)),
+        Ok(Command::Status(path)) => done(status(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
+        Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
             complain(&format!("{mistake}\n\n{HELP}"));
@@ -100,9 +114,16 @@ fn main() -> ExitCode {
 }
 
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
-    // Before any flag is taken: what follows belongs to another program.
+    // With whatever word it comes; what stands behind `--` belongs to another program.
+    if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
+        return Ok(Command::Print(HELP.into()));
+    }
+    // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
         return Request::parse(rest).map(Command::Import);
+    }
+    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
+        return redirect::Request::parse(rest).map(Command::Redirect);
     }
     let path = config_flag(&mut args)?;
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
@@ -111,11 +132,13 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     match words[..] {
         [] => Ok(Command::Serve(path)),
         ["check"] => Ok(Command::Check(path)),
+        ["probe"] => Ok(Command::Probe(path)),
+        ["status"] => Ok(Command::Status(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
         ["version" | "--version" | "-V"] if !named => {
             Ok(Command::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()))
         }
-        ["help" | "--help" | "-h"] => Ok(Command::Print(HELP.into())),
+        ["help"] => Ok(Command::Print(HELP.into())),
         _ => Err(format!("seawall-agent: cannot make sense of: {}", words.join(" "))),
     }
 }
@@ -159,6 +182,14 @@ fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
     build::check(&config)?;
     say(&config::effective(&config))
+}
+
+fn probe(path: &Path) -> anyhow::Result<()> {
+    ask::probe(&Config::load(path)?)
+}
+
+fn status(path: &Path) -> anyhow::Result<()> {
+    say(&ask::status(&Config::load(path)?)?)
 }
 
 fn import(request: &Request) -> anyhow::Result<()> {
@@ -213,6 +244,26 @@ mod tests {
         let args = ["import", "kiam", "--", "--config=x", "help"];
         assert!(matches!(parsed(&args), Ok(Command::Import(_))));
         assert!(parsed(&["import", "kiam"]).is_err());
+    }
+
+    /// `check --help` used to be called nonsense.
+    #[test]
+    fn whoever_asks_for_help_gets_it_whatever_word_stands_beside() {
+        for args in [
+            &["help"][..],
+            &["--help"],
+            &["-h"],
+            &["check", "--help"],
+            &["import", "--help"],
+            &["import", "kiam", "-h"],
+            &["config-default", "-h"],
+            &["check", "--config", "a.yaml", "--help"],
+            &["nonsense", "--help"],
+        ] {
+            assert!(matches!(parsed(args), Ok(Command::Print(text)) if text == HELP), "{args:?}");
+        }
+        let of_another = ["import", "kiam", "--", "--help"];
+        assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
     }
 
     #[test]

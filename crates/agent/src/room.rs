@@ -113,7 +113,7 @@ mod tests {
         let text = format!(
             "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
         );
-        let config = Config::parse(&text, Path::new("/"), None).unwrap();
+        let config = Config::parse(&text, Path::new("/"), &config::Downward::default()).unwrap();
         Room::within(&Machine { memory, cores: None }, descriptors, &config)
     }
 

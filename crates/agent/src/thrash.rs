@@ -3,8 +3,8 @@
 //!
 //! A traffic thread adds one to the pod's count and knows nothing more ([`Fetches`]). Once a minute the control thread looks at all
 //! counts ([`Watch`]): a pod that fetched more than [`PER_LEASE`] times from one lease *and* more than [`PER_HOUR`] times in an hour is
-//! told of once, in the log, on the pod and as a metric, until it has calmed down. The minutes of its start do not count, because
-//! fifty threads of one program begin with a fetch each. What the SDKs are called and when they refresh is each cloud's to say
+//! told of once, in the log, on the pod and as a metric, until it has calmed down; unless it is found to be a client that asks by a
+//! clock and no oftener than that. The minutes of its start do not count, because fifty threads of one program begin with a fetch each. What the SDKs are called and when they refresh is each cloud's to say
 //! ([`Client`]). Memory is bounded by the pods that there are; nothing of what a pod sends is repeated.
 
 use std::collections::HashMap;
@@ -19,11 +19,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
-use crate::callers::Callers;
+use crate::callers::{Caller, Callers};
 use crate::cloud::Clouds;
 use crate::cloud::names::CloudName;
-use crate::complain::Complainer;
+use crate::entitlements::{LeaseState, Lending};
 use crate::roster::PodCaller;
+use crate::route::Route;
 
 /// Fetches from one lease that are nobody's trouble: an SDK takes a new lease within minutes of its renewal, and asks some more while
 /// it has not come.
@@ -38,6 +39,8 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// Looks in an hour.
 const HOUR: usize = 60;
+
+const HOUR_LONG: Duration = Duration::from_secs(3600);
 
 /// Looks after a pod's first fetch that count as its start: the first ends within a minute, so there are two.
 const START: u32 = 2;
@@ -54,6 +57,15 @@ pub(crate) struct Client {
     pub(crate) name: &'static str,
     /// It refreshes what has less life left than this.
     pub(crate) window: Duration,
+    /// It asks so often, whatever it has.
+    pub(crate) every: Option<Duration>,
+}
+
+impl Client {
+    /// Whether so many fetches in an hour are what this client makes by a clock of its own, that hour's ends included.
+    fn is_usual(&self, in_hour: u32) -> bool {
+        self.every.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR_LONG)
+    }
 }
 
 /// Those that fetch one cloud's credentials.
@@ -63,20 +75,29 @@ pub(crate) struct Clients {
     pub(crate) known: &'static [Client],
     /// What makes its credentials live longer: a sentence for the pod's owner.
     pub(crate) longer: &'static str,
+    /// Who is troubled first by credentials that are not renewed.
+    pub(crate) first: Option<First>,
+}
+
+/// Clients that fetch anew on every call what has less life left than this, and fail if that fetch does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    pub(crate) left: Duration,
+    /// As their users call them.
+    pub(crate) who: &'static str,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { known: &[], longer: "Let its credentials live longer, or use a newer release." }
+        Self { known: &[], longer: "Let its credentials live longer, or use a newer release.", first: None }
     }
 }
 
-/// What a pod holds of one cloud, and who tells its owner.
-#[derive(Debug)]
-pub(crate) struct Lending {
-    /// When each of its leases was issued and ends.
-    pub(crate) leases: Vec<(Moment, Moment)>,
-    pub(crate) complainer: Complainer,
+/// Counts a credential that a caller was given who asked for it by this head.
+pub(crate) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
+    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
+        pod.fetches.count(cloud, head);
+    }
 }
 
 /// How often a pod fetched credentials of each cloud.
@@ -161,14 +182,14 @@ impl Default for History {
 
 impl History {
     /// One more look: so many fetches were counted by now, and these leases are held.
-    fn look(&mut self, count: u32, leases: &[(Moment, Moment)]) {
+    fn look(&mut self, count: u32, leases: &[LeaseState]) {
         // Less than before: another count, begun anew.
         let more = count.checked_sub(self.last).unwrap_or(count);
         self.last = count;
         if self.looks == 0 && more == 0 {
             return;
         }
-        let newest = leases.iter().map(|(issued, _)| *issued).max();
+        let newest = leases.iter().map(|lease| lease.issued).max();
         if newest != self.issued {
             (self.issued, self.from_last, self.from_lease) = (newest, self.from_lease, 0);
         }
@@ -190,7 +211,9 @@ impl History {
     /// Whether that is too often. A pod that holds several leases fetches each.
     fn is_too_often(&self, leases: usize) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
-        self.of_one_lease() > PER_LEASE.saturating_mul(leases)
+        // Who was told stays so until an hour is calm: from one lease it fetches more, from the next less.
+        let is_known = self.stage == Stage::Told;
+        (is_known || self.of_one_lease() > PER_LEASE.saturating_mul(leases))
             && self.in_hour() > PER_HOUR.saturating_mul(leases)
     }
 }
@@ -205,7 +228,7 @@ pub(crate) struct Watch {
 
 /// What was seen at each look.
 #[derive(Debug)]
-struct Seen {
+pub(crate) struct Seen {
     clouds: Arc<Clouds>,
     clock: Clock,
     found: Arc<Found>,
@@ -218,8 +241,7 @@ pub(crate) struct Found([AtomicUsize; CloudName::ALL.len()]);
 
 impl Watch {
     pub(crate) fn new(callers: Arc<Callers>, clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
-        let seen = Seen { clouds, clock: clock.clone(), found, known: HashMap::new() };
-        Self { callers, clock, seen }
+        Self { callers, seen: Seen::new(clouds, clock.clone(), found), clock }
     }
 
     /// Runs for ever.
@@ -233,8 +255,13 @@ impl Watch {
 }
 
 impl Seen {
+    /// Nobody has been looked at yet.
+    pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
+        Self { clouds, clock, found, known: HashMap::new() }
+    }
+
     /// Looks at these pods, and forgets all others.
-    fn look(&mut self, pods: &[Arc<PodCaller>]) {
+    pub(crate) fn look(&mut self, pods: &[Arc<PodCaller>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
         for pod in pods {
@@ -264,14 +291,31 @@ impl Seen {
                 fetches.is_asked.store(true, Ordering::Relaxed);
                 Stage::Asked
             }
-            (true, Stage::Asked) => {
-                fetches.is_asked.store(false, Ordering::Relaxed);
-                let agent = fetches.take_agent().unwrap_or_default();
-                self.tell(pod, cloud, history, lending, &agent);
-                Stage::Told
-            }
+            (true, Stage::Asked) => fetches
+                .take_agent()
+                .map_or(Stage::Asked, |agent| self.judge(pod, cloud, history, lending, &agent)),
             (true, Stage::Told) => Stage::Told,
         };
+    }
+
+    /// Who it is that fetches too often is found out: told of, unless it is how that client is.
+    fn judge(
+        &self,
+        pod: &PodCaller,
+        cloud: CloudName,
+        history: &History,
+        lending: Option<Lending>,
+        agent: &[u8],
+    ) -> Stage {
+        let clients = self.clouds.clients(cloud);
+        let client = known(clients.known, agent);
+        let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
+        let of_each = history.in_hour().div_ceil(u32::try_from(leases).unwrap_or(u32::MAX));
+        if client.is_some_and(|client| client.is_usual(of_each)) {
+            return Stage::Calm;
+        }
+        self.tell(pod, cloud, history, lending, (&clients, client));
+        Stage::Told
     }
 
     fn tell(
@@ -280,15 +324,13 @@ impl Seen {
         cloud: CloudName,
         history: &History,
         lending: Option<Lending>,
-        agent: &[u8],
+        (clients, client): (&Clients, Option<&Client>),
     ) {
-        let clients = self.clouds.clients(cloud);
-        let client = known(clients.known, agent);
         let now = self.clock.now();
-        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|(_, end)| end.since(now));
+        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
         let left = lives.min().unwrap_or_default();
         let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
-        let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(&clients, client, left));
+        let (name, fix) = (client.map_or(UNKNOWN, |client| client.name), fix(clients, client, left));
         tracing::warn!(
             cloud = cloud.as_str(), pod = %pod.pod.name, namespace = %pod.pod.service_account.namespace,
             client = name, in_hour, from_lease, left_seconds = left.as_secs(),
@@ -357,13 +399,17 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    fn of_an_hour(issued: Moment) -> LeaseState {
+        LeaseState { issued, ends: issued + 60 * MINUTE, floor: 6 * MINUTE, failing: None }
+    }
+
     /// A day of looks. `fetch` says how many fetches the pod makes in a minute; leases of an hour are renewed after 35 minutes.
     fn too_often_in_a_day(fetch: impl Fn(u32) -> u32) -> u32 {
         let (mut history, mut count, mut minutes) = (History::default(), 0, 0);
         for minute in 0..24 * 60 {
             count += fetch(minute);
             let issued = Moment::from_nanos(0) + MINUTE * (minute / 35 * 35);
-            history.look(count, &[(issued, issued + 60 * MINUTE)]);
+            history.look(count, &[of_an_hour(issued)]);
             minutes += u32::from(history.is_too_often(1));
         }
         minutes
@@ -388,11 +434,30 @@ mod tests {
     #[test]
     fn who_holds_several_leases_fetches_each_of_them() {
         let mut history = History::default();
-        let leases = [(Moment::from_nanos(0), Moment::from_nanos(0) + 60 * MINUTE); 4];
+        let leases = [of_an_hour(Moment::from_nanos(0)); 4];
         for minute in 0..60 {
             history.look(minute / 2, &leases);
         }
         assert!(history.is_too_often(1) && !history.is_too_often(4));
+    }
+
+    #[test]
+    fn who_asks_by_a_clock_is_usual_at_its_pace_and_no_further() {
+        let client = |every| Client { agent: "a", name: "a", window: 5 * MINUTE, every };
+        let polls = client(Some(2 * MINUTE));
+        assert!(polls.is_usual(30) && polls.is_usual(31) && !polls.is_usual(32));
+        assert!(!client(None).is_usual(1));
+    }
+
+    #[test]
+    fn whoever_was_told_is_not_told_again_until_an_hour_is_calm() {
+        let mut history = History { stage: Stage::Told, ..History::default() };
+        let lease = |minute: u32| [of_an_hour(Moment::from_nanos(0) + MINUTE * minute)];
+        // One fetch every four minutes, of a lease each.
+        (0..120).for_each(|minute| history.look(minute / 4, &lease(minute / 4)));
+        assert!(history.is_too_often(1) && history.of_one_lease() <= PER_LEASE);
+        (0..60).for_each(|_| history.look(29, &lease(29)));
+        assert!(!history.is_too_often(1));
     }
 
     #[test]
@@ -418,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_client_is_known_by_a_word_of_its_user_agent_and_the_fix_by_its_window() {
-        let clients = [Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE }];
+        let clients = [Client { agent: "aws-sdk-java/1.", name: "Java 1", window: 15 * MINUTE, every: None }];
         let java = known(&clients, b"x aws-sdk-java/1.11.500 Linux");
         assert_eq!(java.map(|client| client.name), Some("Java 1"));
         for other in [&b"aws-sdk-java/2.17"[..], b"", b"notaws-sdk-java/1.1"] {
@@ -433,8 +498,7 @@ mod tests {
         let world = World::of(BOTH_BROKERED);
         let (found, tide) = (Arc::<Found>::default(), CloudName::Tide);
         let clouds = world.clouds.clone();
-        let mut seen =
-            Seen { clouds, clock: world.clock.clone(), found: found.clone(), known: HashMap::new() };
+        let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..8)
             .map(|_| {

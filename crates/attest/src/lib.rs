@@ -6,6 +6,7 @@
 //! worse than none. Refuses to know what a pod may have, and how a refusal is worded; both are the agent's, which asks once
 //! per connection.
 
+mod kernel;
 mod source_ip;
 mod static_identity;
 mod token_file;
@@ -16,6 +17,7 @@ use std::pin::Pin;
 
 use seawall_core::PodUid;
 
+pub use kernel::{AllPods, Kernel, Notes, Owner, Pair};
 pub use source_ip::{NoPod, Pods, SourceIp};
 pub use static_identity::{Attested, ByFile, Carrier, FileKey, IdentityError, StaticIdentity};
 pub use token_file::TokenFile;
@@ -46,12 +48,11 @@ pub enum Reason {
     Ambiguous,
     /// One was told of, and it is not proven that nothing else has been told since.
     Lagging,
+    /// The kernel kept no word of it that fits the pod at this address.
+    NotNoted,
 }
 
 /// A connection, as far as it tells who is at its other end: the same for all that is asked about it.
-///
-/// A way of attestation that asks the kernel about the socket itself will want it here, too. Whoever makes one of these has the
-/// stream at hand, and borrowing its descriptor costs nothing.
 #[derive(Clone, Copy)]
 pub struct Ends<'a> {
     /// The other end.
@@ -91,6 +92,9 @@ pub trait Attestation: Debug + Send + Sync {
     /// Taken before asking, it misses nothing. What else makes somebody of a connection (that what its pod may have is decided) is
     /// not attestation's, and is waited for beside it.
     fn change(&self) -> Wait<'_, ()>;
+
+    /// This connection was taken for this pod's, for good: what spoke for it is not needed again.
+    fn decided(&self, _uid: &PodUid, _ends: &Ends<'_>) {}
 
     /// Whether what is known of a pod was known when this connection was taken for its: who keeps pods may be a moment behind.
     fn rests_on(&self, basis: &Basis, ends: &Ends<'_>) -> bool;

@@ -12,6 +12,8 @@ pub enum Fault {
     Denied,
     /// The cloud rejects what was sent: no such account, a wrong provider or audience. Somebody must change a configuration.
     Rejected,
+    /// The cloud knows of nothing that this identity has. Somebody may give it something at any time.
+    Unassigned,
     /// The pod's own Kubernetes token could not be had just now.
     Subject,
     /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
@@ -26,9 +28,10 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, for metrics.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Denied,
         Self::Rejected,
+        Self::Unassigned,
         Self::Subject,
         Self::SubjectRefused,
         Self::Throttled,
@@ -41,6 +44,7 @@ impl Fault {
         match self {
             Self::Denied => "denied",
             Self::Rejected => "rejected",
+            Self::Unassigned => "unassigned",
             Self::Subject => "subject",
             Self::SubjectRefused => "subject_refused",
             Self::Throttled => "throttled",
@@ -49,17 +53,24 @@ impl Fault {
         }
     }
 
+    /// Whether who asks again and again is answered from memory for as long as a renewal would wait: a node may be full of pods that
+    /// nobody has given anything, and each may ask every second.
+    pub(crate) fn is_asked_ever_less(self) -> bool {
+        matches!(self, Self::Unassigned)
+    }
+
     /// Whether it was the pod's Kubernetes token that could not be had: another pod's may be.
     pub(crate) fn is_of_the_proof(self) -> bool {
         matches!(self, Self::Subject | Self::SubjectRefused)
     }
 
     /// How long a failure is remembered, so that a pod that asks again at once is not another upstream call: hopeless
-    /// ones 30 s, refusals 5 s, passing ones 1 s: Go's clients themselves pause for 1 to 5 s between tries.
+    /// ones 30 s, refusals 5 s, passing ones 1 s: Go's clients themselves pause for 1 to 5 s between tries. What nobody has given yet
+    /// is remembered ever longer ([`Fault::is_asked_ever_less`]).
     pub fn memory(self) -> Duration {
         Duration::from_secs(match self {
             Self::Rejected => 30,
-            Self::Denied | Self::SubjectRefused => 5,
+            Self::Denied | Self::SubjectRefused | Self::Unassigned => 5,
             Self::Subject | Self::Throttled | Self::Upstream | Self::ShortLived => 1,
         })
     }

@@ -142,7 +142,9 @@ impl<X: Exchange> Flight<X> {
         let Some(slot) = self.slot.upgrade() else { return };
         let wait = slot.fail(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {
-            shared.look_again(&slot, (now + wait).min(lease.expires));
+            let at = now + wait;
+            let last = last_try(&lease, slot.floor).filter(|last| (now..at).contains(last));
+            shared.look_again(&slot, last.unwrap_or(at).min(lease.expires));
         }
     }
 
@@ -161,6 +163,16 @@ impl<X: Exchange> Drop for Flight<X> {
             self.failed(ExchangeError::new(Fault::Upstream, "exchange", "the call ended without a result"));
         }
     }
+}
+
+/// How long before the floor a renewal that fails is tried whatever its pause: as long as a call may take, and as much again.
+const LAST_TRY: Duration = Duration::from_secs(10);
+
+/// When that is. Pauses grow to a minute, and an outage that was over within the margin would else be seen in that minute.
+/// What cannot be kept above its floor anyway has none.
+fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
+    let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
+    could_be_kept.then(|| lease.expires.before(floor + LAST_TRY))
 }
 
 /// Said as what it is: to call it slow would send its reader to look for a slow upstream.

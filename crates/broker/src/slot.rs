@@ -64,6 +64,8 @@ struct Flight {
     /// Of the flight in the air: where it stood in the queue.
     ticket: Option<u64>,
     remembered: Option<(ExchangeError, Moment)>,
+    /// When the first call failed since one succeeded.
+    failing_since: Option<Moment>,
     backoff: Backoff,
 }
 
@@ -114,6 +116,7 @@ impl<X: Exchange> Slot<X> {
                 waits: Vec::new(),
                 ticket: None,
                 remembered: None,
+                failing_since: None,
                 backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
             }),
             proofs: Mutex::default(),
@@ -189,6 +192,7 @@ impl<X: Exchange> Slot<X> {
         self.lease.store(Some(Arc::new(lease)));
         self.fresh_until.store(fresh_until.as_nanos(), Ordering::Release);
         flight.remembered = None;
+        flight.failing_since = None;
         flight.backoff.reset();
         self.land(&mut flight, true, None);
     }
@@ -200,11 +204,13 @@ impl<X: Exchange> Slot<X> {
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.flight();
         let memory = error.fault.memory().max(error.retry_after.unwrap_or_default());
-        flight.remembered = Some((error.clone(), now + memory));
         let wait = match error.fault {
             Fault::Throttled => memory,
             _ => flight.backoff.next(draw).max(memory),
         };
+        let memory = if error.fault.is_asked_ever_less() { wait } else { memory };
+        flight.remembered = Some((error.clone(), now + memory));
+        flight.failing_since.get_or_insert(now);
         self.make_do_with_it();
         self.land(&mut flight, false, Some(error));
         wait
@@ -285,10 +291,11 @@ impl<X: Exchange> Slot<X> {
         self.flight().in_air
     }
 
-    /// Whether a call is in the air, and the failure that is remembered.
-    pub(crate) fn state(&self) -> (bool, Option<ExchangeError>) {
+    /// Whether a call is in the air, the failure that is remembered, and since when all have failed.
+    pub(crate) fn state(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
         let flight = self.flight();
-        (flight.in_air, flight.remembered.as_ref().map(|(error, _)| error.clone()))
+        let failure = flight.remembered.as_ref().map(|(error, _)| error.clone());
+        (flight.in_air, failure, flight.failing_since)
     }
 
     fn flight(&self) -> MutexGuard<'_, Flight> {

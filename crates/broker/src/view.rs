@@ -21,17 +21,23 @@ pub struct PrincipalView<P> {
     pub in_air: bool,
     /// What the last call failed with, if it failed.
     pub failure: Option<ExchangeError>,
+    /// When the first call failed since one succeeded.
+    pub failing_since: Option<Moment>,
+    /// The least life of an answer while the cloud answers.
+    pub floor: Duration,
 }
 
 impl<P: Clone> PrincipalView<P> {
     pub(crate) fn of<X: Exchange<Principal = P>>(slot: &Slot<X>) -> Self {
-        let (in_air, failure) = slot.state();
+        let (in_air, failure, failing_since) = slot.state();
         Self {
             principal: slot.principal.clone(),
             times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
             used: slot.used(),
             in_air,
             failure,
+            failing_since,
+            floor: slot.floor,
         }
     }
 

@@ -5,20 +5,21 @@
 mod aws_world;
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_world::{
     AUDIENCE, HOUR, MINUTE, NODE, Node, USER, USER_KEY, USER_SECRET, access, account, arn, caller_identity,
-    external_id, keys, principal, role, start, start_with, web_identity,
+    external_id, keys, pod_identity, principal, role, start, start_with, web_identity,
 };
 use seawall_broker::aws::{
-    Access, AwsExchange, ClusterName, Config, ConfigError, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
+    Access, AwsExchange, Config, ConfigError, Credential, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
     Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
 };
-use seawall_broker::{Exchange, Fault, Principal as _, Unavailable};
+use seawall_broker::{Exchange, ExchangeError, Fault, Issued, Principal as _, Unavailable};
 use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{Endpoint, Role as EmulatedRole};
 use seawall_emulator::faults::{Excess, Faults, Throttle};
+use seawall_testkit::server::{Peer, Server};
 
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
 
@@ -199,7 +200,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     .await;
     let url = aws.running.url();
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
-    let way = || access(Way::PodIdentity { cluster: ClusterName::parse("reef").unwrap() });
+    let way = || pod_identity("pod-1");
     for fractions in [false, true] {
         aws.running.set_fractions(fractions);
         let subject = aws.subject("cart");
@@ -207,14 +208,55 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
         assert_eq!(*subject.asked.lock().unwrap(), [POD_IDENTITY_AUDIENCE]);
         assert_eq!(issued.credential.role_name(), "cart");
         assert_eq!(issued.credential.expires(), aws.clock.wall() + 6 * HOUR);
+        let session = aws.running.session(issued.credential.session_token()).unwrap();
+        assert_eq!(session.tags["kubernetes-pod-name"], "pod-1", "EKS tags it with the pod of the token");
     }
+    let unbound = exchange.issue(&principal("cart", way()), &aws.unbound_subject("cart")).await.unwrap_err();
+    assert!(unbound.to_string().contains("InvalidTokenException"), "{unbound}");
     let error = exchange.issue(&principal("till", way()), &aws.subject("till")).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Rejected);
+    assert_eq!(error.fault, Fault::Unassigned);
     assert!(error.to_string().contains("ResourceNotFoundException"), "{error}");
+    let error = exchange.issue(&principal("till", way()), &aws.subject("cart")).await.unwrap_err();
+    assert_eq!(error.fault, Fault::Rejected, "another's token is another's role: {error}");
     let throttle = Some(Throttle { per_second: 1, burst: 1, excess: Excess::Refuse });
     aws.running.set_faults_on(Endpoint::PodIdentity, Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, way()).await.unwrap();
     assert_eq!(aws.issue(&exchange, way()).await.unwrap_err().fault, Fault::Throttled);
+}
+
+#[tokio::test]
+async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_asks_and_finds_one_within_that()
+{
+    let aws = start().await;
+    let url = aws.running.url();
+    let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, SETTINGS);
+    let pod = node.pod("cart-0", "cart", &Arc::new(pod_identity("cart-0")));
+    let calls = || aws.running.counts(Endpoint::PodIdentity).calls;
+    for _ in 0..3600 / 5 {
+        let refused = node.answer(&pod).await.unwrap_err();
+        assert_eq!(refused.fault(), Some(Fault::Unassigned));
+        node.pass(Duration::from_secs(5)).await;
+    }
+    assert!((55..=75).contains(&calls()), "{} calls in an hour", calls());
+    aws.running.set_association(SUBJECT, Some(arn("cart").as_str()));
+    node.pass(67 * Duration::from_secs(1)).await;
+    assert_eq!(node.answer(&pod).await.unwrap().value.role_name(), "cart");
+}
+
+#[tokio::test]
+async fn pods_of_one_service_account_share_no_session_that_eks_tags_with_a_pod() {
+    let aws = start_with(|options| {
+        options.associations = [(SUBJECT.to_owned(), arn("cart").as_str().to_owned())].into();
+    })
+    .await;
+    let url = aws.running.url();
+    let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, SETTINGS);
+    for (calls, name) in [(1, "cart-0"), (2, "cart-1")] {
+        node.answer(&node.pod(name, "cart", &Arc::new(pod_identity(name)))).await.unwrap();
+        assert_eq!(aws.running.counts(Endpoint::PodIdentity).calls, calls);
+    }
 }
 
 #[tokio::test]
@@ -243,6 +285,107 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, web_identity("cart")).await.unwrap();
     assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, Fault::Throttled);
+}
+
+/// An STS or EKS Auth that says what it is told to say.
+fn liar(role: &'static str, end: &'static str, date: &'static str) -> Server {
+    let answer = move |head: &str, body: &str| {
+        if head.contains("/assume-role-for-pod-identity") {
+            return format!(
+                r#"{{"subject":{{"namespace":"shop","serviceAccount":"cart"}},"assumedRoleUser":{{"arn":"{role}"}},"credentials":
+                   {{"accessKeyId":"ASIAX","secretAccessKey":"s","sessionToken":"t","expiration":"{end}"}}}}"#
+            );
+        }
+        let action = body.strip_prefix("Action=").and_then(|rest| rest.split('&').next()).unwrap();
+        format!(
+            "<{action}Response><{action}Result><AssumedRoleUser><Arn>{role}</Arn></AssumedRoleUser><Credentials>\
+             <AccessKeyId>ASIAX</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>\
+             <Expiration>{end}</Expiration></Credentials></{action}Result></{action}Response>"
+        )
+    };
+    let play = move |mut peer: Peer, _: usize| {
+        loop {
+            let head = peer.request()?;
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            let body = peer.body(length.parse().unwrap())?;
+            let told = answer(&head, &String::from_utf8(body).unwrap());
+            let length = told.len();
+            peer.send(format!("HTTP/1.1 200 OK\r\n{date}Content-Length: {length}\r\n\r\n{told}").as_bytes())?;
+        }
+    };
+    Server::start(play).unwrap()
+}
+
+const CART: &str = "arn:aws:sts::123456789012:assumed-role/cart/shop.cart";
+
+type Answer = Result<Issued<Credential>, ExchangeError>;
+
+/// What the liar gives by each way, and the longest life that each may have; and the time here.
+async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
+    let aws = start().await;
+    let exchange = aws.exchange(|config| {
+        users_keys(config);
+        (config.sts_url, config.eks_auth_url) = (Some(liar.url("")), Some(liar.url("")));
+    });
+    let long = Access { length: SessionLength::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
+    let ways = [
+        (web_identity("cart"), HOUR),
+        (keys(None, role("cart")), HOUR),
+        (long, 6 * HOUR),
+        (pod_identity("pod-1"), 12 * HOUR),
+    ];
+    let mut told = Vec::new();
+    for (way, longest) in ways {
+        told.push((aws.issue(&exchange, way).await, longest));
+    }
+    (aws.clock.wall(), told.try_into().unwrap())
+}
+
+/// An end in the year 2200 used to be handed on as it was, and no client would ever have asked for the next.
+#[tokio::test]
+async fn a_session_ends_no_later_than_was_asked_for_whatever_the_upstream_says() {
+    let now = UNIX_EPOCH + Duration::from_secs(1_784_116_800);
+    let liar = liar(CART, "2200-01-01T00:00:00Z", "Date: Wed, 15 Jul 2026 12:00:00 GMT\r\n");
+    for (issued, longest) in told(&liar).await.1 {
+        let issued = issued.unwrap();
+        assert_eq!(issued.lifetime, longest);
+        assert_eq!(issued.credential.expires(), now + longest + Duration::from_secs(1), "its date is cut");
+    }
+    let dateless = self::liar(CART, "2200-01-01T00:00:00Z", "");
+    let (now, told) = told(&dateless).await;
+    for (issued, longest) in told {
+        let issued = issued.unwrap();
+        assert!(issued.lifetime <= longest && issued.lifetime > longest - Duration::from_secs(1));
+        assert!(issued.credential.expires() <= now + longest);
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_another_role_than_was_asked_for_is_refused() {
+    for other in [
+        "arn:aws:sts::123456789012:assumed-role/admin/shop.cart",
+        "arn:aws:sts::999999999999:assumed-role/cart/shop.cart",
+        "arn:aws:sts::123456789012:assumed-role/cart2/shop.cart",
+        "cart",
+    ] {
+        let liar = liar(other, "2200-01-01T00:00:00Z", "");
+        let (_, [web, signed, long, _]) = told(&liar).await;
+        for (issued, _) in [web, signed, long] {
+            let error = issued.unwrap_err();
+            assert_eq!(error.fault, Fault::Rejected, "{other}: {error}");
+            assert!(error.to_string().contains("another role"), "{error}");
+        }
+    }
+    // STS leaves a role's path out, and no two of an account differ in it, or in the case of letters, alone.
+    let liar = liar("arn:aws:sts::123456789012:assumed-role/Cart/x", "2200-01-01T00:00:00Z", "");
+    let aws = start().await;
+    let exchange = aws.exchange(|config| {
+        users_keys(config);
+        config.sts_url = Some(liar.url(""));
+    });
+    for path in ["cart", "team/a/cart"] {
+        aws.issue(&exchange, keys(None, role(path))).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -379,6 +522,28 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
     aws.running.set_faults(&Faults::default());
     node.pass_while(2 * MINUTE, true).await;
     assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 55 * MINUTE);
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pause() {
+    let aws = start().await;
+    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
+    node.answer(&pod).await.unwrap();
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    for _ in 0..24 {
+        node.pass(30 * MINUTE).await;
+        let lease = pod.held((), aws.clock.now()).unwrap();
+        aws.running.set_faults(&down);
+        let margin = lease.remaining(aws.clock.now()) - FLOOR.hard;
+        node.pass(margin - Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
+        aws.running.set_faults(&Faults::default());
+        node.pass(Duration::from_secs(11)).await;
+        assert!(pod.held((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
+        node.pass(MINUTE).await;
+    }
+    assert_eq!(node.broker.counters().floor_breaches_total(), 0);
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ mod lines;
 
 use std::sync::Arc;
 
-use aws_world::{MINUTE, Node, access, arn, role, start_with, web_identity};
+use aws_world::{MINUTE, Node, arn, pod_identity, role, start_with, web_identity};
 use lines::Lines;
-use seawall_broker::aws::{ClusterName, KeySource, SETTINGS, Way};
+use seawall_broker::aws::{KeySource, SETTINGS};
 use seawall_emulator::aws::Role as EmulatedRole;
 
 #[test]
@@ -42,9 +42,7 @@ async fn day() -> Vec<String> {
     let url = aws.running.url();
     let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
     let node = Node::new(&aws, exchange, SETTINGS);
-    let cluster = ClusterName::parse("reef").unwrap();
-    let ways =
-        [web_identity("short"), aws_world::keys(None, role("till")), access(Way::PodIdentity { cluster })];
+    let ways = [web_identity("short"), aws_world::keys(None, role("till")), pod_identity("pod-1")];
     // Parts of every Kubernetes token and of every session token of the emulator.
     let mut secrets = vec!["eyJhbGciOi".to_owned(), "IQoJemu.".to_owned(), "AQAEAemu.".to_owned()];
     for way in ways {

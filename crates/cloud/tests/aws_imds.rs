@@ -148,7 +148,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
     let early = Scene { visitor: Visitor::unsettled(POD_ADDRESS), ..Scene::new() }.token(60);
     let mut forged = good.clone();
     forged.replace_range(40..41, if &good[40..41] == "A" { "B" } else { "A" });
-    let later = UnixTime(NOW.0 + 60);
+    let later = UnixTime(NOW.0 + 61);
     for (token, now, refused) in [
         (&*good, NOW, None),
         (&early, NOW, None),
@@ -208,7 +208,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
         asked.ok().flatten()
     };
     assert_eq!(session(&get(LISTING)), Some(None));
-    assert_eq!(session(&with_token(LISTING, &scene.token(60))), Some(Some(UnixTime(NOW.0 + 60))));
+    assert_eq!(session(&with_token(LISTING, &scene.token(60))), Some(Some(UnixTime(NOW.0 + 61))));
 }
 
 #[test]
@@ -331,10 +331,43 @@ fn no_encoding_of_a_path_is_another_path() {
     let traversals = ["/%2e%2e/../../user-data", "/x/%2E%2e/../../../user-data"];
     for target in traversals.map(|end| format!("{roles}{end}")) {
         assert_eq!(refusal(&Scene::new(), &get(&target)), Some(NOT_FOUND), "{target}");
-        assert_eq!(what(&scene, &get(&target)), Ok("Pass(\"/latest/user-data\")".into()), "{target}");
+        assert_eq!(refusal(&scene, &get(&target)), Some(NOT_FOUND), "{target}");
+        let named = Scene::passing(&["(?s).*user-data"]);
+        assert_eq!(what(&named, &get(&target)), Ok("Pass(\"/latest/user-data\")".into()), "{target}");
     }
     let back = get("/latest/user-data/../meta-data/iam/security-credentials/cart");
     assert_eq!(what(&scene, &back), Ok("Role { name: \"cart\", shape: Plain }".into()));
+}
+
+/// `.*` used to let them through, and it is what careless flags of KIAM's come to.
+#[test]
+fn what_is_as_good_as_a_credential_passes_only_where_an_expression_names_it() {
+    let user_data = [
+        "/latest/user-data",
+        "/latest/user-data/",
+        "/2021-01-03/user-data",
+        "/latest/User-Data",
+        "/x/user-data/y",
+    ];
+    let keys = ["/latest/managed-ssh-keys/signer-cert", "/latest/meta-data/managed-ssh-keys/active-keys/x"];
+    let all = [&user_data[..], &keys].concat();
+    for broad in
+        [".*", "(?s).*", "/latest/.*", "(?i).*USER-DATA.*", ".*(user|vendor)-data.*", ".*(?:).*", ".*ssh.*"]
+    {
+        let scene = Scene::passing(&[broad, "/latest/meta-data/user-data-not"]);
+        for target in &all {
+            assert_eq!(refusal(&scene, &get(target)), Some(NOT_FOUND), "{target} by {broad}");
+        }
+    }
+    for (named, passed, other) in
+        [("(?i).*user-data.*", &user_data[..], keys[0]), (".*/managed-ssh-keys/.*", &keys, user_data[0])]
+    {
+        let scene = Scene::passing(&[".*", named]);
+        for target in passed {
+            assert_eq!(what(&scene, &get(target)), Ok(format!("Pass({target:?})")), "{named}");
+        }
+        assert_eq!(refusal(&scene, &get(other)), Some(NOT_FOUND), "{other} by {named}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seawall_core::{Gcra, Moment, Pod};
@@ -32,6 +32,8 @@ pub enum Complaint {
     NoToken,
     /// The pod is given credentials, and fetches them over and over.
     FetchedTooOften,
+    /// The pod's credentials could not be renewed in time.
+    NotRenewed,
 }
 
 impl Complaint {
@@ -43,6 +45,7 @@ impl Complaint {
             Self::MalformedAccount => "MalformedCloudAccount",
             Self::NoToken => "NoServiceAccountToken",
             Self::FetchedTooOften => "CredentialsFetchedTooOften",
+            Self::NotRenewed => "CredentialsNotRenewed",
         }
     }
 }
@@ -99,16 +102,21 @@ impl Reporter {
         (Self(inner), poster.run(reports))
     }
 
-    /// Reports that a pod was refused, unless that was said lately. Returns at once. The message is for the pod's owner:
-    /// what to mend, nothing internal.
-    pub fn report(&self, record: &PodRecord, complaint: Complaint, message: &str) {
-        if !self.0.is_news(&record.pod, complaint) {
-            return;
+    /// Reports that a pod was refused, unless that was said lately. Returns at once, with whether it is said: if not, there was no
+    /// room for it just now. The message is for the pod's owner: what to mend, nothing internal.
+    pub fn report(&self, record: &PodRecord, complaint: Complaint, message: &str) -> bool {
+        match self.0.admit(&record.pod, complaint) {
+            Admitted::SaidLately => return true,
+            Admitted::NoRoom => return false,
+            Admitted::News => {}
         }
         let message = message.chars().take(LONGEST).collect();
-        if self.0.queue.try_send(Report { pod: record.pod.clone(), complaint, message }).is_err() {
+        let is_queued = self.0.queue.try_send(Report { pod: record.pod.clone(), complaint, message }).is_ok();
+        if !is_queued {
+            self.0.forget(&record.pod, complaint);
             self.0.dropped.fetch_add(1, Ordering::Relaxed);
         }
+        is_queued
     }
 
     /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
@@ -118,24 +126,39 @@ impl Reporter {
     }
 }
 
+/// What becomes of a complaint.
+enum Admitted {
+    News,
+    SaidLately,
+    NoRoom,
+}
+
 impl Inner {
-    /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
-    fn is_news(&self, pod: &Pod, complaint: Complaint) -> bool {
+    fn admit(&self, pod: &Pod, complaint: Complaint) -> Admitted {
         let now = self.link.clock.now();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said();
         let key = (pod.uid.0.clone(), complaint);
         if said.get(&key).is_some_and(|when| now.since(*when) < QUIET) {
-            return false;
+            return Admitted::SaidLately;
         }
         if said.len() >= REMEMBERED {
             said.retain(|_, when| now.since(*when) < QUIET);
         }
         if said.len() >= REMEMBERED || self.rate.take(now).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return false;
+            return Admitted::NoRoom;
         }
         said.insert(key, now);
-        true
+        Admitted::News
+    }
+
+    fn forget(&self, pod: &Pod, complaint: Complaint) {
+        self.said().remove(&(pod.uid.0.clone(), complaint));
+    }
+
+    /// A lock, because refusals come from every traffic thread; held for one lookup in a small map.
+    fn said(&self) -> MutexGuard<'_, HashMap<(Arc<str>, Complaint), Moment>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -247,12 +270,14 @@ mod tests {
         let (link, _asked) = link(clock);
         let (reporter, _poster) = Reporter::new(link, "node1".into());
         for uid in 0..10_000 {
-            reporter.report(&record(uid), Complaint::RefusedByCloud, "no");
+            let is_said = reporter.report(&record(uid), Complaint::RefusedByCloud, "no");
+            assert!(is_said || uid >= 10, "there is room for {uid}");
             hand.advance(Duration::from_millis(100));
         }
         assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
         let (_, dropped) = reporter.tally();
         assert!(dropped >= 8_990, "{dropped}");
+        assert!(!reporter.report(&record(0), Complaint::NotRenewed, "no"), "who is not heard is told so");
     }
 
     #[tokio::test]

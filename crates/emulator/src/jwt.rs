@@ -39,6 +39,8 @@ pub(crate) struct Claims {
     pub(crate) issued: u64,
     pub(crate) not_before: u64,
     pub(crate) expires: u64,
+    /// The name and the UID of the pod that it is bound to, if it is a Kubernetes token that is.
+    pub(crate) pod: Option<(String, String)>,
 }
 
 /// Difference between two machines' clocks that a verifier forgives. Google's libraries allow 10 s or more
@@ -111,7 +113,12 @@ fn claims(value: &Value) -> Result<Claims, Unverified> {
         // RFC 7519 section 4.1.5: optional.
         not_before: if value["nbf"].is_null() { issued } else { time(value, "nbf")? },
         expires: time(value, "exp")?,
+        pod: pod(&value["kubernetes.io"]["pod"]),
     })
+}
+
+fn pod(value: &Value) -> Option<(String, String)> {
+    Some((value["name"].as_str()?.to_owned(), value["uid"].as_str()?.to_owned()))
 }
 
 /// RFC 7519 section 4.1.3: one string, or an array of them.

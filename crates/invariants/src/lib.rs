@@ -3,6 +3,8 @@
 //!
 //! One module, and one feature, for each crate that reads what somebody else wrote. A broken invariant panics.
 
+#[cfg(feature = "broker")]
+pub mod broker;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 #[cfg(feature = "load")]

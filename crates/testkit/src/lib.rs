@@ -1,11 +1,13 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
-//! with the objects that tests make in it, the agent as a process, and the waiting between them.
+//! with the objects that tests make in it, the agent as a process, models of the clients that ask it, and the waiting between them.
 
 pub mod agent;
+pub mod aws_clients;
 pub mod control_plane;
 pub mod frames;
 pub mod objects;
 pub mod parts;
+pub mod pod;
 pub mod server;
 pub mod tls;
 pub mod waiting;

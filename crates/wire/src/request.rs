@@ -59,7 +59,7 @@ pub enum RequestError {
     /// could be refused, so this is an invalid request line (RFC 9112 section 3).
     #[error("the request line names no version of HTTP")]
     NoVersion,
-    /// HTTP/2 prior knowledge, HTTP/3.
+    /// Another version of HTTP, in a request line that is otherwise whole: HTTP/2 prior knowledge, HTTP/3.
     #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
     Version,
     /// Two lengths, a length and a transfer coding, or a coding other than chunked.
@@ -294,17 +294,31 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &Limits) -> RequestErr
     }
 }
 
-/// Tells what broke a request line: HTTP/0.9 has two words, and the third word of HTTP/2's preface and of other
-/// versions begins with `HTTP/`.
+/// Tells what broke a request line: HTTP/0.9 has two words, and only a line that is whole but for its version is refused for that
+/// (RFC 9110 section 15.6.6). Any other is the client's mistake, and none of the server's to be counted.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
-    match (words.next(), words.next(), words.next()) {
-        (Some(target @ [_, ..]), None, _) if target.iter().all(u8::is_ascii_graphic) => {
-            RequestError::NoVersion
-        }
-        (Some(_), Some([b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', ..]), None) => RequestError::Version,
-        _ => RequestFlaw::RequestLine.into(),
+    let (target, version) = (words.next().unwrap_or_default(), words.next());
+    if target.is_empty() || words.next().is_some() {
+        return RequestFlaw::RequestLine.into();
+    }
+    if !target.iter().all(u8::is_ascii_graphic) {
+        return RequestFlaw::TargetCharacter.into();
+    }
+    match version {
+        None => RequestError::NoVersion,
+        Some(version) if is_other_version(version) => RequestError::Version,
+        Some(_) => RequestFlaw::RequestLine.into(),
+    }
+}
+
+/// `HTTP/` and digits (RFC 9112 section 2.3; the later versions are also written without the second), and not one that is spoken here.
+fn is_other_version(version: &[u8]) -> bool {
+    match version.strip_prefix(b"HTTP/") {
+        Some(b"1.0" | b"1.1") => false,
+        Some([b'0'..=b'9'] | [b'0'..=b'9', b'.', b'0'..=b'9']) => true,
+        _ => false,
     }
 }
 
@@ -409,6 +423,29 @@ mod tests {
         assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
+    /// They used to be answered 505, which counts as the server's failure: any pod could bring about as many as it liked.
+    #[test]
+    fn a_version_that_is_spoken_here_is_never_what_is_refused() {
+        for (line, flaw) in [
+            (&b"GET /a\tb HTTP/1.1\r\n"[..], RequestFlaw::TargetCharacter),
+            (b"GET \t/ HTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\xff HTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\x01 HTTP/1.0\r\n", RequestFlaw::TargetCharacter),
+            (b"GET /\xff HTTP/2.0\r\n", RequestFlaw::TargetCharacter),
+            (b"GET  HTTP/1.1\r\n", RequestFlaw::RequestLine),
+            (b"GET  HTTP/2.0\r\n", RequestFlaw::RequestLine),
+            (b"GET\t / HTTP/1.1\r\n", RequestFlaw::NoMethod),
+            (b"GET /\tHTTP/1.1\r\n", RequestFlaw::TargetCharacter),
+        ] {
+            let whole = [line, b"Host: a\r\n\r\n"].concat();
+            for input in [line, &whole] {
+                let refused = parse(input);
+                assert_eq!(refused, Err(flaw.into()), "{:?}", String::from_utf8_lossy(input));
+                assert_eq!(refused.unwrap_err().status(), 400);
+            }
+        }
+    }
+
     #[test]
     fn broken_request_lines_are_malformed() {
         for line in [
@@ -417,6 +454,8 @@ mod tests {
             "GET / a HTTP/1.1",
             "GET\t/ HTTP/1.1",
             "GET / http/1.1",
+            "GET / HTTP/1.1\0",
+            "GET / HTTP/1.1x",
             "GET /\0",
             "GET ",
         ] {

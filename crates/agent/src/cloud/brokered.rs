@@ -12,14 +12,14 @@ use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use crate::entitlements::Entitlement;
+use crate::entitlements::{Entitlement, Failing, LeaseState};
 
 /// What one cloud's broker has to tell at a scrape.
 pub(crate) struct Figures {
     cloud: &'static str,
     calls: Vec<(&'static str, u64)>,
     /// Each with its name and what it says.
-    counts: [(&'static str, &'static str, u64); 5],
+    counts: [(&'static str, &'static str, u64); 6],
     upstream_rate: f64,
     principals: usize,
     /// Remaining lives of the credentials held, in seconds.
@@ -42,6 +42,11 @@ impl Figures {
                     "below_floor",
                     "Credentials issued too short-lived for the floor",
                     counters.below_floor_total(),
+                ),
+                (
+                    "cut_short",
+                    "Times that a shorter life had to be asked for than is wanted",
+                    counters.cut_total(),
                 ),
                 ("floor_breaches", "Answers with less life than the floor", counters.floor_breaches_total()),
             ],
@@ -178,10 +183,15 @@ impl<X: Exchange> Entitlement for Arc<Holder<X>> {
     }
 }
 
-/// When each lease was issued and ends that a pod holds.
-pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<(Moment, Moment)> {
-    let times = |view: PrincipalView<X::Principal>| view.times.map(|(issued, expires, _)| (issued, expires));
-    holder.principals().into_iter().filter_map(times).collect()
+/// The leases that a pod holds.
+pub(super) fn leases<X: Exchange>(holder: &Holder<X>) -> Vec<LeaseState> {
+    let state = |view: PrincipalView<X::Principal>| {
+        let (issued, ends, _) = view.times?;
+        let failing = view.failing_since.zip(view.failure);
+        let failing = failing.map(|(since, error)| Failing { since, step: error.step, fault: error.fault });
+        Some(LeaseState { issued, ends, floor: view.floor, failing })
+    };
+    holder.principals().into_iter().filter_map(state).collect()
 }
 
 /// What `/debug/pods` shows of one principal, whatever it is of: times and states.
@@ -197,6 +207,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
         ("idleSeconds", Some(seconds(now.since(view.used)))),
         ("callInTheAir", Some(view.in_air.into())),
         ("lastFailure", failure),
+        ("failingSeconds", view.failing_since.map(|since| seconds(now.since(since)))),
     ];
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }

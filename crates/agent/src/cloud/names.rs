@@ -1,5 +1,6 @@
 //! The names of the clouds and of their dialects. Part of the list, and apart from it so that whoever names one need not know its room.
 
+use seawall_redirect::Endpoint;
 use serde::Serialize;
 
 /// A cloud by its name: that of its section, and in metrics.
@@ -57,17 +58,17 @@ impl DialectName {
         Self::Ebb,
     ];
 
-    /// As it is written, whose it is, and whether a listener speaks it that names none.
-    fn about(self) -> (&'static str, CloudName, bool) {
+    /// As it is written, whose it is, at which addresses clients ask it, and whether a listener speaks it that names none.
+    fn about(self) -> (&'static str, CloudName, Endpoint, bool) {
         match self {
-            Self::Google => ("google", CloudName::Google, true),
-            Self::AwsImds => ("aws-imds", CloudName::Aws, true),
+            Self::Google => ("google", CloudName::Google, Endpoint::Metadata, true),
+            Self::AwsImds => ("aws-imds", CloudName::Aws, Endpoint::Metadata, true),
             // At an address of its own, the only one to which SDKs send a pod's token in the clear.
-            Self::AwsContainers => ("aws-containers", CloudName::Aws, false),
+            Self::AwsContainers => ("aws-containers", CloudName::Aws, Endpoint::Containers, false),
             #[cfg(test)]
-            Self::Tide => ("tide", CloudName::Tide, true),
+            Self::Tide => ("tide", CloudName::Tide, Endpoint::Metadata, true),
             #[cfg(test)]
-            Self::Ebb => ("ebb", CloudName::Tide, false),
+            Self::Ebb => ("ebb", CloudName::Tide, Endpoint::Containers, false),
         }
     }
 
@@ -81,8 +82,13 @@ impl DialectName {
         self.about().1
     }
 
+    /// Which of the addresses that are captured clients ask it at.
+    pub(crate) fn endpoint(self) -> Endpoint {
+        self.about().2
+    }
+
     /// Whether a listener speaks it that names none.
     pub(crate) fn is_spoken_by_default(self) -> bool {
-        self.about().2
+        self.about().3
     }
 }

@@ -21,6 +21,7 @@ use crate::places::Places;
 use crate::reply::Writing;
 use crate::roster::PodCaller;
 use crate::tenants::{Tenant, Tenants};
+use crate::thrash::fetched;
 
 const BOTH: &str = "google: { mode: conceal }\ntide: { harbour: north }\n";
 
@@ -47,6 +48,8 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) hand: ManualClock,
     subject: Arc<dyn SubjectTokens>,
+    /// Whether its pod was told of at the address that asks.
+    pub(crate) is_expected: bool,
 }
 
 impl World {
@@ -73,11 +76,17 @@ impl World {
         let (_, stop) = lifecycle::switch();
         let long_polls = LongPolls { all: Arc::default(), most: 1, most_per_pod: 1, stop };
         let tools = Tools { long_polls, places: Places::new(1), idle: 1 };
-        let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject);
-        let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
-        let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
+        let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());
+        let (caller, tenant) = resident(pod, entitlements);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { clouds, tools, dialects, caller: Caller::Pod(pod), tenant, clock, hand, subject }
+        Self { clouds, tools, dialects, caller, tenant, clock, hand, subject, is_expected: false }
+    }
+
+    /// Another pod of the same ServiceAccount, of which this is known.
+    pub(crate) fn another(&self, name: &str, known: Beside, complainer: Complainer) -> (Caller, Rc<Tenant>) {
+        let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
+        let entitlements = entitlements(&self.clouds, &pod, known, &self.subject, complainer);
+        resident(pod, entitlements)
     }
 
     pub(crate) fn pod(&self) -> &Arc<PodCaller> {
@@ -87,7 +96,20 @@ impl World {
 
     /// What its pod may have by what is known of its ServiceAccount.
     pub(crate) fn entitlements(&self, service_account: Beside) -> Entitlements {
-        entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject)
+        entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject, Complainer::default())
+    }
+
+    /// This pod, of which that is known, and for which credentials are fetched ahead.
+    pub(crate) fn newcomer(&self, pod: Pod, facts: &Facts, subject: &Arc<dyn SubjectTokens>) -> Caller {
+        let applicant = Applicant {
+            pod: &pod,
+            facts,
+            subject: &|| subject.clone(),
+            complainer: Complainer::default(),
+            ahead: true,
+        };
+        let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
+        resident(pod, entitlements).0
     }
 
     /// The answer to one request, and whether it was there at once.
@@ -97,32 +119,56 @@ impl World {
     }
 
     pub(crate) async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
-        let request = format!("{method} {target}");
-        let bytes = format!("{request} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
+        let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
+        self.ask_as(&self.caller, &self.tenant, bytes.as_bytes()).await
+    }
+
+    /// The answer to another pod's request, in this one's shares.
+    pub(crate) async fn get_as(&self, caller: &Caller, target: &str) -> String {
+        let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        self.ask_as(caller, &self.tenant, bytes.as_bytes()).await.0
+    }
+
+    /// The answer to these bytes of somebody's, and whether it was there at once. A credential is counted, as on a connection.
+    pub(crate) async fn ask_as(&self, caller: &Caller, tenant: &Rc<Tenant>, bytes: &[u8]) -> (String, bool) {
         let mut room = header_room();
-        let Ok(Parsed::Complete(head, _)) = parse_request(bytes.as_bytes(), &mut room, &Limits::default())
-        else {
-            panic!("{request}")
+        let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &Limits::default()) else {
+            panic!("{}", String::from_utf8_lossy(bytes))
         };
         let (now, frame) = (self.clock.now(), Frame::of(&head, DATE));
         let asked = Asked {
             head: &head,
             frame: &frame,
-            tenant: &self.tenant,
+            tenant,
             peer: [127, 0, 0, 1].into(),
             request: 1,
             came: now,
             now,
+            is_expected: self.is_expected,
             is_to_be_remembered: false,
         };
         let mut out = Vec::new();
-        let step = self.dialects.of(head.target).answer(&self.caller, asked, &mut out);
+        let step = self.dialects.of(head.target).answer(caller, asked, &mut out);
         let at_once = matches!(step, Step::Answered { .. } | Step::Lent { .. });
-        if let Step::Later(later) = step {
-            later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
+        match step {
+            Step::Lent { route, .. } => fetched(caller, route, bytes),
+            Step::Later(later) => {
+                let route = later.route;
+                let written = later.reply.await.write(&Writing { frame: &frame, request: 1, now }, &mut out);
+                if written.status == 200 && route.is_credential() {
+                    fetched(caller, route, b"");
+                }
+            }
+            Step::Answered { .. } | Step::NotYet => {}
         }
         (String::from_utf8(out).unwrap(), at_once)
     }
+}
+
+fn resident(pod: Pod, entitlements: Entitlements) -> (Caller, Rc<Tenant>) {
+    let pod = Arc::new(PodCaller::new(pod, Basis::default(), entitlements));
+    let tenant = Tenants::new(1024, Arc::default()).pod(&pod);
+    (Caller::Pod(pod), tenant)
 }
 
 fn entitlements(
@@ -130,12 +176,13 @@ fn entitlements(
     pod: &Pod,
     service_account: Beside,
     subject: &Arc<dyn SubjectTokens>,
+    complainer: Complainer,
 ) -> Entitlements {
     let applicant = Applicant {
         pod,
         facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
         subject: &|| subject.clone(),
-        complainer: Complainer::default(),
+        complainer,
         ahead: false,
     };
     clouds.entitle(&applicant, &Entitlements::default())

@@ -68,10 +68,16 @@ impl Serialize for Threads {
 mod tests {
     use std::path::Path;
 
+    use seawall_core::PodUid;
+
     use super::*;
+    use crate::config::Downward;
 
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {
+        let downward = Downward { pod: Some(PodUid("5eaf".into())), ..Downward::default() };
+        let kernel =
+            "{ strategy: kernel, node: n1, redirect: { bpffs: /bpf, cgroups: /cg, kubepods: a/kubepods } }";
         let source_ip = "{ strategy: source-ip, node: n1, kubeconfig: k, tokenLifetime: 2h, taint: a.b/c }";
         let gke = super::super::DEFAULT
             .replace("strategy: static", "strategy: source-ip\n  node: n1")
@@ -85,11 +91,12 @@ mod tests {
             "google: { mode: conceal }\nidentity: { strategy: anyone }\nthreads: 2\n\
              listen: [{ address: \"[::1]:80\", dialects: [google] }]\n",
             &format!("google: {{ mode: conceal, passthrough: [kube-system/dns] }}\nidentity: {source_ip}\n"),
+            &format!("google: {{ mode: conceal }}\nidentity: {kernel}\nlisten: [\"10.0.0.1:0\"]\n"),
             &gke,
         ] {
-            let config = Config::parse(text, Path::new("/etc"), None).unwrap();
+            let config = Config::parse(text, Path::new("/etc"), &downward).unwrap();
             let printed = effective(&config);
-            let back = Config::parse(&printed, Path::new("/elsewhere"), None).unwrap();
+            let back = Config::parse(&printed, Path::new("/elsewhere"), &downward).unwrap();
             assert_eq!(back, config, "{printed}");
         }
     }

@@ -5,6 +5,7 @@
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
+mod downward;
 mod effective;
 mod identity;
 mod limits;
@@ -20,8 +21,9 @@ use serde::Serialize;
 use crate::cloud::Sections;
 use crate::cloud::names::{CloudName, DialectName};
 
+pub(crate) use downward::Downward;
 pub(crate) use effective::{effective, yaml};
-pub(crate) use identity::{Identity, SourceIp};
+pub(crate) use identity::{ByCluster, Identity, Kernel};
 pub(crate) use limits::Limits;
 
 /// The documented default, as `config-default` prints it.
@@ -33,6 +35,8 @@ pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 pub(crate) struct Config {
     pub(crate) listen: Vec<Listen>,
     pub(crate) admin: SocketAddr,
+    /// A socket file at which the same is answered, to whoever is inside the agent's pod.
+    pub(crate) admin_socket: Option<PathBuf>,
     pub(crate) identity: Identity,
     #[serde(flatten)]
     pub(crate) clouds: Sections,
@@ -75,25 +79,23 @@ impl Config {
         let text = file::read(path, values::LARGEST)
             .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        // The downward API gives a pod its node's name this way and no other.
-        let node = std::env::var("NODE_NAME").ok();
-        Self::parse(text.expose(), base, node.as_deref())
+        Self::parse(text.expose(), base, &Downward::here())
             .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
     }
 
-    /// Checks a text; `base` is where its relative paths start, `node` the node's name where the text leaves it out.
+    /// Checks a text; `base` is where its relative paths start, `downward` what the text leaves to each node.
     ///
     /// # Errors
     /// Every mistake.
-    pub(crate) fn parse(text: &str, base: &Path, node: Option<&str>) -> Result<Self, Mistakes> {
+    pub(crate) fn parse(text: &str, base: &Path, downward: &Downward) -> Result<Self, Mistakes> {
         let document = Document::parse(text)?;
-        let config = Self::read(&document.root(), base, node);
+        let config = Self::read(&document.root(), base, downward);
         document.finish(config)
     }
 
-    fn read(root: &Table<'_>, base: &Path, node: Option<&str>) -> Self {
+    fn read(root: &Table<'_>, base: &Path, downward: &Downward) -> Self {
         let is_old = refuse_old_keys(root);
-        let addresses = addresses(&root.key("listen"));
+        let addresses = addresses(&root.key("listen"), downward);
         let own: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
         let clouds = Sections::read(root, base, &own);
         let configured = clouds.dialects();
@@ -101,10 +103,14 @@ impl Config {
             root.key(CloudName::ALL[0].as_str()).mistake("the section of at least one cloud");
         }
         let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
+        let listen: Vec<_> = listen.collect();
         Self {
-            listen: listen.collect(),
             admin: admin(&root.key("admin"), &own),
-            identity: Identity::read(&root.key("identity").table(), &clouds, base, node),
+            admin_socket: root
+                .key("adminSocket")
+                .text("the path of a socket file", |text| values::path(text, base)),
+            identity: Identity::read(root, &clouds, base, &listen, downward),
+            listen,
             clouds,
             limits: Limits::read(&root.key("limits").table()),
             threads: Threads::read(root),
@@ -126,6 +132,10 @@ fn refuse_old_keys(root: &Table<'_>) -> bool {
 }
 
 const ADDRESS: &str = "an address and port such as 127.0.0.1:8988";
+const OWN_ADDRESS: &str = "an address and port such as 127.0.0.1:8988 or node:0";
+
+/// Stands for the node's address among those of `listen`, so that one file serves all nodes.
+const NODE: &str = "node";
 const LEVEL: &str = "error, warn, info or debug";
 
 fn loopback(port: u16) -> SocketAddr {
@@ -133,7 +143,7 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 /// The addresses, each with what names its dialects, where something does.
-fn addresses<'d>(node: &Node<'d>) -> Vec<(SocketAddr, Option<Node<'d>>)> {
+fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Option<Node<'d>>)> {
     if !node.is_present() {
         return vec![(loopback(8988), None)];
     }
@@ -143,7 +153,7 @@ fn addresses<'d>(node: &Node<'d>) -> Vec<(SocketAddr, Option<Node<'d>>)> {
     }
     let mut all: Vec<(SocketAddr, Option<Node<'d>>)> = Vec::new();
     for item in &items {
-        let Some(entry) = address(item) else { continue };
+        let Some(entry) = address(item, downward) else { continue };
         if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
             item.mistake("an address that is not listed before");
         }
@@ -167,14 +177,28 @@ fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
     admin
 }
 
-fn address<'d>(item: &Node<'d>) -> Option<(SocketAddr, Option<Node<'d>>)> {
+fn address<'d>(item: &Node<'d>, downward: &Downward) -> Option<(SocketAddr, Option<Node<'d>>)> {
     if !item.is_table() {
-        return Some((item.text(ADDRESS, |text| text.parse().ok())?, None));
+        return Some((own_address(item, downward)?, None));
     }
     let table = item.table();
-    let address = table.required("address", ADDRESS).text(ADDRESS, |text| text.parse().ok());
+    let address = own_address(&table.required("address", OWN_ADDRESS), downward);
     let dialects = table.required("dialects", "a list of dialects");
     Some((address?, Some(dialects)))
+}
+
+/// An address of the machine's, or a port at the node's.
+fn own_address(item: &Node<'_>, downward: &Downward) -> Option<SocketAddr> {
+    let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
+    let read = |text: &str| match port(text) {
+        Some(port) => Some(downward.address.map(|ip| SocketAddr::new(ip, port))),
+        None => text.parse().ok().map(Some),
+    };
+    let address = item.text(OWN_ADDRESS, read)?;
+    if address.is_none() {
+        item.mistake(format!("the node's address in the environment variable {}", Downward::ADDRESS));
+    }
+    address
 }
 
 /// The listener; without a list it speaks what is spoken by default of all clouds that are configured.
@@ -222,7 +246,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, Mistakes> {
-        Config::parse(text, Path::new("/etc/seawall"), None)
+        Config::parse(text, Path::new("/etc/seawall"), &Downward::default())
     }
 
     const LEAST: &str = r#"

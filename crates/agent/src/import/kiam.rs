@@ -19,7 +19,12 @@ pub(super) const KIAM: Tool = Tool {
 
 /// What leads to credentials is refused, whatever an expression lets through.
 const UNANCHORED: &str = "the expression is written for part of a path, and here one is of whole paths; it is translated as it was meant, \
-                          and is better narrowed in aws.imds.passthrough to the paths that pods need. Credentials are never passed";
+                          and is better narrowed in aws.imds.passthrough to the paths that pods need. Credentials are never passed, user-data and \
+                          managed-ssh-keys only by an expression that names them";
+
+/// On most clusters it holds what a node joins with.
+const SECRET: &str = "it lets every pod read what is as good as the node's credentials: what nodes join the cluster with stands in the user \
+                      data. Take it out of aws.imds.passthrough unless pods need it";
 
 const AGENT: &[Flag] = &[
     Flag::sets("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
@@ -160,6 +165,9 @@ fn finish(draft: &mut Draft) {
 fn passthrough(expression: &str, draft: &mut Draft) {
     if expression == "^$" {
         return;
+    }
+    if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
+        draft.remark(SECRET);
     }
     // One that is none alone could be one between parentheses, and then another: its reader is left to refuse it.
     if Pattern::new(expression).is_err() {

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::Config;
+use crate::config::{Config, Downward};
 use draft::Draft;
 use flags::{Flag, Given};
 
@@ -122,7 +122,7 @@ pub(crate) fn import(request: &Request) -> Result<Imported, ImportError> {
     }
     let yaml = draft.yaml(tool.title);
     // Any name will do: each node's agent has its own from NODE_NAME.
-    Config::parse(&yaml, Path::new(""), Some("node"))
+    Config::parse(&yaml, Path::new(""), &Downward::on("node"))
         .map_err(|mistakes| ImportError(draft.blame(&mistakes)))?;
     Ok(Imported { yaml, remarks: draft.remarks() })
 }

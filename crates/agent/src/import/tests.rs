@@ -16,7 +16,7 @@ fn mistakes(line: &str) -> Vec<String> {
 /// What holds after an import, as `check` prints it.
 fn effective(line: &str) -> String {
     let Imported { yaml, .. } = imported(line);
-    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), Some("n1")).unwrap())
+    crate::config::effective(&Config::parse(&yaml, Path::new("/etc/seawall"), &Downward::on("n1")).unwrap())
 }
 
 const KIAM: &str = "kiam --region eu-central-1 --account 123456789012 --";
@@ -122,7 +122,7 @@ fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
 }
 
 fn assert_is_valid(Imported { yaml, remarks }: &Imported) {
-    Config::parse(yaml, Path::new(""), Some("n1")).unwrap();
+    Config::parse(yaml, Path::new(""), &Downward::on("n1")).unwrap();
     for remark in remarks.lines() {
         assert!(yaml.contains(&format!("# {remark}\n")), "{remark} in {yaml}");
     }
@@ -140,6 +140,17 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
             KIAM,
             "--allow-route-regexp=meta-data",
             "--allow-route-regexp: the expression is written for part of a path",
+        ),
+        (
+            KIAM,
+            "--allow-route-regexp=^/latest/user-data$",
+            "--allow-route-regexp: it lets every pod read what is as good as the node's credentials",
+        ),
+        (KIAM, "--whitelist-route-regexp=user-data", "--whitelist-route-regexp: it lets every pod read"),
+        (
+            KIAM,
+            "--allow-route-regexp=.*",
+            "user-data and managed-ssh-keys only by an expression that names them",
         ),
         (KIAM, "--iptables --host-interface=!eth0 --port=1", "PREROUTING ! -i eth0 -p tcp"),
         (
@@ -173,7 +184,7 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         (KUBE2IAM, "--iam-role-key=iam.amazonaws.com/role", "--iam-role-key"),
         (KUBE2IAM, "--namespace-restrictions", "--namespace-restrictions"),
         (KUBE2IAM, "--insecure=false", "--insecure"),
-        (KIAM, "--allow-route-regexp=^/latest/user-data$", "--allow-route-regexp"),
+        (KIAM, "--allow-route-regexp=^/latest/meta-data/ami-id$", "--allow-route-regexp"),
         (KIAM, "--no-json-log", "--json-log"),
     ] {
         let remarks = imported(&format!("{line} {flags}")).remarks;

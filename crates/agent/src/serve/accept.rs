@@ -119,7 +119,7 @@ impl Thread {
         let ends = Ends { peer, local: &|| stream.local_addr().ok() };
         let caller = self.shared.callers.at(&ends);
         let tenant = self.tenant(&caller, &ends);
-        let is_known = !Arc::ptr_eq(&tenant.connections, &self.shared.strangers);
+        let is_known = !self.is_stranger(&tenant);
         let Some(dialects) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);

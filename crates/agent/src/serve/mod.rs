@@ -15,6 +15,7 @@ mod accept;
 mod connection;
 mod socket;
 mod turn;
+mod unsettled;
 mod wait;
 mod work;
 
@@ -26,6 +27,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::connection::Connection;
+use self::unsettled::Unsettled;
 use self::work::Work;
 use seawall_cloud::{Frame, Refusal};
 use seawall_core::{Clock, clock};
@@ -104,6 +106,8 @@ pub(crate) struct Thread {
     pace: RefCell<Option<Pace>>,
     tenants: RefCell<Tenants>,
     known: RefCell<KnownLanes>,
+    /// Where strangers wait until they are known.
+    unsettled: Rc<Unsettled>,
     /// Looks at the lanes, for their order.
     looks: Cell<usize>,
     /// An `accept` has failed since the last round.
@@ -142,6 +146,7 @@ impl Thread {
         let read = vec![0; shared.bounds.wire.head + 2];
         let tenants = RefCell::new(Tenants::new(shared.bounds.held, shared.strangers.clone()));
         let pace = shared.bounds.cores.map(Pace::new);
+        let unsettled = Unsettled::new(shared.bounds.connections);
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
             shared,
@@ -155,6 +160,7 @@ impl Thread {
             pace: RefCell::new(pace),
             tenants,
             known: RefCell::default(),
+            unsettled,
             looks: Cell::new(0),
             is_accept_failing: Cell::new(false),
             draining: Cell::new(false),

@@ -19,6 +19,7 @@ use crate::dialect::{Asked, Dialect, Dialects, Step};
 use crate::reply::Later;
 use crate::route::{self, Route};
 use crate::tenants::Tenant;
+use crate::thrash::fetched;
 
 /// What happens once the answers collected so far are written.
 pub(super) enum After {
@@ -140,6 +141,11 @@ impl Thread {
         fetched(caller, route, head);
     }
 
+    /// Whether it is that of those whom nobody knows.
+    pub(super) fn is_stranger(&self, tenant: &Tenant) -> bool {
+        Arc::ptr_eq(&tenant.connections, &self.shared.strangers)
+    }
+
     /// Whether connections of this caller go on as far as it and this thread are concerned.
     fn goes_on(&self, caller: &Caller) -> bool {
         !self.draining.get() && !caller.is_passing()
@@ -218,7 +224,9 @@ impl Thread {
         let frame = Frame { keep_alive, ..Frame::of(head, date) };
         let end = || (!keep_alive).then_some(if bodiless { After::Close } else { After::Linger });
         let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.memory.wants_another();
-        let asked = Asked { head, frame: &frame, tenant, peer, request, came, now, is_to_be_remembered };
+        let is_expected = matches!(caller, Caller::Unsettled) && !self.is_stranger(tenant);
+        let asked =
+            Asked { head, frame: &frame, tenant, peer, request, came, now, is_expected, is_to_be_remembered };
         match answer(dialect, caller, asked, out) {
             Step::Answered { route, status } => {
                 self.metrics.answered(route, status, self.shared.clock.now().since(now));
@@ -249,13 +257,6 @@ impl Thread {
                 })))
             }
         }
-    }
-}
-
-/// Counts a credential that a pod was given.
-pub(super) fn fetched(caller: &Caller, route: &Route, head: &[u8]) {
-    if let (Caller::Pod(pod), Some(cloud)) = (caller, route.whose()) {
-        pod.fetches.count(cloud, head);
     }
 }
 

@@ -13,7 +13,7 @@ use seawall_cloud::{Frame, Length};
 
 use super::connection::{Connection, poll_turn_to_read};
 use super::socket::Found;
-use super::turn::{After, Pending, fetched};
+use super::turn::{After, Pending};
 use super::{FULL, READ};
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
@@ -22,6 +22,7 @@ use crate::forward::Rest;
 use crate::held::Held;
 use crate::reply::{Writing, Written};
 use crate::roster::PodCaller;
+use crate::thrash::fetched;
 
 /// How long a client may take for one part of a long answer, at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
@@ -135,6 +136,12 @@ impl Connection {
         self.came.set(Some(now));
         self.waits.note(State::Busy, now);
         let callers = &thread.shared.callers;
+        let is_stranger = thread.is_stranger(&self.who.borrow().tenant);
+        let place = is_stranger.then(|| thread.unsettled.take(self.peer.ip()));
+        if let Some(None) = place {
+            thread.metrics.held_in_vain();
+            return Caller::Nobody(callers.why_nobody(&ends, cloud));
+        }
         let settled = tokio::time::timeout(patience, async {
             match callers.currently_at(ends, cloud).await {
                 Some(pod) => pod,

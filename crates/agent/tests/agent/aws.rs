@@ -2,11 +2,12 @@
 
 use std::thread;
 
+use seawall_emulator::aws::Endpoint;
 use seawall_emulator::faults::Faults;
 
 use super::support::aws::{
-    ABROAD, BASE, CONTAINERS, DEFAULT, FIRST, GREEDY, IRSA, KIAM, KUBE2IAM, NODE, NONE, PODS, Pod, ROLES,
-    TORN, TTL, USER, World, head,
+    ABROAD, ASSOCIATED, BASE, CONTAINERS, DEFAULT, FIRST, GREEDY, IRSA, KIAM, KUBE2IAM, NODE, NONE, PODS,
+    Pod, ROLES, SIBLING, THIEF, TORN, TTL, USER, World, head,
 };
 use super::support::client::Answer;
 use super::support::until_true;
@@ -66,38 +67,48 @@ fn a_pod_that_may_have_no_role_is_told_why_at_the_listing() {
 }
 
 #[test]
-fn what_is_forged_foreign_or_relayed_is_refused() {
-    let world = World::start("passthrough: [\".*credentials.*\"]", "");
-    world.document(&IRSA);
-    let own = world.session_token(&IRSA);
-    let shown = |token: &str| format!("X-aws-ec2-metadata-token: {token}\r\n");
-    let mut forged = own.clone().into_bytes();
-    forged[20] ^= 1;
-    let forged = String::from_utf8(forged).unwrap_or_default();
-    let irsa = format!("{ROLES}irsa");
-    for (pod, method, target, headers, status) in [
-        (IRSA, "GET", irsa.as_str(), String::new(), 401),
-        (IRSA, "GET", &irsa, shown(&forged), 401),
-        (IRSA, "GET", &irsa, shown(&own[..40]), 401),
-        (KIAM, "GET", &irsa, shown(&own), 401),
-        (IRSA, "GET", &irsa, format!("{}{}", shown(&own), shown(&own)), 400),
-        (IRSA, "GET", &irsa, format!("{}X-Forwarded-For: 10.0.0.1\r\n", shown(&own)), 403),
-        (IRSA, "PUT", "/latest/api/token", format!("{TTL}X-Forwarded-For: 10.0.0.1\r\n"), 403),
-        (IRSA, "PUT", "/latest/api/token", String::new(), 400),
-        (IRSA, "PUT", "/2021-01-03/api/token", TTL.into(), 403),
-        (IRSA, "GET", &format!("{ROLES}kiam"), shown(&own), 403),
-        (IRSA, "GET", &format!("{ROLES}%2e%2e/%2e%2e/user-data"), shown(&own), 404),
-        (IRSA, "GET", "/latest/user-data", shown(&own), 404),
-        (IRSA, "POST", &irsa, shown(&own), 405),
-    ] {
-        let answer = world.ask(&pod, method, target, &headers);
-        assert_eq!(answer.status, status, "{method} {target} {headers}: {answer:?}");
-        assert!(answer.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "{answer:?}");
+fn a_pod_for_which_nobody_names_a_role_has_the_one_that_eks_associates_at_both_endpoints() {
+    let world = World::start_on("irsa, kiam, pod-identity", "{ from: node }", "tokens: optional", "");
+    for pod in [ASSOCIATED, SIBLING] {
+        let (document, session) = world.document(&pod);
+        assert_eq!((session.role, session.taken_by), (format!("{BASE}team/associated"), pod.subject()));
+        assert_eq!(session.tags["kubernetes-pod-name"], pod.name, "its own session");
+        let contained = world.contain(&pod, &world.token(&pod, CONTAINERS)).json();
+        for member in ["AccessKeyId", "SecretAccessKey", "Token", "Expiration"] {
+            assert_eq!(document[member], contained[member], "{member}");
+        }
+        let wrong = world.get(&pod, &format!("{ROLES}team"));
+        assert_eq!(wrong.status, 403, "another role's document: {wrong:?}");
+        let info = world.get(&pod, "/latest/meta-data/iam/info").json();
+        assert_eq!(info["InstanceProfileArn"], "arn:aws:iam::123456789012:instance-profile/associated");
     }
-    // Behind what is let through stands the instance's role.
-    let node =
-        world.get(&IRSA, "/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance");
-    assert_eq!(node.status, 404, "{node:?}");
+    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2, "one for each pod, at both endpoints");
+    // An annotation, and a default of the configuration, come first, and EKS is not asked.
+    for (pod, role) in [(IRSA, "irsa"), (KIAM, "team/kiam")] {
+        assert_eq!(world.document(&pod).1.role, format!("{BASE}{role}"));
+    }
+    assert_eq!(world.aws.counts(Endpoint::PodIdentity).calls, 2);
+    let pods = world.admin("/debug/pods").json();
+    let entry = pods["pods"].as_array().unwrap().iter().find(|entry| entry["pod"] == SIBLING.name).unwrap();
+    assert_eq!((&entry["aws"]["way"], &entry["aws"]["standing"]), (&"podIdentity".into(), &"role".into()));
+}
+
+#[test]
+fn eks_gives_nothing_to_a_pod_that_has_no_association_or_anothers_token() {
+    let world = World::start_on("pod-identity", "{ from: node }", "tokens: optional", "");
+    for (pod, expected) in [(NONE, (404, "no_association")), (THIEF, (403, "rejected"))] {
+        for target in [ROLES, &format!("{ROLES}associated"), "/latest/meta-data/iam/info"] {
+            let answer = world.get(&pod, target);
+            assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{} {target}", pod.name);
+        }
+        let answer = world.contain(&pod, &world.token(&pod, CONTAINERS));
+        assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "the same at both endpoints");
+    }
+    assert!(world.aws.counts(Endpoint::PodIdentity).calls <= 4, "what is refused is remembered");
+    // The agent's keys are refused: nobody's association is at fault.
+    world.aws.set_faults_on(Endpoint::PodIdentity, Faults { error_rate: 1.0, ..Faults::default() });
+    let answer = world.get(&ASSOCIATED, ROLES);
+    assert_eq!(code(&answer), (503, "upstream_down".to_owned()));
 }
 
 #[test]
@@ -122,31 +133,6 @@ fn both_endpoints_give_a_pod_the_same_credentials() {
     }
     assert_eq!(contained["RoleArn"], format!("{BASE}team/kiam"));
     assert_eq!(contained["AccountId"], "123456789012");
-}
-
-#[test]
-fn the_containers_endpoint_takes_a_pods_own_token_by_its_own_address() {
-    let world = World::start("", "");
-    let to = world.agent.listeners[1];
-    let good = world.token(&IRSA, CONTAINERS);
-    for (headers, host, status) in [
-        (String::new(), "169.254.170.23", 401),
-        ("Authorization: Bearer x\r\n".into(), "169.254.170.23", 401),
-        (format!("Authorization: {}\r\n", world.token(&KIAM, CONTAINERS)), "169.254.170.23", 403),
-        (format!("Authorization: {}\r\n", world.token(&IRSA, "sts.amazonaws.com")), "169.254.170.23", 403),
-        (format!("Authorization: {good}\r\n"), "rebound.example", 403),
-        (format!("Authorization: {good}\r\nX-Forwarded-For: 1.2.3.4\r\n"), "169.254.170.23", 403),
-    ] {
-        let answer = world.send(IRSA.at, to, &head("GET", "/v1/credentials", host, &headers));
-        assert_eq!(answer.status, status, "{headers}: {answer:?}");
-        assert!(
-            answer.json()["message"].is_string() && answer.header("retry-after").is_empty(),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(world.contain(&IRSA, &good).status, 200);
-    // The metadata service is not spoken there.
-    assert_eq!(world.send(IRSA.at, to, &head("PUT", "/latest/api/token", "169.254.170.23", TTL)).status, 405);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
     let folded = get_with(PROJECT_ID, "X-A: 1\r\n folded\r\n");
     let spaced = get_with(PROJECT_ID, "X-A : 1\r\n");
     let fragment = get("/computeMetadata/v1/#x");
-    let wrong: [(&str, &[u8], u16, &str); 16] = [
+    let wrong: [(&str, &[u8], u16, &str); 19] = [
         ("a malformed request line", b"GET /a b HTTP/1.1\r\n\r\n", 400, "malformed"),
         ("no request at all", b"\x00\x01\x02\x03\r\n\r\n", 400, "malformed"),
         ("a head of 20 KiB", long.as_bytes(), 431, "head_too_large"),
@@ -38,6 +38,9 @@ fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
         ("a bare line feed", b"GET / HTTP/1.1\nHost: a\n\n", 400, "malformed"),
         ("no host", b"GET / HTTP/1.1\r\n\r\n", 400, "malformed"),
         ("HTTP/0.9", b"GET /\r\n", 400, "no_version"),
+        ("a tab in the target", b"GET /\ta HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
+        ("no target", b"GET  HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
+        ("a byte that is no text", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", 400, "malformed"),
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version"),
         ("TLS", CLIENT_HELLO, 400, "malformed"),
         ("an authority", b"CONNECT metadata:80 HTTP/1.1\r\nHost: metadata\r\n\r\n", 400, "malformed"),

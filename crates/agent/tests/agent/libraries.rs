@@ -16,7 +16,8 @@ use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PROJECT, Plan, Pod, World};
 use crate::support::{PROGRAM, ip};
 
-use crate::support::library::{AUDIENCE, Library, Names, Place, Run, all_well, start_all};
+use crate::support::library::google::{AUDIENCE, GOOGLE};
+use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
 
 const HOUR: u64 = 3600;
 
@@ -52,16 +53,16 @@ impl Scene {
     fn start_all(&self, agent: &Agent, steps: impl Fn(&Library) -> Vec<String>) -> Vec<Run> {
         let here = |program: &str| Command::new(program);
         let place = match self.ground {
-            Ground::Sealed => Place::Network(&here),
+            Ground::Sealed => Place::Network(&here, &[]),
             _ => Place::Variables(agent.address()),
         };
-        start_all(&self.names, place, steps)
+        start_all(&GOOGLE, &self.names, place, steps)
     }
 }
 
 /// That an access token is that of this pod's account, and valid.
 fn check_token(cloud: &Cloud, run: &Run) -> Result<(), String> {
-    let token = run.value(&run.library.token())?;
+    let token = run.value(run.library.credentials)?;
     let token = cloud.access_token(token).ok_or_else(|| format!("{}: {token}", run.library.name))?;
     assert_eq!((token.account.as_deref(), token.sub), (HERE.email, HERE.subject()));
     Ok(())
@@ -112,7 +113,7 @@ fn every_library_finds_the_node_and_both_tokens() {
     let scene = Scene::new(ground, &world.files);
     let steps = |library: &Library| {
         let also = library.also.iter().map(|step| (*step).to_owned());
-        also.chain([library.token()]).collect()
+        also.chain([library.credentials.to_owned()]).collect()
     };
     let mut runs = scene.start_all(&world.agent, steps);
     runs.iter_mut().for_each(Run::finish);
@@ -133,19 +134,20 @@ fn every_library_says_that_no_pod_is_known_at_its_address() {
     let mut runs = scene.start_all(&world.agent, Library::first_steps);
     runs.iter_mut().for_each(Run::finish);
     all_well(
-        runs.iter().map(|run| run.tells(&run.library.token(), "No pod is known at this source address")),
+        runs.iter().map(|run| run.tells(run.library.credentials, "No pod is known at this source address")),
     );
 }
 
 /// A pod starts while the cloud is missing, and the cloud comes back.
 fn cold_start(scene: &Scene, agent: &Agent, bring_back: impl FnOnce() -> Cloud) {
-    let steps =
-        |library: &Library| vec![library.token(), "wait".into(), format!("until:{}", library.token())];
+    let steps = |library: &Library| {
+        vec![library.credentials.to_owned(), "wait".into(), format!("until:{}", library.credentials)]
+    };
     let mut runs = scene.start_all(agent, steps);
     for run in &mut runs {
         run.reach("wait");
     }
-    let refused: Vec<_> = runs.iter().map(|run| run.tells(&run.library.token(), CLOUD_MISSING)).collect();
+    let refused: Vec<_> = runs.iter().map(|run| run.tells(run.library.credentials, CLOUD_MISSING)).collect();
     let cloud = bring_back();
     for run in &mut runs {
         run.go_on();

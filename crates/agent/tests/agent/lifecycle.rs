@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use seawall_emulator::google::Endpoint;
 
 use crate::support::client::{self, Client, End, get};
 use crate::support::namespace::{self, Ground};
-use crate::support::process::Agent;
+use crate::support::process::{Agent, run};
 use crate::support::world::{CART, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
 use crate::support::{PROGRAM, ip, until, until_true};
 
@@ -183,13 +184,18 @@ fn killed_and_started_again_it_serves_within_a_second() {
 }
 
 #[test]
-fn no_thread_can_gain_privileges() {
+fn no_thread_has_privileges_or_can_gain_any() {
     let world = World::start(&Plan::federate().threads("2"));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let threads = world.agent.threads();
     assert!(threads.len() >= 3, "control and two traffic threads: {threads:?}");
+    const NONE_INHERITABLE: &str = "CapInh:\t0000000000000000";
+    const NONE_PERMITTED: &str = "CapPrm:\t0000000000000000";
+    const NONE_EFFECTIVE: &str = "CapEff:\t0000000000000000";
     for (name, status) in threads {
-        assert!(status.contains("NoNewPrivs:\t1"), "{name}: {status}");
+        for line in ["NoNewPrivs:\t1", NONE_INHERITABLE, NONE_PERMITTED, NONE_EFFECTIVE] {
+            assert!(status.contains(line), "{name}: {line} in {status}");
+        }
     }
 }
 
@@ -374,4 +380,45 @@ fn silent_name_servers() -> Vec<UdpSocket> {
         UdpSocket::bind(SocketAddr::from((*server, 53))).unwrap()
     };
     servers.iter().map(bind).collect()
+}
+
+/// Two agents of two pods on the node's network, as in an upgrade.
+#[test]
+fn two_agents_share_an_admin_address_in_turn_and_each_is_asked_at_its_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = |name: &str| {
+        let path = folder.path().join(format!("{name}.yaml"));
+        let text = format!(
+            "listen: [\"127.0.0.1:0\"]\nadmin: \"{admin}\"\nadminSocket: {name}.sock\n\
+             identity: {{ strategy: static, file: pods.yaml }}\naws: {{ region: eu-west-1 }}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let pods = "pods:\n  - { address: 10.4.0.7, namespace: shop, pod: cart-0, serviceAccount: cart, tokenFile: token }\n";
+    std::fs::write(folder.path().join("pods.yaml"), pods).unwrap();
+    let (old, new) = (config("old"), config("new"));
+    let ask = |word: &str, config: &Path| run(PROGRAM, &[word, "--config", config.to_str().unwrap()]);
+    let absent = ask("probe", &new);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("new.sock"), "{absent:?}");
+
+    let mut first = Agent::start(PROGRAM, &old);
+    let second = Agent::start(PROGRAM, &new);
+    let readyz = || client::ask(ip(1), admin, "/readyz").status;
+    assert_eq!(readyz(), 200);
+    for config in [&old, &new] {
+        assert!(ask("probe", config).status.success());
+        let status = ask("status", config);
+        let told = String::from_utf8_lossy(&status.stdout);
+        assert!(told.starts_with("ready\n") && told.contains("shop/cart-0  10.4.0.7  as cart"), "{told}");
+    }
+    assert_eq!(second.lines("the admin address is free now").len(), 0);
+    first.stop();
+    until_true("the next agent to have the address", || {
+        second.lines("the admin address is free now").len() == 1
+    });
+    assert_eq!(readyz(), 200);
+    assert_eq!(ask("probe", &old).status.code(), Some(1));
 }

@@ -9,6 +9,7 @@ mod support;
 
 mod admin;
 mod aws;
+mod aws_refused;
 mod bad_input;
 mod conceal;
 mod configuration;
@@ -18,6 +19,7 @@ mod import;
 mod libraries;
 mod lifecycle;
 mod long_polls;
+mod refresh;
 mod scale;
 mod tenants;
 mod upstream;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::client::{Client, End, get};
-use crate::support::network::METADATA;
+use crate::support::network::{METADATA, Sandbox};
 use crate::support::*;
 
 #[test]
@@ -231,4 +231,26 @@ fn the_nodes_taint_is_taken_off_once_pods_would_be_served() {
             |key: &str| node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == key);
         has("other") && !has("seawall.dev/not-ready")
     });
+}
+
+/// One address that sent from a thousand connections held all that strangers may have, until a new pod found none.
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn an_address_of_nobody_cannot_hold_the_connections_of_pods_that_are_not_known_yet() {
+    let mut world = World::start(&["cart"], "");
+    let (crowd, early) = (world.network.sandbox(), world.network.sandbox());
+    let connect = |from: &Sandbox| Client::connect(from.address, (METADATA, 80).into());
+    let held: Vec<Client> = crowd.run(|| {
+        let send = |_| {
+            let mut client = connect(&crowd);
+            client.send(get(TOKEN));
+            client
+        };
+        (0..1500).map(send).collect()
+    });
+    let answer = early.run(|| connect(&early).ask(&get(TOKEN)));
+    assert_eq!(answer.refusal(), (503, "unknown_pod"), "and not for want of connections");
+    drop(held);
+    let waited = world.metric("seawall_held_requests_total{outcome=\"unknown\"}");
+    assert!(waited > 0.0);
 }

@@ -1,53 +1,29 @@
 //! The libraries that pods use, unmodified: processes in a pod's network that find the metadata server by themselves.
 
-use std::net::UdpSocket;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::support::network::Sandbox;
 use crate::support::*;
 
-use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
+use crate::support::library::google::GOOGLE;
+use crate::support::library::{Library, Run, all_well};
+use crate::support::scene::Scene;
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
 const NOBODY_KNOWN: &str = "at this source address";
 
-/// Every library in one pod's network.
-struct Scene {
-    runs: Vec<Run>,
-    /// A name server in there that never says a word.
-    _silence: UdpSocket,
-}
-
-impl Scene {
-    fn start(world: &World, sandbox: &Sandbox, steps: impl Fn(&Library) -> Vec<String>) -> Self {
-        let silence = sandbox.run(|| UdpSocket::bind("127.0.0.1:53")).unwrap();
-        let enter = |program: &str| -> Command { sandbox.command(program) };
-        let names = Names::new(world.folder.path());
-        Self { runs: start_all(&names, Place::Network(&enter), steps), _silence: silence }
-    }
-
-    fn finish(&mut self) {
-        self.runs.iter_mut().for_each(Run::finish);
-        // How often each had to ask, and how long it took.
-        self.runs.iter().for_each(|run| eprintln!("{}", run.summary()));
-    }
-}
-
 /// Token and what else it can be asked for that is not the same for every pod, each until it is answered.
-fn own_things(library: &Library) -> Vec<String> {
+pub(crate) fn own_things(library: &Library) -> Vec<String> {
     let own = library.also.iter().filter(|step| ["project", "identity"].contains(&question(step)));
-    let steps = [library.token()].into_iter().chain(own.map(|step| (*step).to_owned()));
-    steps.map(|step| format!("until:{step}")).collect()
+    [&library.credentials].into_iter().chain(own).map(|step| format!("until:{step}")).collect()
 }
 
 fn question(step: &str) -> &str {
     step.split('=').next().unwrap_or(step)
 }
 
-/// That what a library was given is this pod's own.
-fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
-    world.check(run.value(&run.library.token())?, &pod.account);
+/// That what a library of Google's was given is this pod's own.
+pub(crate) fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
+    world.check(run.value(run.library.credentials)?, &pod.account);
     for step in run.library.also {
         match question(step) {
             "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
@@ -66,7 +42,7 @@ fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
 fn every_library_gets_the_pods_own_tokens() {
     let mut world = World::start(&["cart", "pay"], "");
     let pods = [world.pod("cart-0", "cart"), world.pod("pay-0", "pay")];
-    let mut scenes = pods.each_ref().map(|pod| Scene::start(&world, &pod.sandbox, own_things));
+    let mut scenes = pods.each_ref().map(|pod| Scene::start(&world, &pod.sandbox, &GOOGLE, &[], own_things));
     scenes.iter_mut().for_each(Scene::finish);
     let pairs =
         pods.iter().zip(&scenes).flat_map(|(pod, scene)| scene.runs.iter().map(move |run| (pod, run)));
@@ -83,8 +59,8 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
     let nobody = world.network.sandbox();
-    let mut strangers = Scene::start(&world, &nobody, Library::first_steps);
-    let mut early = Scene::start(&world, &pod.sandbox, own_things);
+    let mut strangers = Scene::start(&world, &nobody, &GOOGLE, &[], Library::first_steps);
+    let mut early = Scene::start(&world, &pod.sandbox, &GOOGLE, &[], own_things);
     for run in &mut early.runs {
         run.reach("begin");
     }
@@ -94,7 +70,7 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     early.finish();
     strangers.finish();
     let known = early.runs.iter().map(|run| check(&world, &pod, run));
-    let unknown = strangers.runs.iter().map(|run| run.tells(&run.library.token(), NOBODY_KNOWN));
+    let unknown = strangers.runs.iter().map(|run| run.tells(run.library.credentials, NOBODY_KNOWN));
     all_well(known.chain(unknown));
 }
 

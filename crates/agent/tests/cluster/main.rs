@@ -11,7 +11,9 @@
 mod support;
 
 mod aws;
+mod aws_libraries;
 mod bad_input;
+mod captured;
 mod churn;
 mod crowd;
 mod everyday;

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_body_util::Full;
-use seawall_core::{Clock, Secret};
+use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
 use super::credential::{Credential, Parts};
 use super::keys::Keys;
-use super::names::ClusterName;
+use super::names::{ClusterName, RoleArn, is_role_name};
 use super::principal::{Role, TokenRole};
 use super::refusal::{Proof, Refused, refusal};
 use super::reply;
@@ -35,6 +35,15 @@ pub(super) struct Place<'a> {
     pub(super) region: &'a str,
 }
 
+/// A Kubernetes token that the node hands in to EKS Auth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) cluster: &'a ClusterName,
+    pub(super) token: &'a Secret<String>,
+    /// Whose it is.
+    pub(super) workload: &'a ServiceAccount,
+}
+
 /// How calls are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller<'a> {
@@ -45,8 +54,9 @@ pub(super) struct Caller<'a> {
 /// STS's only version.
 const VERSION: &str = "2011-06-15";
 
-/// Lifetimes outside this are an upstream talking nonsense: twelve hours are the longest of all sessions.
-const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
+/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). EKS Auth is asked for no length, and its
+/// reference promises none.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
@@ -90,7 +100,8 @@ impl Caller<'_> {
         members.push(("WebIdentityToken".into(), token.expose().into()));
         let request = post(ACTION, place.url, FORM, &form(&members))?;
         let (body, date) = self.send(ACTION, Proof::Token, request).await?;
-        Ok(self.session(ACTION, reply::session(ACTION, ACTION, body.expose())?, date, length)?)
+        let parts = reply::session(ACTION, ACTION, body.expose())?;
+        Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
     /// A session for a signature.
@@ -110,26 +121,32 @@ impl Caller<'_> {
         let scope = Scope { service: "sts", region: place.region };
         let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, Proof::Keys, request).await?;
-        Ok(self.session(ACTION, reply::session(ACTION, ACTION, body.expose())?, date, length)?)
+        let parts = reply::session(ACTION, ACTION, body.expose())?;
+        Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
     /// A session for a Kubernetes token that the node hands in.
     pub(super) async fn pod_identity(
         self,
         place: Place<'_>,
-        cluster: &ClusterName,
-        token: &Secret<String>,
+        shown: Shown<'_>,
         keys: &Keys,
     ) -> Result<Session, Refused> {
         const ACTION: &str = "AssumeRoleForPodIdentity";
-        let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, cluster.as_str());
-        let body = Secret::new(format!("{{\"token\":{}}}", Value::from(token.expose().as_str())));
+        let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());
+        let body = Secret::new(format!("{{\"token\":{}}}", Value::from(shown.token.expose().as_str())));
         let request = post(ACTION, &url, "application/json", &body)?;
         let scope = Scope { service: "eks-auth", region: place.region };
         let request = signed(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, Proof::Both, request).await?;
-        let longest = Duration::from_secs(*PLAUSIBLE.end());
-        Ok(self.session(ACTION, reply::pod_identity(ACTION, body.expose())?, date, longest)?)
+        let parts = reply::pod_identity(ACTION, body.expose(), shown.workload)?;
+        let session = self.session(ACTION, parts, date, LONGEST)?;
+        // Nobody else names this role, and pods put its name into a path.
+        if !is_role_name(session.credential.role_name()) {
+            let detail = "answered with a role that has no name";
+            return Err(ExchangeError::new(Fault::Upstream, ACTION, detail).into());
+        }
+        Ok(session)
     }
 
     /// Sends and reads the whole answer, and the upstream's own time if it told it; anything but 200 is an error.
@@ -146,6 +163,8 @@ impl Caller<'_> {
         Err(refusal(step, proof, head.status, &head.headers, body.expose()))
     }
 
+    /// A session that ends when its upstream says, and `longest` from now at the latest. An end that lies further away is never what was
+    /// asked for, and whoever believed it would not renew: neither we, nor the clients that are told the date.
     fn session(
         self,
         step: &'static str,
@@ -154,19 +173,44 @@ impl Caller<'_> {
         longest: Duration,
     ) -> Result<Session, ExchangeError> {
         let nonsense = |what: String| ExchangeError::new(Fault::Upstream, step, what);
-        let credential = Credential::new(parts).map_err(|error| nonsense(error.to_string()))?;
-        let lifetime = life(credential.expires(), date, self.clock).min(longest);
-        if PLAUSIBLE.contains(&lifetime.as_secs()) {
-            return Ok(Session { credential, lifetime });
+        let now = upstream_now(date, self.clock);
+        let expires = parts.expires.min(now + longest);
+        let credential =
+            Credential::new(Parts { expires, ..parts }).map_err(|error| nonsense(error.to_string()))?;
+        let lifetime = since(now, credential.expires());
+        if lifetime < Duration::from_secs(1) {
+            return Err(nonsense("answered with a session that has ended".to_owned()));
         }
-        Err(nonsense(format!("answered with an implausible lifetime of {} s", lifetime.as_secs())))
+        Ok(Session { credential, lifetime })
     }
 }
 
-/// Time until `end`: the difference of two instants of the upstream's clock, so that it is true on a node whose own is wrong. Without
-/// its time there is only ours. Its time is cut to the second, so the instant is up to one later.
+/// A session, if it is of the role that was asked for. STS names it without its path; an account has no two that differ in that, or in the
+/// case of letters, alone (IAM user guide, "IAM and AWS STS quotas").
+fn of_role(asked: &RoleArn, step: &'static str, session: Session) -> Result<Session, ExchangeError> {
+    let Session { credential, .. } = &session;
+    let is_same_name = credential.role_name().eq_ignore_ascii_case(asked.name());
+    if is_same_name && credential.account() == asked.account() {
+        return Ok(session);
+    }
+    Err(ExchangeError::new(
+        Fault::Rejected,
+        step,
+        "answered with a session of another role than was asked for",
+    ))
+}
+
+/// Time until `end`: the difference of two instants of the upstream's clock, so that it is true on a node whose own is wrong.
 pub(super) fn life(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
-    let now = date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1));
+    since(upstream_now(date, clock), end)
+}
+
+/// The upstream's time. Without one there is only ours. It is cut to the second, so the instant is up to one later.
+fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
+    date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
+}
+
+fn since(now: SystemTime, end: SystemTime) -> Duration {
     end.duration_since(now).unwrap_or_default()
 }
 

@@ -1,5 +1,6 @@
 //! What AWS issues: two strings to sign with, one to show, and the date of their end; checked once where they enter.
 
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use seawall_core::Secret;
@@ -14,6 +15,8 @@ pub struct Credential {
     session_token: Secret<String>,
     expires: SystemTime,
     role: Box<str>,
+    /// Where in `role` the account stands: found once, because answers carry it.
+    account: Range<usize>,
 }
 
 /// What a credential is made of, before it is checked.
@@ -64,6 +67,7 @@ impl Credential {
             secret_access_key: parts.secret_access_key,
             session_token: parts.session_token,
             expires: SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs()),
+            account: account(&parts.role),
             role: parts.role.into(),
         })
     }
@@ -83,7 +87,7 @@ impl Credential {
         self.session_token.expose()
     }
 
-    /// The end that AWS states, to the whole second: a date of AWS's clock, not of ours.
+    /// The end that AWS states, if it is not later than can be; to the whole second: a date of AWS's clock, not of ours.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
@@ -95,13 +99,20 @@ impl Credential {
 
     /// The account of the role.
     pub fn account(&self) -> &str {
-        self.role.split(':').nth(4).unwrap_or_default()
+        self.role.get(self.account.clone()).unwrap_or_default()
     }
 
     /// The name of the role.
     pub fn role_name(&self) -> &str {
         self.role.split('/').nth(1).unwrap_or_default()
     }
+}
+
+/// What stands between the fourth and the fifth colon of an ARN.
+fn account(role: &str) -> Range<usize> {
+    let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
+    let start = colons.next().map_or(role.len(), |at| at + 1);
+    start..colons.next().unwrap_or(role.len())
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {
@@ -128,6 +139,19 @@ mod tests {
         let credential = Credential::new(parts()).unwrap();
         assert_eq!((credential.account(), credential.role_name()), ("123456789012", "cart"));
         assert_eq!(credential.expires(), SystemTime::UNIX_EPOCH + Duration::from_secs(7));
+    }
+
+    #[test]
+    fn an_arn_that_names_no_account_has_none() {
+        for (role, account) in
+            [("a", ""), ("a:b:c:d", ""), ("a:b:c:d:", ""), ("a:b:c:d:7", "7"), ("a:b:c:d:7:e:f", "7")]
+        {
+            assert_eq!(
+                Credential::new(Parts { role: role.into(), ..parts() }).unwrap().account(),
+                account,
+                "{role}"
+            );
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ mod names;
 mod own;
 mod principal;
 mod refusal;
+#[cfg(feature = "rehearsal")]
+pub mod rehearsal;
 mod reply;
 mod shelf;
 mod sign;
@@ -34,7 +36,7 @@ use seawall_core::{Clock, Secret};
 use crate::exchange::{Exchange, ExchangeFuture, Issued};
 use crate::failure::ExchangeError;
 use crate::https::{self, Https};
-use call::{Caller, Place, Session};
+use call::{Caller, Place, Session, Shown};
 use longest::{Longest, shorter};
 use own::Own;
 use refusal::Refused;
@@ -126,7 +128,7 @@ impl AwsExchange {
 
     async fn chain(
         &self,
-        access: &Access,
+        Principal { workload, access }: &Principal,
         subject: &dyn SubjectTokens,
     ) -> Result<Issued<Credential>, ExchangeError> {
         match &access.way {
@@ -140,9 +142,10 @@ impl AwsExchange {
                 Ok(self.for_keys(access, role, &Keys::of(&first.credential)).await?)
             }
             Way::Keys { base, role } => self.with_node_keys(access, base.as_ref(), Ask::Role(role)).await,
-            Way::PodIdentity { cluster } => {
-                let token = subject.subject_token(POD_IDENTITY_AUDIENCE).await?;
-                self.with_node_keys(access, None, Ask::PodIdentity(cluster, &token)).await
+            Way::PodIdentity { cluster, .. } => {
+                let token = &subject.subject_token(POD_IDENTITY_AUDIENCE).await?;
+                let shown = Shown { cluster, token, workload };
+                self.with_node_keys(access, None, Ask::PodIdentity(shown)).await
             }
         }
     }
@@ -174,12 +177,11 @@ impl AwsExchange {
     ) -> Result<Issued<Credential>, Refused> {
         match ask {
             Ask::Role(role) => self.for_keys(access, role, keys).await,
-            Ask::PodIdentity(cluster, token) => {
+            Ask::PodIdentity(shown) => {
                 let url = self.eks_auth_url.as_deref().map(Cow::Borrowed);
                 let url = url.unwrap_or_else(|| endpoint::eks_auth(&access.region).into());
                 let place = Place { url: &url, region: access.region.as_str() };
-                let Session { credential, lifetime } =
-                    self.caller().pod_identity(place, cluster, token, keys).await?;
+                let Session { credential, lifetime } = self.caller().pod_identity(place, shown, keys).await?;
                 Ok(Issued::new(credential, lifetime))
             }
         }
@@ -276,7 +278,7 @@ impl AwsExchange {
 #[derive(Clone, Copy)]
 enum Ask<'a> {
     Role(&'a Role),
-    PodIdentity(&'a ClusterName, &'a Secret<String>),
+    PodIdentity(Shown<'a>),
 }
 
 /// A role with what proves that it may be had.
@@ -316,6 +318,6 @@ impl Exchange for AwsExchange {
         principal: &'a Principal,
         subject: &'a dyn SubjectTokens,
     ) -> ExchangeFuture<'a, Credential> {
-        Box::pin(self.chain(&principal.access, subject))
+        Box::pin(self.chain(principal, subject))
     }
 }

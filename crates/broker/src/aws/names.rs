@@ -244,6 +244,11 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
 }
 
+/// Whether this is what a role is called, without its path (IAM API reference, `roleNameType`). `.` and `..` would be other paths.
+pub(super) fn is_role_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(is_word) && !matches!(text, "." | "..")
+}
+
 fn is_of_host(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'
 }
@@ -270,6 +275,12 @@ mod tests {
         ] {
             assert!(RoleArn::parse(odd).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn what_a_role_is_called_leads_to_no_other_path() {
+        assert!(["cart", "a+=,.@_-b", &"x".repeat(64)].into_iter().all(is_role_name));
+        assert!(!["", ".", "..", "a/b", "a b", "a%2fb", &"x".repeat(65)].into_iter().any(is_role_name));
     }
 
     #[test]

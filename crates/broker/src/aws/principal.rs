@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_core::ServiceAccount;
+use seawall_core::{PodUid, ServiceAccount};
 
 use super::endpoint::Sts;
 use super::names::{ClusterName, ExternalId, Region, RoleArn, SessionLength, SessionName, Tags};
@@ -54,6 +54,9 @@ pub enum Way {
     PodIdentity {
         /// The cluster, by its name at EKS.
         cluster: ClusterName,
+        /// The pod whose session it is. EKS tags it with that pod's name and UID, which policies may ask for, so pods of one
+        /// ServiceAccount share none.
+        pod: PodUid,
     },
 }
 
@@ -98,7 +101,7 @@ impl Access {
             Way::WebIdentity { first, .. } => format!("{}/{region}", first.arn.account()),
             Way::Keys { base: Some(base), .. } => format!("{}/{region}", base.arn.account()),
             Way::Keys { base: None, .. } => format!("node/{region}"),
-            Way::PodIdentity { cluster } => format!("eks-auth/{}/{region}", cluster.as_str()),
+            Way::PodIdentity { cluster, .. } => format!("eks-auth/{}/{region}", cluster.as_str()),
         }
     }
 }

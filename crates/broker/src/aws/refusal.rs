@@ -92,6 +92,9 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
+/// EKS Auth knows no association of the ServiceAccount, or no such cluster.
+const UNASSIGNED: &str = "ResourceNotFoundException";
+
 /// What a failed status means.
 pub(super) fn refusal(
     step: &'static str,
@@ -103,7 +106,10 @@ pub(super) fn refusal(
     let provider = ProviderError::read(headers, body);
     let retry_after = retry_after(headers);
     let is_signed = proof == Proof::Keys || (proof == Proof::Both && status == StatusCode::FORBIDDEN);
-    let fault = fault(status, retry_after.is_some(), is_signed, &provider.code);
+    let fault = match &*provider.code {
+        UNASSIGNED if proof == Proof::Both => Fault::Unassigned,
+        code => fault(status, retry_after.is_some(), is_signed, code),
+    };
     let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
     let error = ExchangeError { retry_after, ..error };
     match &*provider.code {
@@ -254,6 +260,14 @@ mod tests {
         let both = |status| sts(Proof::Both, status, "ExpiredTokenException", "");
         assert!(matches!(both(400), Refused::Final(e) if e.fault == Fault::Subject));
         assert!(matches!(both(403), Refused::Keys(_)));
+    }
+
+    #[test]
+    fn only_eks_says_that_nothing_is_assigned() {
+        for (proof, fault) in [(Proof::Both, Fault::Unassigned), (Proof::Keys, Fault::Rejected)] {
+            let refused = sts(proof, 404, UNASSIGNED, "no association");
+            assert!(matches!(refused, Refused::Final(e) if e.fault == fault), "{proof:?}");
+        }
     }
 
     #[test]

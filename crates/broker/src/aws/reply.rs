@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use seawall_core::Secret;
+use seawall_core::{Secret, ServiceAccount};
 use serde::Deserialize;
 
 use super::credential::Parts;
@@ -41,8 +41,16 @@ pub(super) fn session(step: &'static str, action: &str, body: &[u8]) -> Result<P
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodIdentity {
+    subject: Subject,
     assumed_role_user: AssumedRoleUser,
     credentials: Credentials,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Subject {
+    namespace: String,
+    service_account: String,
 }
 
 #[derive(Deserialize)]
@@ -78,11 +86,21 @@ impl Instant {
     }
 }
 
-pub(super) fn pod_identity(step: &'static str, body: &[u8]) -> Result<Parts, ExchangeError> {
-    let PodIdentity { assumed_role_user, credentials } = json(step, body)?;
+/// A success of EKS Auth's, if it is of this ServiceAccount's: EKS reads out of the token whose it is, so a token that is another's by
+/// whatever mistake would else be another's role.
+pub(super) fn pod_identity(
+    step: &'static str,
+    body: &[u8],
+    workload: &ServiceAccount,
+) -> Result<Parts, ExchangeError> {
+    let PodIdentity { subject, assumed_role_user, credentials } = json(step, body)?;
     // In secrets before anything can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
+    if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {
+        let whose = format_args!("answered for {}/{}", subject.namespace, subject.service_account);
+        return Err(ExchangeError::new(Fault::Rejected, step, whose));
+    }
     let no_end =
         || ExchangeError::new(Fault::Upstream, step, "answered with credentials whose end cannot be read");
     Ok(Parts {
@@ -124,6 +142,10 @@ mod tests {
         )
     }
 
+    fn cart() -> ServiceAccount {
+        ServiceAccount { namespace: "shop".into(), name: "cart".into() }
+    }
+
     fn at(millis: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
     }
@@ -143,10 +165,13 @@ mod tests {
             [("3600", 3_600_000), ("3600.25", 3_600_250), ("\"1970-01-01T01:00:00Z\"", 3_600_000)]
         {
             let body = format!(
-                r#"{{"assumedRoleUser":{{"arn":"r","assumeRoleId":"x"}},"audience":"a","credentials":{{"accessKeyId":"i",
-                   "secretAccessKey":"s","sessionToken":"t","expiration":{end}}}}}"#
+                r#"{{"subject":{{"namespace":"shop","serviceAccount":"cart"}},"assumedRoleUser":{{"arn":"r","assumeRoleId":"x"}},
+                   "audience":"a","credentials":{{"accessKeyId":"i","secretAccessKey":"s","sessionToken":"t","expiration":{end}}}}}"#
             );
-            assert_eq!(pod_identity("eks", body.as_bytes()).unwrap().expires, at(millis), "{end}");
+            assert_eq!(pod_identity("eks", body.as_bytes(), &cart()).unwrap().expires, at(millis), "{end}");
+            let other = ServiceAccount { name: "till".into(), ..cart() };
+            let error = pod_identity("eks", body.as_bytes(), &other).unwrap_err();
+            assert_eq!((error.fault, &*error.detail), (Fault::Rejected, "answered for shop/cart"));
         }
     }
 
@@ -167,7 +192,8 @@ mod tests {
         }
         assert!(session("sts", "AssumeRoleWithWebIdentity", good.as_bytes()).is_err());
         for odd in ["", "{}", r#"{"credentials":{"secretAccessKey":"s3cret","expiration":"s3cret"}}"#] {
-            assert!(!pod_identity("eks", odd.as_bytes()).unwrap_err().to_string().contains("s3cret"));
+            let error = pod_identity("eks", odd.as_bytes(), &cart()).unwrap_err();
+            assert!(!error.to_string().contains("s3cret"));
         }
     }
 }

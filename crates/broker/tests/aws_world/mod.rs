@@ -13,8 +13,8 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use seawall_broker::aws::{
-    self, Access, AwsExchange, Config, Credential, ExternalId, HolderSpec, Principal, Region, Role, RoleArn,
-    SessionLength, SessionName, Sts, Tags, TokenRole, Way,
+    self, Access, AwsExchange, ClusterName, Config, Credential, ExternalId, HolderSpec, Principal, Region,
+    Role, RoleArn, SessionLength, SessionName, Sts, Tags, TokenRole, Way,
 };
 use seawall_broker::{
     Broker, Exchange, ExchangeError, ExchangeFuture, Holder, Issued, Settings, Unavailable,
@@ -93,6 +93,11 @@ impl Aws {
         }
     }
 
+    /// Those of the same ServiceAccount that are bound to no pod.
+    pub(crate) fn unbound_subject(&self, name: &str) -> Subject {
+        Subject { workload: Workload::service_account("shop", name), ..self.subject(name) }
+    }
+
     /// Asks once, past every broker.
     pub(crate) async fn issue(
         &self,
@@ -143,6 +148,12 @@ pub(crate) fn role(name: &str) -> Role {
 
 pub(crate) fn external_id(text: &str) -> Option<ExternalId> {
     Some(ExternalId::parse(text).unwrap())
+}
+
+/// The role that EKS associates with whoever this pod is.
+pub(crate) fn pod_identity(pod: &str) -> Access {
+    let cluster = ClusterName::parse("reef").unwrap();
+    access(Way::PodIdentity { cluster, pod: PodUid(pod.into()) })
 }
 
 pub(crate) fn access(way: Way) -> Access {

@@ -37,26 +37,35 @@ impl Credentials<'_> {
     /// Ends the head of an answer and writes the document of the metadata service, laid out as the real one lays it out: shell
     /// scripts read it by lines.
     pub(super) fn write_document(&self, out: &mut Vec<u8>, frame: &Frame<'_>, shape: Shape) {
+        const UPDATED: &[u8] = b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"";
+        const ID: &[u8] = b"\",\n  \"Type\" : \"AWS-HMAC\",\n  \"AccessKeyId\" : \"";
+        const SECRET: &[u8] = b"\",\n  \"SecretAccessKey\" : \"";
+        const TOKEN: &[u8] = b"\",\n  \"Token\" : \"";
+        const END: &[u8] = b"\",\n  \"Expiration\" : \"";
+        const ACCOUNT: &[u8] = b"\",\n  \"AccountId\" : \"";
+        const AFTER: &[u8] = b"\"\n}";
+        const FIXED: usize = UPDATED.len() + ID.len() + SECRET.len() + TOKEN.len() + END.len() + AFTER.len();
         let account = self.account_id.filter(|_| shape == Shape::Extended);
-        let [before, account] = optional("\",\n  \"AccountId\" : \"", account);
-        frame.end(
-            out,
-            &[
-                b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"",
-                self.last_updated.as_bytes(),
-                b"\",\n  \"Type\" : \"AWS-HMAC\",\n  \"AccessKeyId\" : \"",
-                self.access_key_id.as_bytes(),
-                b"\",\n  \"SecretAccessKey\" : \"",
-                self.secret_access_key.as_bytes(),
-                b"\",\n  \"Token\" : \"",
-                self.session_token.as_bytes(),
-                b"\",\n  \"Expiration\" : \"",
-                self.expiration.as_bytes(),
-                before,
-                account,
-                b"\"\n}",
-            ],
-        );
+        let dates = self.last_updated.as_bytes().len() + self.expiration.as_bytes().len();
+        let texts = self.access_key_id.len() + self.secret_access_key.len() + self.session_token.len();
+        let length = FIXED + dates + texts + account.map_or(0, |account| ACCOUNT.len() + account.len());
+        frame.end_with(out, length, |out| {
+            out.extend_from_slice(UPDATED);
+            out.extend_from_slice(self.last_updated.as_bytes());
+            out.extend_from_slice(ID);
+            out.extend_from_slice(self.access_key_id.as_bytes());
+            out.extend_from_slice(SECRET);
+            out.extend_from_slice(self.secret_access_key.as_bytes());
+            out.extend_from_slice(TOKEN);
+            out.extend_from_slice(self.session_token.as_bytes());
+            out.extend_from_slice(END);
+            out.extend_from_slice(self.expiration.as_bytes());
+            if let Some(account) = account {
+                out.extend_from_slice(ACCOUNT);
+                out.extend_from_slice(account.as_bytes());
+            }
+            out.extend_from_slice(AFTER);
+        });
     }
 
     /// Ends the head of an answer and writes the document of the container endpoint.

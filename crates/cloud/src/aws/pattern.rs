@@ -35,6 +35,11 @@ impl Pattern {
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }
 
+    /// Whether these characters stand in it, one after the other: whoever wrote it had them in mind.
+    pub fn names(&self, word: &str) -> bool {
+        self.0.as_str().contains(word)
+    }
+
     /// Whether it matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
         self.0.is_match(text)

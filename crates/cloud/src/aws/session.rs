@@ -257,7 +257,7 @@ impl Keys {
         Grant { token, ttl }
     }
 
-    /// When a token that this visitor shows expires.
+    /// From which second on a token that this visitor shows is refused.
     ///
     /// # Errors
     /// [`BAD_TOKEN`], [`EXPIRED_TOKEN`], [`FOREIGN_TOKEN`].
@@ -268,10 +268,11 @@ impl Keys {
             return Err(BAD_TOKEN);
         }
         let signed = self.signed(&sealed).ok_or(BAD_TOKEN)?;
-        if signed.expires <= now {
+        let end = signed.end();
+        if end <= now {
             return Err(EXPIRED_TOKEN);
         }
-        if visitor.may_show(signed.bearer) { Ok(signed.expires) } else { Err(FOREIGN_TOKEN) }
+        if visitor.may_show(signed.bearer) { Ok(end) } else { Err(FOREIGN_TOKEN) }
     }
 
     fn signed(&self, sealed: &[u8; SEALED]) -> Option<Signed> {
@@ -304,6 +305,7 @@ fn check(content: &[u8]) -> [u8; CHECK] {
 /// What a token says.
 struct Signed {
     bearer: Bearer,
+    /// The life that was granted, counted from the beginning of the second in which it was.
     expires: UnixTime,
 }
 
@@ -314,6 +316,11 @@ const CONTENT: usize = BEARER + 8;
 const SEALED: usize = CONTENT + 32;
 
 impl Signed {
+    /// Rounded up: a token lives at least as long as its client was told, who may have asked for one second.
+    fn end(&self) -> UnixTime {
+        self.expires.after(Duration::from_secs(1))
+    }
+
     fn sealed(&self, key: &Key) -> [u8; SEALED] {
         let mut sealed = [0; SEALED];
         sealed[..BEARER].copy_from_slice(&self.bearer.0);
@@ -361,14 +368,30 @@ mod tests {
     #[test]
     fn a_token_is_good_for_its_bearer_until_its_end() {
         let keys = keys();
-        let (token, end) = (token(&keys, &cart(), 60), UnixTime(NOW.0 + 60));
-        for now in [NOW, UnixTime(NOW.0 + 59)] {
+        let (token, end) = (token(&keys, &cart(), 60), UnixTime(NOW.0 + 61));
+        for now in [NOW, UnixTime(NOW.0 + 60)] {
             assert_eq!(keys.open(&token, &cart(), now), Ok(end));
         }
         assert_eq!(keys.open(&token, &cart(), end), Err(EXPIRED_TOKEN));
         assert_eq!(keys.open(&token, &Visitor::pod(pod("cart"), THERE), NOW), Ok(end), "on any connection");
         assert_eq!(keys.open(&token, &Visitor::pod(pod("shop"), HERE), NOW), Err(FOREIGN_TOKEN));
         assert_eq!(Keys::new(key(2), NOW).open(&token, &cart(), NOW), Err(BAD_TOKEN), "another node's");
+    }
+
+    /// One of a second used to be dead after the tenth of one that was left of the second in which it was given.
+    #[test]
+    fn a_token_lives_at_least_as_long_as_its_client_is_told() {
+        let keys = keys();
+        for (ttl, tenths) in [(1, 0), (1, 9), (300, 9), (21_600, 5)] {
+            let at = |after: Duration| {
+                let granted = Duration::from_secs(NOW.0) + Duration::from_millis(100 * tenths);
+                UnixTime::from(std::time::SystemTime::UNIX_EPOCH + granted + after)
+            };
+            let grant = keys.grant(&cart(), Duration::from_secs(ttl), Longest::default(), at(Duration::ZERO));
+            let opened = |after| keys.open(grant.token(), &cart(), at(after)).is_ok();
+            assert!(opened(grant.ttl - Duration::from_millis(1)), "{ttl} s, {tenths} tenths into a second");
+            assert!(!opened(grant.ttl + Duration::from_secs(1)), "and no more than a second longer");
+        }
     }
 
     #[test]
@@ -384,7 +407,7 @@ mod tests {
             let opened = keys.open(&early, &visitor, NOW);
             assert_eq!(
                 opened,
-                if good { Ok(NOW.after(SHORT_TTL)) } else { Err(FOREIGN_TOKEN) },
+                if good { Ok(NOW.after(SHORT_TTL + Duration::from_secs(1))) } else { Err(FOREIGN_TOKEN) },
                 "{visitor:?}"
             );
         }

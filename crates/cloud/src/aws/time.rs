@@ -14,6 +14,12 @@ impl UnixTime {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
+    /// Time from `now` to here, to the nanosecond; zero if `now` is later.
+    pub fn left(self, now: SystemTime) -> Duration {
+        let gone = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Duration::from_secs(self.0).saturating_sub(gone)
+    }
+
     /// Time from `earlier` to here; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
@@ -29,7 +35,7 @@ impl From<SystemTime> for UnixTime {
 
 /// A time as `YYYY-MM-DDThh:mm:ssZ`: without a fraction, and with `Z`, because aws-config reads no offset.
 ///
-/// Writing it takes some sixty instructions, so nobody needs to keep it.
+/// Making it takes some two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp([u8; 20]);
 
@@ -107,6 +113,17 @@ mod tests {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_999);
         assert_eq!(UnixTime::from(time), UnixTime(1));
         assert_eq!(UnixTime::from(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), UnixTime(0));
+    }
+
+    #[test]
+    fn what_is_left_is_no_second_too_long() {
+        let end = UnixTime(2);
+        for (now, left) in [(0, 2000), (1_999, 1), (2_000, 0), (2_001, 0)] {
+            assert_eq!(
+                end.left(SystemTime::UNIX_EPOCH + Duration::from_millis(now)),
+                Duration::from_millis(left)
+            );
+        }
     }
 
     proptest! {

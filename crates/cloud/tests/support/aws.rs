@@ -91,7 +91,7 @@ impl Scene {
             What::Known(known) => respond::known(out, frame, &known),
             What::Roles(_) => respond::role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?),
             What::Role { name, shape } => {
-                same_role(&name, self.role.as_ref())?;
+                same_role(&name, self.role.as_ref().map(RoleName::as_str))?;
                 respond::document(out, frame, &credentials(), shape);
             }
             What::RoleInfo => {

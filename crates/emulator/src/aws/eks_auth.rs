@@ -27,6 +27,8 @@ pub(super) enum Refused {
     Body,
     #[error("no association found for the service account")]
     NoAssociation,
+    #[error("the token is not bound to a pod")]
+    Unbound,
     #[error(transparent)]
     Token(#[from] Untrusted),
     #[error(transparent)]
@@ -40,7 +42,7 @@ impl Refused {
             Self::Body => (bad, "InvalidRequestException"),
             Self::NoAssociation => (StatusCode::NOT_FOUND, "ResourceNotFoundException"),
             Self::Token(Untrusted::Token(Unverified::Expired)) => (bad, "ExpiredTokenException"),
-            Self::Token(_) => (bad, "InvalidTokenException"),
+            Self::Token(_) | Self::Unbound => (bad, "InvalidTokenException"),
             Self::Signature(Unsigned::Expired) => (StatusCode::FORBIDDEN, "ExpiredTokenException"),
             Self::Signature(Unsigned::UnknownKey) => (StatusCode::FORBIDDEN, "UnrecognizedClientException"),
             Self::Signature(_) => (StatusCode::FORBIDDEN, "InvalidSignatureException"),
@@ -70,9 +72,17 @@ fn pod_identity(state: &State, request: &Parts, body: &[u8]) -> Result<Reply, Re
     state.caller("eks-auth", request, body)?;
     let asked: Asked = serde_json::from_slice(body).map_err(|_| Refused::Body)?;
     let claims = state.trusted(&asked.token, Some(AUDIENCE))?;
-    let role = state.associations.get(&claims.subject).ok_or(Refused::NoAssociation)?;
+    let (pod, pod_uid) = claims.pod.as_ref().ok_or(Refused::Unbound)?;
+    let policy = state.policy();
+    let role = policy.associations.get(&claims.subject).ok_or(Refused::NoAssociation)?;
     let (namespace, name) = workload(&claims.subject).ok_or(Refused::NoAssociation)?;
-    let tags = [("kubernetes-namespace", namespace), ("kubernetes-service-account", name)];
+    // EKS user guide, "Grant Pods access to AWS resources based on tags".
+    let tags = [
+        ("kubernetes-namespace", namespace),
+        ("kubernetes-service-account", name),
+        ("kubernetes-pod-name", pod),
+        ("kubernetes-pod-uid", pod_uid),
+    ];
     let session = Session {
         access_key_id: String::new(),
         role: role.clone(),

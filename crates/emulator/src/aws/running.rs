@@ -78,6 +78,14 @@ impl Running {
         });
     }
 
+    /// Associates a subject (`system:serviceaccount:NS:NAME`) with this role at EKS, or with none.
+    pub fn set_association(&self, subject: &str, role: Option<&str>) {
+        self.cloud.state.change(|policy| match role {
+            Some(role) => drop(policy.associations.insert(subject.to_owned(), role.to_owned())),
+            None => drop(policy.associations.remove(subject)),
+        });
+    }
+
     /// What happened at an endpoint so far.
     pub fn counts(&self, endpoint: Endpoint) -> Counts {
         self.cloud.state.ledger.counts(endpoint)

@@ -30,7 +30,6 @@ pub(super) struct State {
     pub(super) sessions: Tally<(String, String)>,
     providers: Vec<Provider>,
     users: Vec<User>,
-    pub(super) associations: BTreeMap<String, String>,
     pub(super) instance: Instance,
     pub(super) mint: Mint,
     policy: Mutex<Arc<Policy>>,
@@ -40,6 +39,8 @@ pub(super) struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) roles: Vec<Role>,
+    /// The role of each subject at EKS.
+    pub(super) associations: BTreeMap<String, String>,
     pub(super) everyone: bool,
     pub(super) session_lifetime: Duration,
     pub(super) fractions: bool,
@@ -80,11 +81,11 @@ impl State {
             sessions: Tally::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
             users: options.users,
-            associations: options.associations,
             instance: options.instance,
             mint: Mint::new()?,
             policy: Mutex::new(Arc::new(Policy {
                 roles: options.roles,
+                associations: options.associations,
                 everyone: options.everyone,
                 session_lifetime: options.session_lifetime,
                 fractions: options.fractions,

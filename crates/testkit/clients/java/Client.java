@@ -1,7 +1,4 @@
-import com.google.auth.oauth2.ComputeEngineCredentials;
-import com.google.auth.oauth2.GoogleCredentials;
-import com.google.auth.oauth2.IdTokenCredentials;
-import com.google.auth.oauth2.IdTokenProvider;
+import com.amazonaws.SdkBaseException;
 import com.google.gson.Gson;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -10,45 +7,26 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
+import software.amazon.awssdk.core.exception.SdkException;
 
-/** What a Java program gets from the metadata server through google-auth: see ../README.md. */
+/** What a Java program gets from the metadata server through each library: see ../README.md. */
 public final class Client {
-  private interface Question {
+  interface Question {
     String ask(String word) throws IOException;
   }
 
-  private static final Map<String, Question> QUESTIONS = new HashMap<>();
-
-  static {
-    QUESTIONS.put("project", word -> ((ComputeEngineCredentials) credentials("cloud-platform")).getProjectId());
-    QUESTIONS.put("email", word -> ((ComputeEngineCredentials) credentials("cloud-platform")).getAccount());
-    QUESTIONS.put("universe", word -> credentials("cloud-platform").getUniverseDomain());
-    QUESTIONS.put("token", scope -> credentials(scope).refreshAccessToken().getTokenValue());
-    QUESTIONS.put("identity", Client::identity);
-  }
-
-  private static final Map<String, GoogleCredentials> FOUND = new HashMap<>();
-
-  /** A program that was refused its credentials asks for them again; one that has them keeps them. */
-  private static GoogleCredentials credentials(String scope) throws IOException {
-    if (!FOUND.containsKey(scope)) {
-      GoogleCredentials found = GoogleCredentials.getApplicationDefault();
-      FOUND.put(scope, found.createScoped("https://www.googleapis.com/auth/" + scope));
+  private static Map<String, Question> questions(String library) {
+    switch (library) {
+      case "google-auth":
+        return Google.QUESTIONS;
+      case "aws-sdk-1":
+        return Aws1.QUESTIONS;
+      case "aws-sdk-2":
+        return Aws2.QUESTIONS;
+      default:
+        throw new IllegalArgumentException(library);
     }
-    return FOUND.get(scope);
-  }
-
-  private static String identity(String audience) throws IOException {
-    IdTokenCredentials identity =
-        IdTokenCredentials.newBuilder()
-            .setIdTokenProvider((IdTokenProvider) credentials("cloud-platform"))
-            .setTargetAudience(audience)
-            .setOptions(List.of(IdTokenProvider.Option.FORMAT_FULL))
-            .build();
-    identity.refresh();
-    return identity.getIdToken().getTokenValue();
   }
 
   private static void say(Map<String, Object> line) {
@@ -62,7 +40,7 @@ public final class Client {
     line.put("step", step);
     try {
       line.put("value", question.ask(word));
-    } catch (IOException error) {
+    } catch (IOException | SdkBaseException | SdkException error) {
       // As a program that does not catch it shows it: with its causes.
       StringWriter trace = new StringWriter();
       error.printStackTrace(new PrintWriter(trace));
@@ -75,6 +53,7 @@ public final class Client {
 
   public static void main(String[] arguments) throws Exception {
     BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+    Map<String, Question> questions = questions(arguments[0]);
     say(Map.of("step", "begin"));
     for (String step : Arrays.asList(arguments).subList(1, arguments.length)) {
       if (step.equals("wait")) {
@@ -85,7 +64,7 @@ public final class Client {
       String[] words = step.replace("until:", "").split("=", 2);
       String word = words.length > 1 ? words[1] : "";
       int tries = step.startsWith("until:") ? 20 : 1;
-      while (!ask(QUESTIONS.get(words[0]), step, word) && --tries > 0) {
+      while (!ask(questions.get(words[0]), step, word) && --tries > 0) {
         Thread.sleep(1000);
       }
     }

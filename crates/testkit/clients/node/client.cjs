@@ -1,38 +1,15 @@
-// What a Node program gets from the metadata server through google-auth-library and gcp-metadata: see ../README.md.
+// What a Node program gets from the metadata server through each library: see ../README.md.
 'use strict';
 
 const {inspect} = require('node:util');
 const {once} = require('node:events');
 const {setTimeout: pause} = require('node:timers/promises');
-const metadata = require('gcp-metadata');
-const {GoogleAuth} = require('google-auth-library');
 
-const PREFIX = 'https://www.googleapis.com/auth/';
-
-// One for the life of the program and each scope, as a server has it.
-const auths = new Map();
-function authOf(scope = 'cloud-platform') {
-  if (!auths.has(scope)) auths.set(scope, new GoogleAuth({scopes: [PREFIX + scope]}));
-  return auths.get(scope);
-}
-
-const libraries = {
-  'google-auth-library': {
-    project: () => authOf().getProjectId(),
-    email: async () => (await authOf().getCredentials()).client_email,
-    token: scope => authOf(scope).getAccessToken(),
-    identity: async audience => (await authOf().getIdTokenClient(audience)).idTokenProvider.fetchIdToken(audience),
-  },
-  'gcp-metadata': {
-    'on-gce': async () => String(await metadata.isAvailable()),
-    project: () => metadata.project('project-id'),
-    zone: () => metadata.instance('zone'),
-    token: async scope =>
-      (await metadata.instance({property: 'service-accounts/default/token', params: {scopes: PREFIX + scope}}))
-        .access_token,
-    identity: audience =>
-      metadata.instance({property: 'service-accounts/default/identity', params: {format: 'full', audience}}),
-  },
+// Only what is used is loaded.
+const files = {
+  'aws-sdk': './aws.cjs',
+  'google-auth-library': './google.cjs',
+  'gcp-metadata': './google.cjs',
 };
 
 const say = line => console.log(JSON.stringify(line));
@@ -51,6 +28,7 @@ async function ask(question, step, word) {
 }
 
 async function main([library, ...steps]) {
+  const questions = require(files[library])[library];
   say({step: 'begin'});
   for (const step of steps) {
     if (step === 'wait') {
@@ -60,7 +38,7 @@ async function main([library, ...steps]) {
     }
     const [name, word] = step.replace('until:', '').split('=');
     let tries = step.startsWith('until:') ? 20 : 1;
-    while (!(await ask(libraries[library][name], step, word)) && --tries) await pause(1000);
+    while (!(await ask(questions[name], step, word)) && --tries) await pause(1000);
   }
   process.stdin.destroy();
 }

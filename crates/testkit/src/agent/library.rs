@@ -1,10 +1,14 @@
-//! The table of Google's client libraries, and their programs as processes. `clients/README.md` says what a program takes and prints.
+//! Client libraries of clouds, and their programs as processes. `clients/README.md` says what a program takes and prints; each cloud
+//! has its table in a file of its own.
 //!
 //! Shared by the tests on loopback and those on a real cluster, which differ in what the libraries meet, not in the libraries.
-//! Nothing in a program's environment names the agent: it finds 169.254.169.254 and `metadata.google.internal` by itself, so
-//! it runs inside a network namespace, with a hosts file of its own.
+//! Nothing in a program's environment names the agent, unless a test says so: it finds 169.254.169.254 and
+//! `metadata.google.internal` by itself, so it runs inside a network namespace, with a hosts file of its own.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+pub mod aws;
+pub mod google;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -25,9 +29,8 @@ pub struct Library {
     /// As its program is told.
     word: &'static str,
     program: Program,
-    /// A scope that is this library's alone, so that each meets the cloud by itself and not by a lease or a failure that another
-    /// one's request left behind.
-    scope: &'static str,
+    /// The step that asks for the pod's credentials.
+    pub credentials: &'static str,
     /// What more than a token its users ask it for.
     pub also: &'static [&'static str],
 }
@@ -38,77 +41,8 @@ enum Program {
     Java,
     Node,
     Go,
+    Rust,
 }
-
-/// Whom its identity tokens are for.
-pub const AUDIENCE: &str = "https://shop.example";
-const IDENTITY: &str = "identity=https://shop.example";
-
-/// All of them.
-pub const LIBRARIES: [Library; 7] = [
-    Library {
-        name: "google-auth for Python",
-        word: "google-auth",
-        program: Program::Python,
-        scope: "pubsub",
-        also: &["project", "zone", "email", "universe", IDENTITY],
-    },
-    Library {
-        name: "google-auth for Java",
-        word: "google-auth",
-        program: Program::Java,
-        scope: "bigquery",
-        also: &["project", "email", "universe", IDENTITY],
-    },
-    Library {
-        name: "google-auth-library for Node",
-        word: "google-auth-library",
-        program: Program::Node,
-        scope: "datastore",
-        also: &["project", "email", IDENTITY],
-    },
-    Library {
-        name: "gcp-metadata for Node",
-        word: "gcp-metadata",
-        program: Program::Node,
-        scope: "logging.write",
-        also: &["on-gce", "project", "zone", IDENTITY],
-    },
-    Library {
-        name: "cloud.google.com/go/compute/metadata",
-        word: "metadata",
-        program: Program::Go,
-        scope: "monitoring",
-        also: &[
-            "on-gce",
-            "project",
-            "numeric-project",
-            "zone",
-            "instance-name",
-            "instance-id",
-            "hostname",
-            "attribute=cluster-name",
-            "email=default",
-            "scopes=default",
-            "lives=monitoring",
-            IDENTITY,
-        ],
-    },
-    Library {
-        name: "cloud.google.com/go/auth",
-        word: "auth",
-        program: Program::Go,
-        scope: "spanner.data",
-        also: &["project", IDENTITY],
-    },
-    Library {
-        name: "golang.org/x/oauth2/google",
-        word: "oauth2",
-        program: Program::Go,
-        scope: "trace.append",
-        also: &["project"],
-    },
-];
 
 /// What a process in a pod's container finds when it looks for names.
 #[derive(Debug)]
@@ -134,8 +68,9 @@ impl Names {
 /// Where a program runs.
 #[derive(Clone, Copy)]
 pub enum Place<'p> {
-    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there.
-    Network(&'p dyn Fn(&str) -> Command),
+    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there, with what is in a
+    /// container's environment.
+    Network(&'p dyn Fn(&str) -> Command, &'p [(&'p str, &'p str)]),
     /// Where nobody may make a network: the weaker form, in which variables name the agent.
     Variables(SocketAddr),
 }
@@ -149,31 +84,29 @@ shift 3
 exec timeout 150 env PATH=/nonexistent "$program" "$@""#;
 
 impl Library {
-    /// The step that asks for an access token.
-    pub fn token(&self) -> String {
-        format!("token={}", self.scope)
-    }
-
     /// What a program asks that has never been answered: whether there is a metadata server, if the library leaves that to its
-    /// user, and for a token.
+    /// user, and for credentials.
     pub fn first_steps(&self) -> Vec<String> {
         let asks = self.also.iter().filter(|step| **step == "on-gce");
-        asks.map(|step| (*step).to_owned()).chain([self.token()]).collect()
+        asks.chain([&self.credentials]).map(|step| (*step).to_owned()).collect()
     }
 
     /// Its program with these steps.
     pub fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
         let mut command = match place {
-            Place::Network(enter) => self.enclosed(names, enter("unshare")),
+            Place::Network(enter, _) => self.enclosed(names, enter("unshare")),
             Place::Variables(_) => Command::new("env"),
         };
         let path = std::env::var_os("PATH").unwrap();
         command.args(self.program.words()).arg(self.word).args(steps);
         command.env_clear().env("PATH", path).env("HOME", &names.folder);
-        if let Place::Variables(agent) = place {
+        match place {
+            Place::Network(_, variables) => command.envs(variables.iter().copied()),
             // The second is of google-auth for Python alone, whose ping would leave the machine.
-            command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())));
-        }
+            Place::Variables(agent) => {
+                command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())))
+            }
+        };
         Run::of(*self, command)
     }
 
@@ -210,6 +143,7 @@ impl Program {
             }
             Self::Node => vec!["node".into(), part("clients/node/client.cjs").into()],
             Self::Go => vec![part("clients/go/client").into()],
+            Self::Rust => vec![part("clients/rust/client").into()],
         }
     }
 }
@@ -306,9 +240,14 @@ impl Drop for Run {
     }
 }
 
-/// Starts all of them side by side, each with steps of its own.
-pub fn start_all(names: &Names, place: Place<'_>, steps: impl Fn(&Library) -> Vec<String>) -> Vec<Run> {
-    LIBRARIES.iter().map(|library| library.start(names, &steps(library), place)).collect()
+/// Starts all of these side by side, each with steps of its own.
+pub fn start_all(
+    libraries: &[Library],
+    names: &Names,
+    place: Place<'_>,
+    steps: impl Fn(&Library) -> Vec<String>,
+) -> Vec<Run> {
+    libraries.iter().map(|library| library.start(names, &steps(library), place)).collect()
 }
 
 /// Fails with all complaints at once: a table that ends at its first row hides the others.

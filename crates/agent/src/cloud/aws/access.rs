@@ -6,9 +6,10 @@ use anyhow::Context;
 use seawall_broker::aws::{
     Access, Config, KeySource, Region, Role, RoleArn, SessionLength, SessionName, Sts, Tags, TokenRole, Way,
 };
+use seawall_core::Pod;
 
 use super::config::{Exchange, From};
-use super::policy::{self, Grant};
+use super::policy::{self, Allowed, Grant};
 
 /// What a base role's session is called: it is the agent's and no pod's.
 const AGENT: &str = "seawall-agent";
@@ -22,7 +23,8 @@ pub(super) fn config(exchange: &Exchange, metadata: &str) -> Config {
         }
         From::Pod { .. } => None,
     };
-    Config { keys, sts_url: exchange.sts_url.clone(), proxy: exchange.proxy.clone(), ..Config::default() }
+    let (sts_url, eks_auth_url) = (exchange.sts_url.clone(), exchange.eks_auth_url.clone());
+    Config { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), more_roots: None }
 }
 
 /// Makes accesses of grants.
@@ -58,10 +60,20 @@ impl Accesses {
         Ok(Self { region, sts: exchange.sts, length: exchange.length, base })
     }
 
-    /// How this grant is made use of.
-    pub(super) fn of(&self, grant: &Grant) -> Access {
+    /// How this pod makes use of what it may have.
+    pub(super) fn of(&self, pod: &Pod, allowed: &Allowed) -> Access {
+        let way = match allowed {
+            Allowed::Role(grant) => self.named(grant),
+            Allowed::Associated(cluster) => {
+                Way::PodIdentity { cluster: cluster.clone(), pod: pod.uid.clone() }
+            }
+        };
+        Access { way, region: self.region.clone(), sts: self.sts, length: self.length }
+    }
+
+    fn named(&self, grant: &Grant) -> Way {
         let session_name = grant.session.clone();
-        let way = match &grant.way {
+        match &grant.way {
             policy::Way::WebIdentity { audience } => {
                 let first = TokenRole { arn: grant.role.arn().clone(), session_name };
                 Way::WebIdentity { audience: audience.clone(), first, then: None }
@@ -70,8 +82,7 @@ impl Accesses {
                 let (external_id, tags) = (external_id.clone(), tags.clone());
                 self.assume(Role { arn: grant.role.arn().clone(), session_name, external_id, tags })
             }
-        };
-        Access { way, region: self.region.clone(), sts: self.sts, length: self.length }
+        }
     }
 
     fn assume(&self, role: Role) -> Way {

@@ -7,6 +7,8 @@
 //! metadata service. What is checked keeps a pod from being served by a token that was mounted or copied from elsewhere, where
 //! something is wrong and better seen.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use seawall_cloud::Refusal;
@@ -31,11 +33,22 @@ const EXPIRED: Refusal = Refusal::new(
     "The token in the Authorization header has expired; read its file again.",
 );
 
+const EARLY: Refusal = Refusal::new(
+    401,
+    "early_token",
+    "The token in the Authorization header is not good yet: the node's clock is behind, or the token's issuer's is ahead.",
+);
+
+/// How far the API server's clock may be ahead of the node's, as common libraries for such tokens have it.
+const LEEWAY: Duration = Duration::from_secs(60);
+
 /// What is read of a token. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
 #[derive(Deserialize)]
 struct Claims {
     aud: Audiences,
     exp: u64,
+    /// The API server always writes it; what has none is good from the beginning (RFC 7519 section 4.1.5).
+    nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,
 }
@@ -63,7 +76,7 @@ struct Named {
 /// When the token ends that this pod shows for `audience`. It has the form of a JWT.
 ///
 /// # Errors
-/// It is not this pod's, not for that audience, or has ended.
+/// It is not this pod's, not for that audience, not good yet, or has ended.
 pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Result<UnixTime, Refusal> {
     let claims = read(token).ok_or(BAD_AUTHORIZATION)?;
     if !claims.kubernetes.is_of(pod) {
@@ -75,6 +88,7 @@ pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Re
     };
     match UnixTime(claims.exp) {
         _ if !is_for => Err(AUDIENCE),
+        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.after(LEEWAY)) => Err(EARLY),
         end if end <= now => Err(EXPIRED),
         end => Ok(end),
     }
@@ -148,6 +162,25 @@ mod tests {
             check(&token(&claims()), &pod(UID), FOR, UnixTime(1000)).unwrap_err().code,
             "expired_token"
         );
+    }
+
+    /// It used to be taken whenever it was to begin.
+    #[test]
+    fn a_token_is_refused_before_it_begins_but_for_a_minute_of_leeway() {
+        for (begin, expected) in [
+            (0, Ok(1000)),
+            (999, Ok(1000)),
+            (1059, Ok(1000)),
+            (1060, Err("early_token")),
+            (u64::MAX, Err("early_token")),
+        ] {
+            let mut early = claims();
+            early["nbf"] = begin.into();
+            assert_eq!(asked(&early, &pod(UID)), expected, "{begin}");
+        }
+        let mut odd = claims();
+        odd["nbf"] = "soon".into();
+        assert_eq!(asked(&odd, &pod(UID)), Err("bad_authorization"));
     }
 
     #[test]

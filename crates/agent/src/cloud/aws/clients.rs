@@ -3,16 +3,22 @@
 
 use std::time::Duration;
 
-use crate::thrash::{Client, Clients};
+use crate::thrash::{Client, Clients, First};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> Client {
-    Client { agent, name, window: Duration::from_secs(minutes * 60) }
+    Client { agent, name, window: Duration::from_secs(minutes * 60), every: None }
+}
+
+const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> Client {
+    let every = Duration::from_secs(minutes * 60);
+    Client { agent, name, window: every, every: Some(every) }
 }
 
 /// All of them.
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
     longer: "Let the role's sessions live longer (its MaxSessionDuration, and aws.session.length), or use a newer release.",
+    first: Some(First { left: Duration::from_secs(15 * 60), who: "boto3 and older AWS SDKs for Java" }),
 };
 
 const KNOWN: &[Client] = &[
@@ -29,8 +35,9 @@ const KNOWN: &[Client] = &[
     client("aws-sdk-nodejs/", "the AWS SDK for JavaScript, version 2", 0),
     client("aws-sdk-rust/", "the AWS SDK for Rust", 0),
     client("aws-sdk-ruby3/", "the AWS SDK for Ruby", 5),
-    // It asks every five minutes, whatever it has.
-    client("aws-sdk-cpp/", "the AWS SDK for C++", 5),
+    poll("aws-sdk-cpp/", "the AWS SDK for C++", 5),
+    // By its source (aws-sdk-net, `DefaultInstanceProfileAWSCredentials`); older releases name themselves by nothing there.
+    poll("aws-sdk-dotnet-", "the AWS SDK for .NET", 2),
     client("aws-sdk-crt/", "the AWS CRT", 5),
     client("object_store/", "object_store", 5),
 ];

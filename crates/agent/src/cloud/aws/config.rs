@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seawall_broker::aws::{POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE};
+use seawall_broker::aws::{
+    ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE,
+};
 use seawall_cloud::aws::session::MAX_TTL;
 use seawall_cloud::aws::{Longest, Node as Facts, Pattern, PatternError, Tokens, containers};
 use seawall_core::names::is_dns_label;
@@ -38,6 +40,7 @@ pub(super) struct Exchange {
     pub(super) region: String,
     pub(super) sts: Sts,
     pub(super) sts_url: Option<String>,
+    pub(super) eks_auth_url: Option<String>,
     /// More roots to trust there.
     pub(super) ca_file: Option<PathBuf>,
     pub(super) proxy: Option<String>,
@@ -102,8 +105,9 @@ impl Section {
         let region = region(&table);
         let roles = base_of_roles(&table, account.as_deref(), &region);
         let session = table.key("session").table();
-        let rules = rules(&table, &session, roles);
-        let exchange = exchange(&table, &session, base, region, rules.base.as_ref());
+        let pod_identity = table.key("podIdentity").table();
+        let rules = rules(&table, &session, &pod_identity, roles);
+        let exchange = exchange(&table, &session, &pod_identity, base, region, &rules);
         let facts = facts(&table, account, &exchange.region);
         let of_imds = table.key("imds").table();
         let imds = imds(&of_imds, base);
@@ -119,7 +123,8 @@ impl Section {
 
     /// Whether roles are taken with credentials of the agent's.
     pub(super) fn assumes(&self) -> bool {
-        self.rules.by_pod.is_some() || !self.rules.defaults.is_empty()
+        let Rules { by_pod, by_association, defaults, .. } = &self.rules;
+        by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
     }
 
     fn asks_the_real_service(&self) -> bool {
@@ -164,7 +169,7 @@ fn partition(region: &str) -> &'static str {
     APART.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, partition)| partition)
 }
 
-fn rules(table: &Table<'_>, session: &Table<'_>, base: Option<Base>) -> Rules {
+fn rules(table: &Table<'_>, session: &Table<'_>, pod_identity: &Table<'_>, base: Option<Base>) -> Rules {
     let ways = ways(&table.key("ways"));
     let has = |way: &str| ways.contains(&way);
     let kube2iam = kube2iam(&table.key("kube2iam").table());
@@ -179,6 +184,7 @@ fn rules(table: &Table<'_>, session: &Table<'_>, base: Option<Base>) -> Rules {
     Rules {
         by_pod: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
         by_service_account: has("irsa").then(|| audience.into()),
+        by_association: cluster(&pod_identity.key("cluster"), has(POD_IDENTITY)),
         defaults,
         tags,
         session_prefix: prefix.unwrap_or_default(),
@@ -187,14 +193,25 @@ fn rules(table: &Table<'_>, session: &Table<'_>, base: Option<Base>) -> Rules {
 }
 
 /// Whose annotations count.
-const WAYS: [&str; 3] = ["irsa", "kiam", "kube2iam"];
+const WAYS: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
+
+/// The way on which no annotation counts: EKS says the role.
+const POD_IDENTITY: &str = "pod-identity";
 
 fn ways(node: &Node<'_>) -> Vec<&'static str> {
     if !node.is_present() {
         return vec!["irsa"];
     }
     let known = |text: &str| WAYS.iter().find(|way| **way == text).copied();
-    node.list().iter().filter_map(|item| item.text("irsa, kiam or kube2iam", known)).collect()
+    node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
+}
+
+/// The cluster whose associations count, if any do.
+fn cluster(node: &Node<'_>, is_on: bool) -> Option<ClusterName> {
+    if is_on && !node.is_present() {
+        node.mistake("the name of the cluster at EKS, because of pod-identity");
+    }
+    node.text("the name of an EKS cluster", |text| ClusterName::parse(text).ok()).filter(|_| is_on)
 }
 
 fn kube2iam(table: &Table<'_>) -> Kube2iam {
@@ -233,43 +250,46 @@ fn tag(text: &str) -> Option<Tag> {
 fn exchange(
     table: &Table<'_>,
     session: &Table<'_>,
+    pod_identity: &Table<'_>,
     base: &Path,
     region: String,
-    roles: Option<&Base>,
+    rules: &Rules,
 ) -> Exchange {
     let length = |text: &str| SessionLength::new(values::duration(text)?).ok();
     let known = |text: &str| SERVICES.iter().find(|(_, name)| *name == text).map(|(sts, _)| *sts);
-    let sts_url = table
-        .key("stsUrl")
-        .text("an https URL without a path, or http to a loopback address", values::sealed_url);
+    let url = |node: &Node<'_>| {
+        node.text("an https URL without a path, or http to a loopback address", values::sealed_url)
+    };
+    let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("url")));
     Exchange {
         region,
         sts: table.key("sts").text("regional or global", known).unwrap_or_default(),
         ca_file: table.key("caFile").text("the path of a PEM file", |text| values::path(text, base)),
-        proxy: proxy(table, sts_url.as_deref()),
+        proxy: proxy(table, [&sts_url, &eks_auth_url].map(Option::as_deref)),
         sts_url,
+        eks_auth_url,
         length: session
             .key("length")
             .text("1h to 12h: SDKs ask on every call for what has less than 15m left", length)
             .unwrap_or(SessionLength::HOUR),
-        base: base_keys(&table.key("credentials").table(), base, roles),
+        base: base_keys(&table.key("credentials").table(), base, rules),
     }
 }
 
 const SERVICES: [(Sts, &str); 2] = [(Sts::Regional, "regional"), (Sts::Global, "global")];
 
 /// Through a proxy, https is a tunnel that the proxy cannot look into; plain http is not.
-fn proxy(table: &Table<'_>, sts_url: Option<&str>) -> Option<String> {
+fn proxy(table: &Table<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
     let proxy = key.text(form, values::plain_url)?;
-    if !values::is_near(&proxy) && sts_url.is_some_and(|url| url.starts_with("http://")) {
-        key.mistake("a loopback address, because stsUrl is plain http");
+    if !values::is_near(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
+        key.mistake("a loopback address, because what is asked through it is plain http");
     }
     Some(proxy)
 }
 
-fn base_keys(table: &Table<'_>, base: &Path, roles: Option<&Base>) -> BaseKeys {
+fn base_keys(table: &Table<'_>, base: &Path, rules: &Rules) -> BaseKeys {
     const FROM: [&str; 3] = ["node", "file", "pod"];
     let known = |text: &str| FROM.iter().find(|from| **from == text).copied();
     let from = table.key("from").text("node, file or pod", known).unwrap_or("node");
@@ -277,10 +297,14 @@ fn base_keys(table: &Table<'_>, base: &Path, roles: Option<&Base>) -> BaseKeys {
     let (audience_of, role) = (table.key("audience").text(AUDIENCE, audience), table.key("role"));
     let (path, role_arn) = (
         file.text("the path of a credentials file", |text| values::path(text, base)),
-        role.text(ROLE, |text| arn::resolve(text, roles)),
+        role.text(ROLE, |text| arn::resolve(text, rules.base.as_ref())),
     );
     if from == "file" && !file.is_present() {
         file.mistake("the path of a credentials file, because of from: file");
+    }
+    if from == "pod" && rules.by_association.is_some() {
+        let expected = "node or file, because of pod-identity: EKS Auth is asked under a signature";
+        table.key("from").mistake(expected);
     }
     if from == "pod" && !role.is_present() {
         role.mistake("the role that pods take first, because of from: pod");
@@ -368,6 +392,10 @@ impl Serialize for Section {
         let tags: Vec<_> = rules.tags.iter().map(|tag| tag.key()).collect();
         written.extend(members(json!({
             "account": facts.account_id,
+            "podIdentity": {
+                "cluster": rules.by_association.as_ref().map(ClusterName::as_str),
+                "url": exchange.eks_auth_url,
+            },
             "session": {
                 "length": format!("{}s", exchange.length.get().as_secs()),
                 "namePrefix": rules.session_prefix,
@@ -397,8 +425,12 @@ fn members(value: Value) -> Map<String, Value> {
 fn written_rules(rules: &Rules) -> Map<String, Value> {
     let by_pod = rules.by_pod;
     let kube2iam = by_pod.and_then(|by_pod| by_pod.kube2iam);
-    let on =
-        [rules.by_service_account.is_some(), by_pod.is_some_and(|by_pod| by_pod.kiam), kube2iam.is_some()];
+    let on = [
+        rules.by_service_account.is_some(),
+        by_pod.is_some_and(|by_pod| by_pod.kiam),
+        kube2iam.is_some(),
+        rules.by_association.is_some(),
+    ];
     let ways: Vec<_> = WAYS.iter().zip(on).filter(|(_, is_on)| *is_on).map(|(way, _)| way).collect();
     let defaults = rules.defaults.iter().map(|(namespace, role)| (namespace.clone(), role.as_str().into()));
     let kube2iam = kube2iam.map(|way| {
@@ -523,6 +555,40 @@ mod tests {
             "aws",
         ] {
             assert!(places.contains(&place), "{place}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn eks_is_asked_in_the_name_of_a_cluster_and_under_a_signature() {
+        let on = |more: &str| format!("aws: {{ region: eu-west-1, ways: [pod-identity]{more} }}");
+        let reef = ", podIdentity: { cluster: reef, url: \"https://eks.example\" }";
+        let section = read(&on(reef)).unwrap();
+        assert_eq!(section.rules.by_association, ClusterName::parse("reef").ok());
+        assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
+        assert_eq!(section.selection(), Default::default(), "no annotation counts");
+        let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
+        assert_eq!(read(&written).unwrap(), section, "{written}");
+        let off = read("aws: { region: eu-west-1, podIdentity: { cluster: reef } }").unwrap();
+        assert_eq!(off.rules.by_association, None);
+        for (more, place) in [
+            ("", "aws.podIdentity.cluster"),
+            (", podIdentity: { cluster: a/b }", "aws.podIdentity.cluster"),
+            (", podIdentity: { cluster: reef, url: \"http://eks.example\" }", "aws.podIdentity.url"),
+            (
+                ", podIdentity: { cluster: reef, url: \"http://127.0.0.1:1\" }, proxy: \"http://10.0.0.1:1\"",
+                "aws.proxy",
+            ),
+            (
+                ", podIdentity: { cluster: reef }, credentials: { from: pod, role: \"arn:aws:iam::123456789012:role/a\" }",
+                "aws.credentials.from",
+            ),
+            (
+                ", podIdentity: { cluster: reef }, imds: { upstream: \"http://127.0.0.1:8988\" }",
+                "aws.imds.upstream",
+            ),
+        ] {
+            let places: Vec<_> = mistakes(&on(more)).into_iter().map(|(place, _)| place).collect();
+            assert_eq!(places, [place], "{more}");
         }
     }
 

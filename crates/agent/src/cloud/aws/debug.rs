@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Entitlement, Own, Standing};
 use crate::cloud::brokered;
-use crate::entitlements;
-use crate::thrash::Lending;
+use crate::entitlements::{self, Lending};
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the role that it acts as and how it takes it, and what it holds.

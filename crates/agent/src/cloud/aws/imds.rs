@@ -1,7 +1,7 @@
 //! The metadata service of EC2 on one traffic thread: one request to one answer.
 //!
 //! The order is the argument, and what clients make of a status decides it. A session token is given to whoever asks, also while it is
-//! not known who that is: a client that is refused one goes on without, some for the life of their process. What is refused for what the
+//! not known who that is (a pod that is expected at its address has a moment to be proven there): a client that is refused one goes on without, some for the life of their process. What is refused for what the
 //! pod is, or has to be waited for, is so at the *listing*; once that names a role its document is there.
 
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use seawall_core::{Clock, Lease, Moment};
 use seawall_wire::RequestHead;
 
 use super::config::Section;
-use super::passthrough::Passthrough;
+use super::lend::{self, Dates};
+use super::passthrough::{Errand, Passthrough};
 use super::token_keys::TokenKeys;
 use super::wait::{self, Deadline};
-use super::{Entitlement, Own, Standing, lend, routes};
+use super::{Entitlement, Own, Standing, routes};
 use crate::again::Again;
 use crate::callers::Caller;
 use crate::cloud::names::CloudName;
@@ -85,6 +86,11 @@ impl Service {
         UnixTime::from(self.clock.wall())
     }
 
+    /// When the clock that only goes forward has reached this time, or a little before: `now` was read earlier.
+    fn moment(&self, end: UnixTime, now: Moment) -> Moment {
+        now + end.left(self.clock.wall())
+    }
+
     fn query<'t, 'b>(
         &'t self,
         asked: Asked<'_, '_, 'b>,
@@ -92,8 +98,12 @@ impl Service {
     ) -> Result<Wanted<'t, 'b>, Refusal> {
         let keys = self.keys.load();
         let sessions = Sessions { keys: &keys, tokens: self.tokens, longest: self.longest };
-        let wanted = self.imds.query(asked.head, &sessions, visitor, self.now());
-        let is_without = match &wanted {
+        self.imds.query(asked.head, &sessions, visitor, self.now())
+    }
+
+    /// Counts a request that is answered now: one that waits comes here again.
+    fn note(&self, wanted: &Result<Wanted<'_, '_>, Refusal>) {
+        let is_without = match wanted {
             Ok(Wanted::Read(query)) => query.session.is_none(),
             Ok(Wanted::Token(_)) => false,
             Err(refusal) => *refusal == NO_TOKEN,
@@ -101,7 +111,6 @@ impl Service {
         if is_without {
             self.without_token.inc();
         }
-        wanted
     }
 }
 
@@ -137,6 +146,8 @@ impl Dialect for ImdsDialect {
                 // No listener speaks the dialect of a cloud that is off.
                 Decided::Off => Err(ANYONE),
             },
+            // A token is the pod's for hours, and one that is given to its address for minutes: the proof comes sooner than clients mind.
+            Caller::Unsettled if asked.is_expected && asked.head.method == "PUT" => Ok(Step::NotYet),
             Caller::Unsettled => {
                 self.of_nobody(Visitor::unsettled(asked.peer), Err(Step::NotYet), asked, out)
             }
@@ -173,7 +184,11 @@ impl ImdsDialect {
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
-        match (self.service.query(asked, &visitor), instead) {
+        let wanted = self.service.query(asked, &visitor);
+        if !matches!((&wanted, &instead), (Ok(Wanted::Read(_)), Err(_))) {
+            self.service.note(&wanted);
+        }
+        match (wanted, instead) {
             (Ok(Wanted::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
             (Err(refusal), Err(_)) => Err(refusal),
             (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
@@ -195,7 +210,9 @@ impl ImdsDialect {
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let visitor = Visitor::pod(own.bearer, asked.peer);
-        match self.service.query(asked, &visitor)? {
+        let wanted = self.service.query(asked, &visitor);
+        self.service.note(&wanted);
+        match wanted? {
             Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
             Wanted::Read(query) => self.read(own, query, asked, out),
         }
@@ -210,74 +227,115 @@ impl ImdsDialect {
     ) -> Result<Step, Refusal> {
         let answered = |route| Ok(Step::Answered { route, status: 200 });
         match query.what {
-            What::Roles(_) => own.own().map(|own| list(own, asked, out)),
+            What::Roles(_) => own.own().and_then(|own| list(own, asked, out)),
             What::Role { name, shape } => {
                 let own = own.own()?;
-                same_role(&name, Some(&own.role))?;
-                Ok(self.document(own, shape, query.session, asked, out))
+                if let Some(role) = &own.role {
+                    same_role(&name, Some(role.as_str()))?;
+                }
+                self.document(own, &name, shape, query.session, asked, out)
             }
-            What::RoleInfo => {
-                self.info(own.own()?, asked, out);
-                answered(&routes::FACTS)
-            }
+            What::RoleInfo => own.own().map(|own| self.info(own, asked, out)),
             What::Known(known) => {
                 respond::known(out, asked.frame, &known);
                 answered(&routes::FACTS)
             }
-            What::Pass(path) => self.passthrough.forward(asked.tenant, &path).map(Step::Later),
+            What::Pass(path) => self.pass(own, &path, asked),
         }
+    }
+
+    fn pass(&self, own: &Entitlement, path: &str, asked: Asked<'_, '_, '_>) -> Result<Step, Refusal> {
+        let errand = Errand {
+            share: own.passthrough.as_ref(),
+            caller: &asked.tenant.connections,
+            path,
+            now: asked.now,
+            patience: patience(asked.head).saturating_sub(asked.now.since(asked.came)),
+        };
+        self.passthrough.forward(&errand).map(Step::Later)
     }
 
     /// From memory if a lease is held, else as soon as the broker has one.
     fn document(
         &self,
         own: &Own,
+        name: &str,
         shape: Shape,
         session: Option<UnixTime>,
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Result<Step, Refusal> {
         let Some(lease) = own.holder.held((), asked.now) else {
-            return later(own, &routes::CREDENTIALS, asked, move |lease| Came::Document(lease, shape));
+            let name = name.to_owned();
+            return Ok(later(own, &routes::CREDENTIALS, asked, move |own, lease| {
+                same_role(&name, Some(own.name_of(&lease)))?;
+                Ok(Came::Document(lease, shape))
+            }));
         };
+        same_role(name, Some(own.name_of(&lease)))?;
         respond::document(out, asked.frame, &lend::credentials(&lease), shape);
         let question = || {
-            let (service, role) = (self.service.clone(), own.role.clone());
-            Box::new(DocumentAgain { service, role, shape, session }) as Box<dyn Again>
+            let (service, role) = (self.service.clone(), name.into());
+            let session = session.map(|end| service.moment(end, asked.now));
+            Box::new(DocumentAgain { service, role, shape, session, dates: Dates::default() })
+                as Box<dyn Again>
         };
-        Step::Lent { route: &routes::CREDENTIALS, question: asked.is_to_be_remembered.then(question) }
+        let question = asked.is_to_be_remembered.then(question);
+        Ok(Step::Lent { route: &routes::CREDENTIALS, question })
     }
 
-    /// A pod has no instance profile; tools read its role's account and name of this.
-    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) {
-        let role = own.access.role();
-        let profile = role.map(|role| role.as_str().replacen(":role/", ":instance-profile/", 1));
-        let info = respond::RoleInfo {
-            profile_arn: profile.as_deref().unwrap_or_default(),
-            profile_id: None,
-            last_updated: Stamp::of(self.service.now()),
+    /// Of a role that EKS says only its credentials tell.
+    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+        let stamp = Stamp::of(self.service.now());
+        let profile = match own.access.role() {
+            Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
+            None => match own.holder.held((), asked.now) {
+                Some(lease) => profile_of(&lease.value),
+                None => {
+                    return later(own, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
+                }
+            },
         };
-        respond::role_info(out, asked.frame, &info);
+        inform(&profile, stamp, asked.frame, out);
+        Step::Answered { route: &routes::FACTS, status: 200 }
     }
 }
 
+/// A pod has no instance profile; tools read its role's account and name of this.
+fn inform(profile: &str, last_updated: Stamp, frame: &Frame<'_>, out: &mut Vec<u8>) {
+    respond::role_info(
+        out,
+        frame,
+        &respond::RoleInfo { profile_arn: profile, profile_id: None, last_updated },
+    );
+}
+
+fn profile_of(credential: &Credential) -> String {
+    let partition = credential.assumed_role().split(':').nth(1).unwrap_or_default();
+    let (account, name) = (credential.account(), credential.role_name());
+    format!("arn:{partition}:iam::{account}:instance-profile/{name}")
+}
+
 /// The pod's role, once its credentials are there for a while.
-fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
     match own.holder.held((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= lend::LISTED => {
-            respond::role_name(out, asked.frame, &own.role);
-            Step::Answered { route: &routes::ROLES, status: 200 }
+            respond::role_name(out, asked.frame, &own.role_of(&lease)?);
+            Ok(Step::Answered { route: &routes::ROLES, status: 200 })
         }
-        _ => {
-            let role = own.role.clone();
-            later(own, &routes::ROLES, asked, move |lease| Came::Listed(lease, role))
-        }
+        _ => Ok(later(own, &routes::ROLES, asked, |own, lease| {
+            let role = own.role_of(&lease)?;
+            Ok(Came::Listed(lease, role))
+        })),
     }
 }
 
 /// The SDK for Go waits half a second for the head of an answer, most others one, and few try again.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
+    if head.method == "PUT" {
+        return lend::PATIENCE_FOR_TOKENS;
+    }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
     if is_go { lend::PATIENCE_OF_GO } else { lend::PATIENCE }
 }
@@ -286,13 +344,13 @@ fn later(
     own: &Own,
     route: &'static Route,
     asked: Asked<'_, '_, '_>,
-    then: impl FnOnce(Arc<Lease<Credential>>) -> Came + 'static,
+    then: impl FnOnce(&Own, Arc<Lease<Credential>>) -> Result<Came, Refusal> + 'static,
 ) -> Step {
     let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
     let own = own.clone();
     Step::Later(Later::new(route, false, async move {
-        let came = wait::lease(&own, deadline).await.map_or_else(Came::Refused, then);
-        Box::new(came) as Box<dyn Reply>
+        let came = wait::lease(&own, deadline).await.and_then(|lease| then(&own, lease));
+        Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
     }))
 }
 
@@ -301,6 +359,7 @@ fn later(
 enum Came {
     Listed(Arc<Lease<Credential>>, RoleName),
     Document(Arc<Lease<Credential>>, Shape),
+    Info(Arc<Lease<Credential>>, Stamp),
     Refused(Refusal),
 }
 
@@ -322,6 +381,10 @@ impl Reply for Came {
                 respond::document(out, writing.frame, &lend::credentials(&lease), shape);
                 return Written::whole(200);
             }
+            Self::Info(lease, stamp) => {
+                inform(&profile_of(&lease.value), stamp, writing.frame, out);
+                return Written::whole(200);
+            }
             Self::Refused(refusal) => refusal,
         };
         respond::refusal(out, writing.frame, &refusal, writing.request);
@@ -333,10 +396,13 @@ impl Reply for Came {
 #[derive(Debug)]
 struct DocumentAgain {
     service: Arc<Service>,
-    role: RoleName,
+    /// What the role is called that the request names.
+    role: Box<str>,
     shape: Shape,
-    /// When the token ends that stands in the request.
-    session: Option<UnixTime>,
+    /// When the token ends that stands in the request, on the clock of which every request is told anyway: to ask for the wall's would
+    /// be one more call for each. That one may be set, so a token that is remembered ends when it would have ended had nobody set it.
+    session: Option<Moment>,
+    dates: Dates,
 }
 
 impl Again for DocumentAgain {
@@ -350,7 +416,7 @@ impl Again for DocumentAgain {
         out: &mut Vec<u8>,
     ) -> Option<&'static Route> {
         let Caller::Pod(pod) = caller else { return None };
-        if self.session.is_some_and(|end| end <= self.service.now()) {
+        if self.session.is_some_and(|end| end <= now) {
             return None;
         }
         let entitlements = pod.entitlements();
@@ -358,11 +424,11 @@ impl Again for DocumentAgain {
         else {
             return None;
         };
-        let lease = own.holder.held((), now).filter(|_| own.role == self.role)?;
+        let lease = own.holder.held((), now).filter(|lease| own.name_of(lease) == &*self.role)?;
         if self.session.is_none() {
             self.service.without_token.inc();
         }
-        respond::document(out, frame, &lend::credentials(&lease), self.shape);
+        respond::document(out, frame, &self.dates.with(&lease), self.shape);
         Some(&routes::CREDENTIALS)
     }
 }
@@ -399,6 +465,52 @@ mod tests {
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
+    /// A token that was its address's made it fetch another within minutes, and the next pod at the address could have used it.
+    #[tokio::test]
+    async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
+        let mut world = World::of(SECTION);
+        let pod = std::mem::replace(&mut world.caller, Caller::Unsettled);
+        let ask = async |world: &World, method, target| {
+            let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
+            world.ask_with(method, target, ttl).await
+        };
+        world.is_expected = true;
+        let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
+        assert!(answer.is_empty(), "not yet: {answer}");
+        for (caller, life) in [(pod, "21600"), (Caller::Nobody(ANYONE), "300")] {
+            world.caller = caller;
+            let (answer, at_once) = ask(&world, "PUT", "/latest/api/token").await;
+            let ttl = format!("token-ttl-seconds: {life}\r\n");
+            assert!(at_once && answer.to_ascii_lowercase().contains(&ttl), "{answer}");
+        }
+        let mut room = header_room();
+        let put = b"PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nUser-Agent: aws-sdk-go-v2/1\r\n\r\n";
+        let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &Limits::default()) else {
+            panic!()
+        };
+        assert_eq!(patience(&head), lend::PATIENCE_FOR_TOKENS);
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
+        let world = World::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
+        let counted = || {
+            let mut registry = prometheus_client::registry::Registry::default();
+            world.clouds.clone().register(&mut registry, &world.clock);
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let count =
+                text.lines().find_map(|line| line.strip_prefix("seawall_aws_requests_without_token_total "));
+            count.unwrap().to_owned()
+        };
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
+        world.pod().replace(world.entitlements(Beside::read(Annotations::default())));
+        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        assert_eq!(counted(), "1");
+    }
+
     #[tokio::test]
     async fn whoever_is_not_known_has_a_token_and_waits_or_is_refused_for_the_rest() {
         let refusal = Refusal::new(503, "unknown_pod", "who");
@@ -415,8 +527,8 @@ mod tests {
     fn gos_sdk_is_answered_before_it_gives_up_and_so_are_the_others() {
         for (agent, millis) in [
             ("aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds", 400),
-            ("aws-sdk-go/1.55.8 (go1.22)", 900),
-            ("Boto3/1.44.5 Botocore/1.44.5", 900),
+            ("aws-sdk-go/1.55.8 (go1.22)", 850),
+            ("Boto3/1.44.5 Botocore/1.44.5", 850),
         ] {
             let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n");
             let mut room = header_room();

@@ -12,10 +12,14 @@ mod bearer;
 mod clients;
 mod config;
 mod containers;
+#[cfg(test)]
+mod crowd;
 mod debug;
 mod imds;
 mod lend;
 mod namespace;
+#[cfg(test)]
+mod pairs;
 mod passthrough;
 mod policy;
 mod refusals;
@@ -32,11 +36,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Holder, HolderSpec, SETTINGS};
+use seawall_broker::aws::{Access, AwsExchange, Broker, Config, Credential, Holder, HolderSpec, SETTINGS};
 use seawall_cloud::Refusal;
 use seawall_cloud::aws::{Bearer, Containers, RoleName};
 use seawall_core::facts::Selection;
-use seawall_core::{Clock, Floor};
+use seawall_core::{Clock, Floor, Lease};
 use tokio::runtime::Handle;
 
 use super::ahead::Ahead;
@@ -56,7 +60,7 @@ use ahead::First;
 use containers::ContainersDialect;
 use imds::{ImdsDialect, Service};
 use passthrough::Passthrough;
-use policy::{Denied, Grant, Rules};
+use policy::{Allowed, Denied, Rules};
 use token_keys::TokenKeys;
 
 pub(super) use annotations::FILE_KEYS;
@@ -68,6 +72,8 @@ pub(super) struct Entitlement {
     /// What its session tokens name it by: made once, because it takes a hash.
     bearer: Bearer,
     standing: Standing,
+    /// How fast it may have the instance's service asked, where the configuration lets anything pass.
+    passthrough: Option<passthrough::Share>,
 }
 
 #[derive(Clone, Debug)]
@@ -81,11 +87,29 @@ enum Standing {
 /// A pod's role and the way to its leases.
 #[derive(Clone, Debug)]
 struct Own {
-    role: RoleName,
+    /// Nothing where EKS says it: each of its answers may name another.
+    role: Option<RoleName>,
     access: Arc<Access>,
     holder: Arc<Holder>,
     /// Told when the pod is refused something.
     complainer: Complainer,
+}
+
+/// Never so: the broker takes no credentials of a role that has no name.
+const NAMELESS: Refusal =
+    Refusal::new(503, "upstream_down", "AWS does not say what the role of these credentials is called.");
+
+impl Own {
+    /// What the role is called whose credentials these are.
+    fn name_of<'a>(&'a self, lease: &'a Lease<Credential>) -> &'a str {
+        self.role.as_ref().map_or_else(|| lease.value.role_name(), RoleName::as_str)
+    }
+
+    /// The same, as it is listed.
+    fn role_of(&self, lease: &Lease<Credential>) -> Result<RoleName, Refusal> {
+        let named = self.role.clone();
+        named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)
+    }
 }
 
 impl Entitlement {
@@ -108,6 +132,9 @@ struct Aws {
     containers: Containers,
     container_audience: Arc<str>,
     upstream: String,
+    /// Whether anything of the real service is let pass.
+    passes: bool,
+    pace: Arc<passthrough::Pace>,
     clock: Clock,
 }
 
@@ -141,6 +168,8 @@ impl interface::Section for Section {
             containers: Containers::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream.clone(),
+            passes: !self.imds.passthrough.is_empty(),
+            pace: Arc::default(),
             clock: clock.clone(),
         }))
     }
@@ -157,7 +186,7 @@ impl Cloud for Aws {
         before: &Entitlements,
     ) -> Option<Arc<dyn entitlements::Entitlement>> {
         let standing = match self.rules.decide(applicant.pod, applicant.facts) {
-            Ok(grant) => Standing::Role(self.own(applicant, &grant, before.of(CloudName::Aws))),
+            Ok(allowed) => Standing::Role(self.own(applicant, &allowed, before.of(CloudName::Aws))),
             Err(Denied::NotYet) => return None,
             Err(Denied::NoRole(refusal)) => Standing::Refused(refusal),
             Err(Denied::Refused(complaint, refusal)) => {
@@ -165,7 +194,8 @@ impl Cloud for Aws {
                 Standing::Refused(refusal)
             }
         };
-        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing }))
+        let passthrough = self.passes.then(|| share(before.of(CloudName::Aws)));
+        Some(Arc::new(Entitlement { bearer: Bearer::pod(&applicant.pod.uid), standing, passthrough }))
     }
 
     fn dialect(&self, name: DialectName, tools: &Tools) -> Rc<dyn Dialect> {
@@ -175,7 +205,8 @@ impl Cloud for Aws {
         }
         let forwarder =
             Forwarder::new(&self.upstream, tools.places.clone(), tools.idle, tools.long_polls.clone());
-        Rc::new(ImdsDialect::new(self.service.clone(), Passthrough(forwarder)))
+        let passthrough = Passthrough::new(forwarder, self.pace.clone(), self.clock.clone());
+        Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
     }
 
     fn clients(&self) -> Clients {
@@ -201,10 +232,18 @@ impl Cloud for Aws {
     }
 }
 
+/// What the pod had before, or whoever may have its annotations changed would have a whole burst anew each time.
+fn share(before: Decided<&Entitlement>) -> passthrough::Share {
+    match before {
+        Decided::Is(before) => before.passthrough.clone().unwrap_or_default(),
+        _ => passthrough::Share::default(),
+    }
+}
+
 impl Aws {
     /// What it had before stays where its role and the way to it are the same: its leases with it.
-    fn own(&self, applicant: &Applicant<'_>, grant: &Grant, before: Decided<&Entitlement>) -> Own {
-        let access = self.accesses.of(grant);
+    fn own(&self, applicant: &Applicant<'_>, allowed: &Allowed, before: Decided<&Entitlement>) -> Own {
+        let access = self.accesses.of(applicant.pod, allowed);
         if let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = before
             && *own.access == access
         {
@@ -217,10 +256,15 @@ impl Aws {
             subject: (applicant.subject)(),
         };
         let (holder, complainer) = (self.broker.holder(spec), applicant.complainer.clone());
-        // Once for a pod: whoever may annotate it could otherwise have calls made as often as he changes his mind.
-        if applicant.ahead && matches!(before, Decided::NotYet) {
+        let role = match allowed {
+            Allowed::Role(grant) => Some(grant.role.name().clone()),
+            Allowed::Associated(_) => None,
+        };
+        // Once for a pod: whoever may annotate it could otherwise have calls made as often as he changes his mind. Of one for which nobody
+        // names a role it is not known whether it wants any, and most have none.
+        if applicant.ahead && role.is_some() && matches!(before, Decided::NotYet) {
             self.ahead.fetch(First::new(&holder, &complainer));
         }
-        Own { role: grant.role.name().clone(), access, holder, complainer }
+        Own { role, access, holder, complainer }
     }
 }

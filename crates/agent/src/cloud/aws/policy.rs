@@ -5,14 +5,16 @@
 //! ServiceAccount stands for a role (`eks.amazonaws.com/role-arn`) proves itself to AWS with a token of its own, and the role's trust
 //! policy decides. If both say the same role, the second way is taken, because nobody but the pod is then trusted with it. If they
 //! say different ones, which is meant would be a guess, and a wrong guess is somebody else's credential: refused, and told to the pod's
-//! owner. A role that nobody names comes only from `aws.defaultRoles`, by namespace.
+//! owner. A role that nobody names comes only from `aws.defaultRoles`, by namespace, or from EKS, by an association of the ServiceAccount
+//! that AWS alone knows. Which of the two is decided here and not by what EKS answers: where a default is configured EKS is not asked, and
+//! where EKS says no there is no default.
 //!
 //! What is not read yet decides nothing: a default in its place is how other agents gave pods the wrong role for a moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use seawall_broker::aws::{ExternalId, SessionName, Tags};
+use seawall_broker::aws::{ClusterName, ExternalId, SessionName, Tags};
 use seawall_cloud::Refusal;
 use seawall_cloud::aws::imds::NO_ROLE;
 use seawall_cluster::Complaint;
@@ -33,12 +35,23 @@ pub(super) struct Rules {
     pub(super) by_pod: Option<namespace::Rules>,
     /// Whether ServiceAccounts may stand for roles; the audience of their tokens, where they name none.
     pub(super) by_service_account: Option<Arc<str>>,
+    /// The cluster in which EKS associates roles with ServiceAccounts, if it is asked for pods for which nobody names one.
+    pub(super) by_association: Option<ClusterName>,
     /// The role of a namespace's pods that name none.
     pub(super) defaults: HashMap<String, NamedRole>,
     /// What sessions are tagged with that somebody else takes for the pod.
     pub(super) tags: Vec<Tag>,
     /// What sessions' names begin with.
     pub(super) session_prefix: String,
+}
+
+/// What a pod may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// A role that is known.
+    Role(Grant),
+    /// Whichever role EKS associates with its ServiceAccount in this cluster, if any: its answer says it.
+    Associated(ClusterName),
 }
 
 /// A role that a pod may have, and how it is taken.
@@ -113,7 +126,7 @@ impl Rules {
     ///
     /// # Errors
     /// Why it may have none.
-    pub(super) fn decide(&self, pod: &Pod, facts: &Facts) -> Result<Grant, Denied> {
+    pub(super) fn decide(&self, pod: &Pod, facts: &Facts) -> Result<Allowed, Denied> {
         let by_service_account = self.named_by_service_account(facts)?;
         let by_pod = self.named_by_pod(facts)?;
         match (by_pod, by_service_account) {
@@ -122,10 +135,10 @@ impl Rules {
             }
             (_, Some((role, audience))) => {
                 let session = session::default_name(&self.session_prefix, pod);
-                Ok(Grant { role, session, way: Way::WebIdentity { audience } })
+                Ok(Allowed::Role(Grant { role, session, way: Way::WebIdentity { audience } }))
             }
-            (Some(role), None) => self.permitted(pod, facts, role),
-            (None, None) => self.by_default(pod),
+            (Some(role), None) => self.permitted(pod, facts, role).map(Allowed::Role),
+            (None, None) => self.named_by_nobody(pod),
         }
     }
 
@@ -179,11 +192,13 @@ impl Rules {
         Ok(Grant { role, session, way: self.assume(pod, external_id)? })
     }
 
-    /// The role of the pod's namespace, where the operator names one.
-    fn by_default(&self, pod: &Pod) -> Result<Grant, Denied> {
-        let role = self.defaults.get(&*pod.service_account.namespace).ok_or(Denied::NoRole(NO_ROLE))?;
-        let session = session::default_name(&self.session_prefix, pod);
-        Ok(Grant { role: role.clone(), session, way: self.assume(pod, None)? })
+    /// The role of the pod's namespace, where the operator names one; else that of EKS, where it is asked.
+    fn named_by_nobody(&self, pod: &Pod) -> Result<Allowed, Denied> {
+        if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
+            let session = session::default_name(&self.session_prefix, pod);
+            return Ok(Allowed::Role(Grant { role: role.clone(), session, way: self.assume(pod, None)? }));
+        }
+        self.by_association.clone().map(Allowed::Associated).ok_or(Denied::NoRole(NO_ROLE))
     }
 
     fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<Way, Denied> {
@@ -253,6 +268,13 @@ mod tests {
         Facts { pod: told(pod), service_account, namespace }
     }
 
+    fn granted(rules: &Rules, facts: &Facts) -> Result<Grant, Denied> {
+        rules.decide(&pod(), facts).map(|allowed| match allowed {
+            Allowed::Role(grant) => grant,
+            Allowed::Associated(_) => panic!("{rules:?} {facts:?}"),
+        })
+    }
+
     fn code(denied: Denied) -> (&'static str, u16) {
         match denied {
             Denied::NotYet => ("not yet", 503),
@@ -277,7 +299,7 @@ mod tests {
             (&all(), &[(ROLE, "")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
             (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
         ] {
-            let grant = rules.decide(&pod(), &facts(pod_says, account_says, &permits)).unwrap();
+            let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
             assert_eq!((grant.role.as_str(), grant.session.as_str()), (role, "shop.cart"), "{pod_says:?}");
             let taken = match &grant.way {
                 Way::WebIdentity { audience } => &**audience,
@@ -356,13 +378,49 @@ mod tests {
     fn a_default_role_is_the_configured_namespaces_alone_and_only_of_pods_that_name_none() {
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
         let rules = Rules { defaults, ..all() };
-        let decide = |pod: &Pod, facts: &Facts| rules.decide(pod, facts).map(|grant| grant.role);
-        assert_eq!(decide(&pod(), &facts(&[], &[], &[])).unwrap().as_str(), PAY);
-        let refused = decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
+        assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
+        let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
         assert_eq!(code(refused).0, "nothing_permitted", "a refused role is not replaced by another");
         let elsewhere = ServiceAccount { namespace: "lab".into(), name: "cart".into() };
         let elsewhere = Pod { service_account: elsewhere, ..pod() };
-        assert_eq!(code(decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
+        assert_eq!(code(rules.decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
+    }
+
+    #[test]
+    fn eks_is_asked_only_for_pods_for_which_nobody_names_a_role() {
+        let reef = ClusterName::parse("reef").unwrap();
+        let rules = Rules { by_association: Some(reef.clone()), ..all() };
+        let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
+        let with_default = Rules { defaults, ..rules.clone() };
+        let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
+        let code_of = |rules: &Rules, facts: &Facts| match rules.decide(&pod(), facts) {
+            Ok(Allowed::Role(grant)) => grant.role.name().as_str().to_owned(),
+            Ok(Allowed::Associated(cluster)) => cluster.as_str().to_owned(),
+            Err(denied) => code(denied).0.to_owned(),
+        };
+        for (rules, pod_says, account_says, namespace_says, expected) in [
+            (&rules, &[][..], &[][..], &[][..], "reef"),
+            (&rules, &[(ROLE, "")], &[(ROLE_ARN, "")], permits, "reef"),
+            (&rules, &[(ROLE, "cart")], &[], permits, "cart"),
+            (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
+            // What is refused is not asked for elsewhere.
+            (&rules, &[(ROLE, "pay")], &[], permits, "not_permitted"),
+            (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "two_roles"),
+            (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
+            (&with_default, &[], &[], &[], "pay"),
+            (&with_default, &[(ROLE, "cart")], &[], permits, "cart"),
+        ] {
+            let facts = facts(pod_says, account_says, namespace_says);
+            assert_eq!(code_of(rules, &facts), expected, "{pod_says:?} {account_says:?}");
+        }
+        let unread = Facts {
+            pod: Annotations::default(),
+            service_account: Beside::NotRead,
+            namespace: Beside::read(Annotations::default()),
+        };
+        assert_eq!(code_of(&rules, &unread), "not yet", "an annotation may name a role");
+        let alone = Rules { by_pod: None, by_service_account: None, ..rules.clone() };
+        assert_eq!(code_of(&alone, &unread), "reef", "no annotation counts");
     }
 
     #[test]
@@ -370,7 +428,7 @@ mod tests {
         let rules =
             Rules { tags: vec![Tag::Namespace, Tag::PodName], session_prefix: "kiam-".into(), ..all() };
         let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
-        let grant = rules.decide(&pod(), &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
+        let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
         assert_eq!(grant.session.as_str(), "kiam-my-session");
         let tags = session::tags(&[Tag::PodName, Tag::Namespace], &pod()).unwrap();
         assert_eq!(grant.way, Way::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
@@ -403,7 +461,7 @@ mod tests {
             let [service_account, namespace] =
                 ["ServiceAccount", "Namespace"].map(|kind| Beside::read(annotated(manifest, kind)));
             let facts = Facts { pod: annotated(manifest, "Pod"), service_account, namespace };
-            let grant = rules.decide(&pod(), &facts).unwrap();
+            let grant = granted(&rules, &facts).unwrap();
             assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
             assert_eq!(grant.session.as_str(), session, "{of}");
             let others = Rules { by_pod: None, by_service_account: None, ..rules };

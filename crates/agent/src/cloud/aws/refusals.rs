@@ -30,6 +30,12 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
         "rejected",
         "AWS rejects the exchange; the agent's or the role's configuration is wrong.",
     );
+    const UNASSIGNED: Refusal = Refusal::new(
+        404,
+        "no_association",
+        "Nothing names an AWS role for this pod, and EKS associates none with its Kubernetes ServiceAccount in the cluster of \
+         aws.podIdentity.cluster. One that is made is found within a minute or so.",
+    );
     const SUBJECT: Refusal = Refusal::new(
         503,
         "subject",
@@ -56,6 +62,7 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
         Unavailable::Failed(error) => match error.fault {
             Fault::Denied => DENIED,
             Fault::Rejected => REJECTED,
+            Fault::Unassigned => UNASSIGNED,
             Fault::Subject => SUBJECT,
             Fault::SubjectRefused => SUBJECT_REFUSED,
             Fault::Throttled => THROTTLED,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use seawall_core::facts::{Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
-use seawall_emulator::aws::{self, Options, Provider, Role, Running};
+use seawall_emulator::aws::{self, Endpoint, Options, Provider, Role, Running};
 use seawall_emulator::faults::Faults;
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
@@ -14,9 +15,12 @@ use serde_json::Value;
 
 use super::annotations::ROLE_ARN;
 use crate::cloud::tests::World;
+use crate::outage::Seen;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
+const SUBJECT: &str = "system:serviceaccount:shop:cart";
+const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
 /// Tokens of the world's pod, by the cluster that the emulated STS trusts.
 #[derive(Debug)]
@@ -34,6 +38,20 @@ impl SubjectTokens for Tokens {
 }
 
 async fn start(longest: Duration) -> (World, Running) {
+    start_with(ROLE, "", longest).await
+}
+
+/// A pod that may have this role, for so long at most.
+pub(super) async fn start_as(role: &str, longest: Duration) -> (World, Running) {
+    start_with(role, "", longest).await
+}
+
+/// With these lines in the section.
+async fn start_on(lines: &str, longest: Duration) -> (World, Running) {
+    start_with(ROLE, lines, longest).await
+}
+
+async fn start_with(role: &str, lines: &str, longest: Duration) -> (World, Running) {
     let (clock, hand): (Clock, ManualClock) = Clock::manual();
     let issuer = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
     let provider = Provider {
@@ -41,23 +59,29 @@ async fn start(longest: Duration) -> (World, Running) {
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = Role { longest, ..Role::open(ROLE).trusting("system:serviceaccount:shop:cart") };
+    let arn = role;
+    let role = Role { longest, ..Role::open(arn).trusting("system:serviceaccount:shop:cart") };
     let options = Options { providers: vec![provider], roles: vec![role], ..Options::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
+    let url = running.url();
     let section = format!(
-        "aws: {{ region: eu-west-1, stsUrl: \"{}\", imds: {{ tokens: optional }} }}\n",
-        running.url()
+        "aws: {{ region: eu-west-1, stsUrl: \"{url}\", imds: {{ tokens: optional, upstream: \"{url}\" }}{lines}, \
+         podIdentity: {{ cluster: reef, url: \"{url}\" }} }}\n"
     );
     let tokens = Arc::new(Tokens { issuer, clock: clock.clone() });
     let world = World::with(&section, (clock, hand), tokens);
-    let says = [(ROLE_ARN, Text::from(ROLE))].into_iter().collect();
-    world.pod().replace(world.entitlements(Beside::read(says)));
+    world.pod().replace(world.entitlements(naming(arn)));
     (world, running)
+}
+
+/// What a ServiceAccount says that names this role.
+pub(super) fn naming(role: &str) -> Beside {
+    Beside::read([(ROLE_ARN, Text::from(role))].into_iter().collect())
 }
 
 impl World {
     /// Lets everybody act whom a moment woke, until no call is in the air.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         loop {
             for _ in 0..256 {
                 tokio::task::yield_now().await;
@@ -70,12 +94,18 @@ impl World {
         }
     }
 
+    /// What the listing answers: its status and its body.
+    async fn listed(&self) -> (u16, String) {
+        let (answer, _) = self.ask_with("GET", LISTING, "A: b").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
     /// The life left of what the document says, if one is answered.
     async fn life(&self) -> Option<Duration> {
-        let listing = "/latest/meta-data/iam/security-credentials/";
-        let (listed, _) = self.ask_with("GET", listing, "A: b").await;
+        let (listed, _) = self.ask_with("GET", LISTING, "A: b").await;
         let is_listed = listed.ends_with("\r\n\r\ncart");
-        let (answer, _) = self.ask_with("GET", &format!("{listing}cart"), "A: b").await;
+        let (answer, _) = self.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
         assert!(!is_listed || answer.starts_with("HTTP/1.1 200 "), "listed, and then: {answer}");
         let document: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;
         let end: jiff::Timestamp = document["Expiration"].as_str()?.parse().unwrap();
@@ -122,4 +152,123 @@ async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_i
     sts.set_faults(&Faults::default());
     world.hand.advance(2 * MINUTE);
     world.first().await;
+}
+
+#[tokio::test]
+async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
+    let (world, eks) = start_on(", ways: [pod-identity]", 60 * MINUTE).await;
+    world.pod().replace(world.entitlements(Beside::NotRead));
+    let pause = || async {
+        world.hand.advance(MINUTE + MINUTE / 9);
+        world.settle().await;
+    };
+    let listed_in_the_end = || async {
+        let mut listed = world.listed().await;
+        while listed.0 == 503 {
+            world.settle().await;
+            listed = world.listed().await;
+        }
+        listed
+    };
+    for _ in 0..3 {
+        let (status, body) = listed_in_the_end().await;
+        assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+        pause().await;
+    }
+    eks.set_association(SUBJECT, Some(ROLE));
+    assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
+    assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
+    let calls = eks.counts(Endpoint::PodIdentity).calls;
+    eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
+    assert_eq!(world.listed().await.1, "cart", "what is held is the old role's until it is renewed");
+    for _ in 0..4 * 60 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        // An SDK asks now and then; what nobody asks for is let go.
+        world.listed().await;
+    }
+    assert_eq!(world.listed().await, (200, "till".to_owned()));
+    let (old, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+    assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
+    assert_eq!(eks.counts(Endpoint::PodIdentity).calls, calls + 1);
+    eks.set_association(SUBJECT, None);
+    let mut minutes = 0;
+    while world.listed().await.0 == 200 {
+        world.hand.advance(MINUTE);
+        world.settle().await;
+        minutes += 1;
+        assert!(minutes <= 6 * 60, "longer than any session");
+    }
+    assert!(minutes > 4 * 60, "what is valid is lent to its end");
+    let (status, body) = listed_in_the_end().await;
+    assert!(status == 404 && body.contains("no_association"), "{status} {body}");
+    let calls = eks.counts(Endpoint::PodIdentity).calls - calls;
+    assert!(calls < 6 * 60, "{calls} calls: at most one a minute");
+}
+
+/// Minutes of the clock, each with a look for credentials that are not renewed; what the pod was told.
+async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..seconds / 20 {
+        world.hand.advance(Duration::from_secs(20));
+        world.settle().await;
+        world.listed().await;
+        seen.look(&[world.pod().clone()], |_, message| {
+            told.push(message.to_owned());
+            true
+        });
+    }
+    world.hand.advance(Duration::from_secs(seconds % 20));
+    told
+}
+
+#[tokio::test]
+async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
+    let down = Faults { error_rate: 1.0, ..Faults::default() };
+    assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
+    // Away until shortly before the floor, however early the renewal began.
+    sts.set_faults(&down);
+    let until_floor = world.life().await.unwrap() - 16 * MINUTE;
+    assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
+    sts.set_faults(&Faults::default());
+    assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
+    let life = world.life().await.unwrap();
+    assert!(life > 55 * MINUTE, "{life:?}");
+    // A second of the life is not counted on.
+    let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
+    sts.set_faults(&down);
+    let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
+    let [message] = &told[..] else { panic!("once: {told:?}") };
+    let first = ends - jiff::Span::new().minutes(15);
+    for at in [ends.strftime("at %H:%M UTC."), first.strftime("from %H:%M UTC on")] {
+        assert!(message.contains(&at.to_string()), "{message} lacks {at}");
+    }
+    assert!(message.contains("(AssumeRoleWithWebIdentity: upstream)"), "{message}");
+    assert!(watched(&world, &mut seen, 15 * 60).await.is_empty(), "not again");
+}
+
+#[tokio::test]
+async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps_a_node_from_being_called_good()
+ {
+    let (world, _sts) = start(15 * MINUTE).await;
+    world.first().await;
+    assert!(world.life().await.unwrap() <= 15 * MINUTE);
+    let mut registry = Registry::default();
+    world.clouds.register(&mut registry, &world.clock);
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
+    for line in [r#"seawall_cut_short_total{cloud="aws"} 1"#, r#"seawall_below_floor_total{cloud="aws"} 1"#] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    let breaches = metrics.lines().find(|line| line.starts_with("seawall_floor_breaches_total")).unwrap();
+    assert!(!breaches.ends_with(" 0"), "{breaches}");
+    assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
+    let remarks = world.clouds.remarks();
+    assert!(
+        remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
+        "{remarks:?}"
+    );
 }

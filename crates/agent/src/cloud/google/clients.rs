@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use crate::thrash::{Client, Clients};
+use crate::thrash::{Client, Clients, First};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> Client {
-    Client { agent, name, window: Duration::from_secs(seconds) }
+    Client { agent, name, window: Duration::from_secs(seconds), every: None }
 }
 
 /// All of them.
 pub(super) const ALL: Clients = Clients {
     known: KNOWN,
     longer: "Use a newer release: Google's access tokens live an hour, and are renewed with ten minutes left.",
+    first: Some(First { left: Duration::from_secs(240), who: "object_store and Google's library for Go" }),
 };
 
 /// 225 s: golang/oauth2, `google/google.go`; 240 s: arrow-rs-object-store, `gcp/credential.rs`.

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Entitlement, Federated};
 use crate::cloud::brokered;
-use crate::entitlements;
-use crate::thrash::Lending;
+use crate::entitlements::{self, Lending};
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the Google service account it acts as, and what it holds.

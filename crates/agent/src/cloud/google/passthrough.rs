@@ -4,6 +4,8 @@
 //! What goes upstream was built anew by the dialect from what it understood: a canonical path and query, one header of
 //! ours, no byte of the client's. So the two servers cannot read one request differently, which is how filters are got around.
 
+use std::time::Duration;
+
 use http::Method;
 use seawall_cloud::gce::{self, Server};
 use seawall_cloud::{Frame, Length, Refusal};
@@ -20,6 +22,10 @@ pub(super) struct Passthrough {
     forwarder: Forwarder,
     server: Server,
 }
+
+/// How long the real server may take: longer than Google's libraries give one try (3 s those for Python and Node), so that it is never us
+/// who give up first.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Passthrough {
     /// To the real server behind `forwarder`; refusals are written as `server`'s.
@@ -38,6 +44,7 @@ impl Passthrough {
             // GET for HEAD, too: the answer's length is then known, and its body is left out by the frame.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
+            patience: PATIENCE,
             hold: admitted.hold.as_ref().map(|hold| hold.timeout),
         };
         let (is_poll, answer) = self.forwarder.forward(tenant, &forward)?;

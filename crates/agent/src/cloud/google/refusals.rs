@@ -53,7 +53,7 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
         Unavailable::TooMany { .. } => TOO_MANY,
         Unavailable::Slow => SLOW,
         Unavailable::Failed(error) => match error.fault {
-            Fault::Denied => DENIED,
+            Fault::Denied | Fault::Unassigned => DENIED,
             Fault::Rejected => REJECTED,
             Fault::Subject => SUBJECT,
             Fault::SubjectRefused => SUBJECT_REFUSED,

@@ -83,13 +83,24 @@ pub(crate) const TORN: Pod = Pod {
     says: "awsRole: kiam, awsPermitted: \".*\", awsRoleArn: \"arn:aws:iam::123456789012:role/irsa\"",
 };
 
-pub(crate) const PODS: [Pod; 7] = [IRSA, KIAM, KUBE2IAM, DEFAULT, NONE, GREEDY, TORN];
+/// By EKS.
+pub(crate) const ASSOCIATED: Pod =
+    Pod { at: ip(28), namespace: "lab", name: "associated-0", account: "associated", says: "" };
+/// Another pod of the same ServiceAccount.
+pub(crate) const SIBLING: Pod = Pod { at: ip(29), name: "associated-1", ..ASSOCIATED };
+/// By a mistake it is given [`ASSOCIATED`]'s token.
+pub(crate) const THIEF: Pod =
+    Pod { at: ip(30), namespace: "lab", name: "thief-0", account: "thief", says: "" };
+
+pub(crate) const PODS: [Pod; 10] =
+    [IRSA, KIAM, KUBE2IAM, DEFAULT, NONE, GREEDY, TORN, ASSOCIATED, SIBLING, THIEF];
 
 impl Pod {
     fn entry(&self) -> String {
         let Self { at, namespace, name, account, says } = self;
+        let token = if *name == THIEF.name { ASSOCIATED.name } else { name };
         format!(
-            "- {{ address: {at}, namespace: {namespace}, pod: {name}, serviceAccount: {account}, tokenFile: tokens/{name}, {says} }}\n"
+            "- {{ address: {at}, namespace: {namespace}, pod: {name}, serviceAccount: {account}, tokenFile: tokens/{token}, {says} }}\n"
         )
     }
 
@@ -114,17 +125,23 @@ impl World {
 
     /// The same, where roles are taken for pods as `credentials` says.
     pub(crate) fn start_as(credentials: &str, imds: &str, beside: &str) -> Self {
+        Self::start_on("irsa, kiam, kube2iam", credentials, imds, beside)
+    }
+
+    /// The same, on these ways.
+    pub(crate) fn start_on(ways: &str, credentials: &str, imds: &str, beside: &str) -> Self {
         make_room();
         let issuer = Issuer::generate(ISSUER, Algorithm::Es256).unwrap();
         let aws = Hosted::start(aws::start(options(&issuer), Clock::system()));
         let files = TempDir::with_prefix("seawall-aws-").unwrap();
         let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
         std::fs::create_dir(files.path().join("tokens")).unwrap();
-        write("agent.yaml", &configuration(&aws.url(), credentials, imds, beside));
+        write("agent.yaml", &configuration(&aws.url(), ways, credentials, imds, beside));
         write("pods.yaml", &format!("pods:\n{}", PODS.iter().map(Pod::entry).collect::<String>()));
         write("keys", "[default]\naws_access_key_id = AKIASEAWALL\naws_secret_access_key = s3cret\n");
         for pod in &PODS {
-            write(&format!("tokens/{}", pod.name), &token(&issuer, pod, "sts.amazonaws.com"));
+            let tokens = token(&issuer, pod, &["sts.amazonaws.com", CONTAINERS]);
+            write(&format!("tokens/{}", pod.name), &tokens);
         }
         let agent = Agent::start(PROGRAM, &files.path().join("agent.yaml"));
         Self { agent, aws, issuer, files }
@@ -137,7 +154,7 @@ impl World {
 
     /// The token that a pod shows at the containers' endpoint.
     pub(crate) fn token(&self, pod: &Pod, audience: &str) -> String {
-        token(&self.issuer, pod, audience)
+        token(&self.issuer, pod, &[audience])
     }
 
     /// One request of a pod to the metadata service, with these header lines.
@@ -212,10 +229,10 @@ pub(crate) fn head(method: &str, target: &str, host: &str, headers: &str) -> Str
     format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n")
 }
 
-fn token(issuer: &Issuer, pod: &Pod, audience: &str) -> String {
+fn token(issuer: &Issuer, pod: &Pod, audiences: &[&str]) -> String {
     let workload = Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
     let hour = Duration::from_secs(3600);
-    issuer.mint(&workload, &[audience], hour, Clock::system().wall()).unwrap().expose().clone()
+    issuer.mint(&workload, audiences, hour, Clock::system().wall()).unwrap().expose().clone()
 }
 
 /// Roles that trust those who are to have them, and nobody else.
@@ -235,14 +252,15 @@ fn options(issuer: &Issuer) -> Options {
     ];
     let secret_access_key = Secret::new("s3cret".to_owned());
     let user = User { arn: USER.into(), access_key_id: "AKIASEAWALL".into(), secret_access_key };
-    Options { providers: vec![provider], roles, users: vec![user], ..Options::default() }
+    let associations = [(ASSOCIATED.subject(), format!("{BASE}team/associated"))].into();
+    Options { providers: vec![provider], roles, users: vec![user], associations, ..Options::default() }
 }
 
-fn configuration(url: &str, credentials: &str, imds: &str, beside: &str) -> String {
+fn configuration(url: &str, ways: &str, credentials: &str, imds: &str, beside: &str) -> String {
     format!(
         "listen: [\"127.0.0.1:0\", {{ address: \"127.0.0.1:0\", dialects: [aws-containers] }}]\nadmin: \"127.0.0.1:0\"\n\
          identity: {{ strategy: static, file: pods.yaml }}\nlogLevel: debug\n{beside}\
-         aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [irsa, kiam, kube2iam]\n  \
+         aws:\n  region: eu-west-1\n  account: \"123456789012\"\n  ways: [{ways}]\n  podIdentity: {{ cluster: reef, url: \"{url}\" }}\n  \
          defaultRoles: {{ plain: plain }}\n  credentials: {credentials}\n  stsUrl: \"{url}\"\n  \
          session: {{ tags: [kubernetes-namespace] }}\n  instance: {{ availabilityZone: eu-west-1a }}\n  imds: {{ upstream: \"{url}\", {imds} }}\n"
     )

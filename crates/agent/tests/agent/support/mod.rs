@@ -7,6 +7,7 @@ pub(crate) mod aws;
 pub(crate) mod cloud;
 pub(crate) mod hosted;
 pub(crate) mod namespace;
+pub(crate) mod refresh;
 pub(crate) mod world;
 
 use std::net::Ipv4Addr;

@@ -4,11 +4,15 @@
 //! condition holds, and its deadline is for broken programs, not for slow machines.
 
 pub(crate) mod api;
+pub(crate) mod aws;
+pub(crate) mod captured;
 pub(crate) mod cloud;
 pub(crate) mod network;
 pub(crate) mod plane;
+pub(crate) mod scene;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use seawall_testkit::objects;
 use serde_json::{Value, json};
@@ -68,37 +72,27 @@ impl World {
 
     /// As [`Self::start`], with a node that has these taints.
     pub(crate) fn start_with(accounts: &[&str], identity: &str, google: &str, taints: &Value) -> Self {
-        let folder = TempDir::with_prefix("seawall-cluster-").unwrap();
-        let plane = Plane::start(folder.path());
-        let api = plane.admin();
-        prepare(&api, taints);
-        let given = |name: &&str| (name.to_string(), (!name.starts_with("plain")).then(|| email(name)));
-        let accounts: Vec<_> = accounts.iter().map(given).collect();
-        for (name, email) in &accounts {
-            api.make_account(name, email.as_deref());
-        }
-        let cloud = Cloud::start(&api, &accounts);
-        let network = Network::new();
-        let kubeconfig = plane.kubeconfig(&agent_token(&api), plane.port());
+        let Ground { cloud, api, plane, network, folder, kubeconfig } = Ground::start(accounts, taints);
+        network.have_metadata_address();
+        let listen = format!("\"{METADATA}:80\", \"127.0.0.1:0\"");
+        let identity = format!(
+            "  strategy: source-ip\n  node: {NODE}\n  kubeconfig: {}\n{identity}",
+            kubeconfig.display()
+        );
         let config = folder.path().join("agent.yaml");
-        let upstream = cloud.address();
-        std::fs::write(
-            &config,
-            format!(
-                "listen: [\"{METADATA}:80\", \"127.0.0.1:0\"]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\n\
-                 identity:\n  strategy: source-ip\n  node: {NODE}\n  kubeconfig: {}\n{identity}\
-                 google:\n{google}  upstream: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
-                 zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
-                 cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
-                 stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n",
-                kubeconfig.display()
-            ),
-        )
-        .unwrap();
+        std::fs::write(&config, yaml(&listen, &identity, google, &cloud)).unwrap();
         let agent = Agent::start(PROGRAM, &config);
         let world = Self { agent, cloud, api, plane, network, folder };
         until_true("the agent to be ready", || world.admin("/readyz").status == 200);
         world
+    }
+
+    /// Another agent in the place of this one, whose file is what this makes of the last one's. Returns when it is ready.
+    pub(crate) fn reconfigure(&mut self, edit: impl FnOnce(&str) -> String) {
+        let file = self.folder.path().join("agent.yaml");
+        std::fs::write(&file, edit(&std::fs::read_to_string(&file).unwrap())).unwrap();
+        self.restart_agent();
+        until_true("the agent to be ready", || self.admin("/readyz").status == 200);
     }
 
     /// Another agent in the place of this one, with the file as it is now. Returns when it serves, ready or not.
@@ -161,6 +155,47 @@ impl Pod {
     pub(crate) fn ask_from_inside(&self, target: &str) -> Answer {
         client::ask(self.sandbox.address, SocketAddr::from((METADATA, 80)), target)
     }
+}
+
+/// What an agent works with.
+pub(crate) struct Ground {
+    pub(crate) cloud: Cloud,
+    pub(crate) api: Api,
+    pub(crate) plane: Plane,
+    pub(crate) network: Network,
+    pub(crate) folder: TempDir,
+    /// The agent's own.
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Ground {
+    /// ServiceAccounts as for [`World::start`].
+    pub(crate) fn start(accounts: &[&str], taints: &Value) -> Self {
+        let folder = TempDir::with_prefix("seawall-cluster-").unwrap();
+        let plane = Plane::start(folder.path());
+        let api = plane.admin();
+        prepare(&api, taints);
+        let given = |name: &&str| (name.to_string(), (!name.starts_with("plain")).then(|| email(name)));
+        let accounts: Vec<_> = accounts.iter().map(given).collect();
+        for (name, email) in &accounts {
+            api.make_account(name, email.as_deref());
+        }
+        let cloud = Cloud::start(&api, &accounts);
+        let kubeconfig = plane.kubeconfig(&agent_token(&api), plane.port());
+        Self { cloud, api, plane, network: Network::new(), folder, kubeconfig }
+    }
+}
+
+/// An agent's configuration: what is in the list `listen`, and lines of the sections `identity` and `google`.
+fn yaml(listen: &str, identity: &str, google: &str, cloud: &Cloud) -> String {
+    let upstream = cloud.address();
+    format!(
+        "listen: [{listen}]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\nidentity:\n{identity}\
+         google:\n{google}  upstream: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
+         zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
+         cluster: {{ name: reef, location: europe-west1 }}\n  provider: \"{PROVIDER}\"\n  \
+         stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
+    )
 }
 
 /// The node, the shipped RBAC and admission, the tests' namespace.

@@ -1,7 +1,7 @@
 //! A node's network: a bridge, and for each pod a network namespace with the pod's address behind a veth pair.
 //!
 //! A pod's "container" is a process ([`Sandbox::command`]) or a thread ([`Sandbox::run`]) in there; the kernel knows no
-//! difference. The link-local address is the node's own, on loopback, and the agent listens there: pods reach it by their
+//! difference. The link-local addresses are the node's own, on loopback, and the agent listens there: pods reach them by their
 //! default route, with no rewriting in between.
 
 use std::fs::File;
@@ -15,6 +15,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Where pods' libraries look for the metadata server.
 pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
+/// Where AWS's look for the endpoint of containers.
+pub(crate) const CONTAINERS: Ipv4Addr = Ipv4Addr::new(169, 254, 170, 23);
+
+/// The node, as pods see it.
+pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+
 const BRIDGE: &str = "seawall0";
 
 /// The node's side. Removed with everything on it when dropped.
@@ -25,7 +31,7 @@ pub(crate) struct Network {
 /// One pod's network.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
-    name: String,
+    pub(crate) name: String,
     pub(crate) address: Ipv4Addr,
 }
 
@@ -36,12 +42,25 @@ impl Network {
         ip(
             &[],
             &format!(
-                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add 10.244.0.1/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
+                "link add {BRIDGE} address 02:00:00:00:00:01 type bridge\naddress add {GATEWAY}/16 dev {BRIDGE}\nlink set {BRIDGE} up\n"
             ),
         );
-        // May be there from a test before.
-        let _ = Command::new("ip").args(["address", "add", "169.254.169.254/32", "dev", "lo"]).output();
         Self { sandboxes: Vec::new() }
+    }
+
+    /// The node itself has the addresses at which credentials are asked for, until the last test ends.
+    pub(crate) fn have_metadata_address(&self) {
+        for address in [METADATA, CONTAINERS] {
+            // May be there from a test before.
+            let _ = change("add", address);
+        }
+    }
+
+    /// Nobody has them.
+    pub(crate) fn lack_metadata_address(&self) {
+        for address in [METADATA, CONTAINERS] {
+            let _ = change("delete", address);
+        }
     }
 
     /// The network of one more pod.
@@ -59,7 +78,7 @@ impl Network {
             &["-n", &name],
             &format!(
                 "link set lo up\naddress add {address}/16 dev eth0\nlink set eth0 up\n\
-                 route add default via 10.244.0.1\n"
+                 route add default via {GATEWAY}\n"
             ),
         );
         self.sandboxes.push(name.clone());
@@ -105,6 +124,11 @@ impl Sandbox {
     fn path(&self) -> String {
         format!("/run/netns/{}", self.name)
     }
+}
+
+/// Adds or deletes an address of the node.
+fn change(what: &str, address: Ipv4Addr) -> std::io::Result<std::process::Output> {
+    Command::new("ip").args(["address", what, &format!("{address}/32"), "dev", "lo"]).output()
 }
 
 fn ip(arguments: &[&str], batch: &str) {

@@ -19,7 +19,7 @@ use super::credentials::Shape;
 use super::facts::{Facts, Node};
 use super::fields;
 use super::pattern::Pattern;
-use super::role::{RoleName, is_role_name};
+use super::role::is_role_name;
 use super::session::{Grant, Keys, Longest, MAX_TTL, Visitor};
 use super::time::UnixTime;
 use super::{ALPHABET, NOT_FOUND};
@@ -98,7 +98,7 @@ pub enum Asked<'t, 'b> {
 pub struct Query<'t, 'b> {
     /// The thing.
     pub what: What<'t, 'b>,
-    /// When the token expires that was shown; the same request is to be refused from then on. `None`: no token was shown, so this
+    /// From when on the token that was shown, and so the same request, is to be refused. `None`: no token was shown, so this
     /// is one that is refused where tokens are required.
     pub session: Option<UnixTime>,
 }
@@ -159,16 +159,17 @@ pub fn goes_on_after(method: &str) -> bool {
 ///
 /// # Errors
 /// [`NO_ROLE`], [`WRONG_ROLE`].
-pub fn same_role(asked: &str, own: Option<&RoleName>) -> Result<(), Refusal> {
+pub fn same_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
     match own {
-        Some(own) if own.as_str() == asked => Ok(()),
+        Some(own) if own == asked => Ok(()),
         Some(_) => Err(WRONG_ROLE),
         None => Err(NO_ROLE),
     }
 }
 
 impl Imds {
-    /// The service of this node. A path of the real one is let pass if one of `passed` matches it.
+    /// The service of this node. A path of the real one is let pass if one of `passed` matches it and, where it leads to what is as good as
+    /// a credential (`user-data`, `managed-ssh-keys`), names that word.
     pub fn new(node: &Node, passed: Vec<Pattern>) -> Self {
         Self { facts: Facts::of(node), passed }
     }
@@ -222,7 +223,11 @@ impl Imds {
 
     fn pass<'b>(&self, path: Path<'b>) -> Result<What<'static, 'b>, Refusal> {
         let text = path.as_str();
-        if !is_credential(text) && self.passed.iter().any(|passed| passed.matches(text)) {
+        let lower = text.to_ascii_lowercase();
+        let secret = SECRETS.iter().find(|secret| lower.contains(*secret));
+        let passes =
+            |passed: &Pattern| secret.is_none_or(|secret| passed.names(secret)) && passed.matches(text);
+        if !is_credential(&lower) && self.passed.iter().any(passes) {
             return Ok(What::Pass(path.into_text()));
         }
         Err(NOT_FOUND)
@@ -278,10 +283,15 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> 
     Ok(What::Role { name, shape })
 }
 
-/// Whether a path of the real service leads to credentials: of the node's role, or of the instance itself
-/// (`identity-credentials/ec2/security-credentials/`). In any case of letters, whatever stands before it.
+/// What is as good as a credential without being called one: what nodes join their cluster with stands in the user data, and keys of
+/// EC2 Instance Connect below the other. An expression such as `.*` was not written with them in mind, so each passes only by one in
+/// which it is named. In any case of letters, as [`is_credential`].
+const SECRETS: [&str; 2] = ["user-data", "managed-ssh-keys"];
+
+/// Whether a path of the real service, in small letters, leads to credentials: of the node's role, or of the instance itself
+/// (`identity-credentials/ec2/security-credentials/`). Whatever stands before it.
 fn is_credential(path: &str) -> bool {
-    path.to_ascii_lowercase().contains("credentials")
+    path.contains("credentials")
 }
 
 /// A token for who asks for one.
@@ -314,7 +324,7 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// When the token expires that a request shows.
+/// From when on the token that a request shows is refused.
 ///
 /// # Errors
 /// [`NO_TOKEN`] where one is needed; what is wrong with one that is shown, needed or not; [`super::REPEATED_HEADER`].

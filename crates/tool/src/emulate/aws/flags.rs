@@ -65,6 +65,9 @@ pub(super) struct TrustArgs {
     /// Let a ServiceAccount take a role (a name, or an ARN), and associate it at EKS; may be repeated
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
     pub(super) allow: Vec<RoleGrant>,
+    /// Associate a ServiceAccount with a role at EKS alone, in the place of the one it is allowed; may be repeated
+    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
+    pub(super) associate: Vec<RoleGrant>,
     /// Let anyone take any role, beside those named here, whom only those named may take
     #[arg(long)]
     pub(super) allow_all: bool,

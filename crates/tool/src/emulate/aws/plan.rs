@@ -117,13 +117,15 @@ impl Args {
         let grants: Vec<_> =
             named.chain(pods.iter().map(|pod| (pod.workload.subject(), pod.role.clone()))).collect();
         let node = self.instance.arn(&self.instance.node_role);
+        let associated = self.trust.associate.iter();
+        let associated = associated.map(|grant| (grant.workload.subject(), self.instance.arn(&grant.role)));
         Options {
             listen: self.listen,
             providers: vec![Provider { issuer: self.trust.issuer.clone(), keys, audiences }],
             roles: self.roles(&grants, &node, users),
             everyone: self.trust.allow_all,
             users: users.iter().map(|keys| keys.user.clone()).collect(),
-            associations: grants.into_iter().collect(),
+            associations: grants.into_iter().chain(associated).collect(),
             instance: Instance {
                 id: self.instance.instance_id.clone(),
                 region: self.instance.region.clone(),

@@ -1,0 +1,231 @@
+//! The redirect, as an agent with `kernel` identity uses it: opened while the process still may, told where captured connections go once
+//! pods would be served, and asked whose each is.
+//!
+//! Attaching and removing are an operator's (`seawall-agent redirect`); an agent that finds nothing attached does not start, because
+//! pods would reach the real server. An agent that ends leaves the programs pointing to its port: pods are refused until the next one
+//! is ready. Refuses to know how the kernel keeps any of it (`seawall-redirect`) and what is decided by it (`attest`).
+
+mod answering;
+mod metrics;
+mod notes;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use rustix::thread::CapabilitySet;
+use seawall_core::Clock;
+use seawall_redirect::{Agent, Callers, Counters, Error, Gate, Pins, Pods, Site, status};
+use tokio::net::TcpStream;
+
+use crate::cloud::names::DialectName;
+use crate::config::Kernel;
+use crate::lifecycle::Stop;
+pub(crate) use answering::answering;
+pub(crate) use metrics::CaptureCollector;
+pub(crate) use notes::Noted;
+
+/// How often it is looked after where captured connections go. After a crash of the agent that they went to, pods are refused for
+/// this long where another agent stands by.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a living agent's port may take to say so, and how long is waited after what should never fail.
+const PATIENCE: Duration = Duration::from_millis(500);
+const AFTER_FAILURE: Duration = Duration::from_secs(30);
+
+/// The redirect, opened.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    /// This agent.
+    agent: Agent,
+    /// A lock, because a write takes several steps. It is taken once a second, and by whoever asks for metrics.
+    gate: Mutex<Gate>,
+    counters: Counters,
+    noted: Noted,
+    has_taken_over: AtomicBool,
+}
+
+impl Capture {
+    /// Opens what is attached, for an agent with these listeners, and has the programs know its pod and the node's network.
+    ///
+    /// # Errors
+    /// Nothing is attached, or this process may not use it, or is not in the pod that it is said to be in.
+    pub(crate) fn open<'a>(
+        section: &Kernel,
+        spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
+        let agent = answering(spoken, section.node).map_err(|reason| anyhow!("listen: {reason}"))?;
+        Self::attached(section, agent, clock)
+            .context("identity.strategy kernel works with what `seawall-agent redirect attach` attaches")
+    }
+
+    fn attached(section: &Kernel, agent: Agent, clock: &Clock) -> anyhow::Result<Self> {
+        let redirect = &section.redirect;
+        let site = told(Site::find(&redirect.cgroups, redirect.kubepods.as_deref()))?;
+        let pins = told(Pins::at(&redirect.bpffs))?;
+        is_attached(&pins, &site)?;
+        let pods = told(Pods::list(&site))?;
+        let own = pods.group(&section.own).with_context(|| {
+            let (own, directory) = (&section.own.0, site.directory().display());
+            format!("no group of the agent's own pod ({own}, by POD_UID) below {directory}")
+        })?;
+        let mut callers = told(Callers::open(&pins))?;
+        let mut gate = told(Gate::open(&pins, &site))?;
+        told(gate.exempt(own))?;
+        let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no address")?;
+        told(gate.learn_node(&mut callers, own, address))?;
+        Ok(Self {
+            agent,
+            gate: Mutex::new(gate),
+            counters: told(Counters::open(&pins))?,
+            noted: Noted::new(callers, site, pods, clock.clone()),
+            has_taken_over: AtomicBool::new(false),
+        })
+    }
+
+    /// What attestation asks.
+    pub(crate) fn noted(&self) -> Noted {
+        self.noted.clone()
+    }
+
+    /// What of its rights the process must keep to go on using this.
+    pub(crate) fn rights() -> CapabilitySet {
+        if seawall_redirect::maps_take_a_right() { CapabilitySet::BPF } else { CapabilitySet::empty() }
+    }
+
+    /// Why no pod is served though this agent answers.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        let is_not_yet = !self.has_taken_over.load(Ordering::Acquire);
+        is_not_yet.then(|| "captured connections are not sent to this agent yet".to_owned())
+    }
+
+    /// What an operator should see though this agent serves.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let has_left = self.obstacle().is_none() && !self.is_target().ok()?;
+        has_left.then(|| "captured connections are sent to another agent by now".to_owned())
+    }
+
+    /// Sends captured connections to this agent from now on. Call it when pods would be served. Returns once it is done, or when the
+    /// stop has begun.
+    pub(crate) async fn take_over(&self, stop: &Stop) {
+        while !stop.has_begun() {
+            let pointed = self.gate().point(self.agent);
+            match pointed {
+                Ok(()) => {
+                    self.has_taken_over.store(true, Ordering::Release);
+                    tracing::info!(agent = ?self.agent, "captured connections are sent to this agent");
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "captured connections cannot be sent to this agent");
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), until the stop has begun.
+    pub(crate) async fn keep(&self, mut stop: Stop) {
+        loop {
+            let pause = match self.look().await {
+                Ok(()) => LOOK,
+                Err(error) => {
+                    tracing::error!(%error, "cannot look after where captured connections are sent");
+                    AFTER_FAILURE
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.begun() => return,
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), Error> {
+        let answers = self.gate().target()?.map(|target| target.agent);
+        let Some((last, at)) = other(answers, self.agent) else { return Ok(()) };
+        if refuses(at).await && self.gate().succeed(last, self.agent)? {
+            tracing::warn!(%at, "the agent that captured connections were sent to is dead; they are sent to this one");
+        }
+        Ok(())
+    }
+
+    /// Whether captured connections are sent to this agent.
+    fn is_target(&self) -> Result<bool, Error> {
+        Ok(self.gate().target()?.is_some_and(|target| target.agent == self.agent))
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The other agent that captured connections are sent to, and where one finds out whether it is dead: only then is it succeeded.
+///
+/// Two agents that live never fight: each writes once when it becomes ready, and after that only where the other's port refuses, which
+/// a living agent's does not, and only if nobody else has written meanwhile ([`Gate::succeed`]). Of two that find a third dead, one
+/// writes. Where nothing is written (an operator closed or removed it), nothing is.
+fn other(answers: Option<Agent>, own: Agent) -> Option<(Agent, SocketAddr)> {
+    let last = answers?;
+    let ip = last.v4.map(Into::into).or(last.v6.map(Into::into))?;
+    let port = last.metadata.or(last.containers)?;
+    (last != own).then(|| (last, SocketAddr::new(ip, port.get())))
+}
+
+/// Whether nobody listens there. An agent that is too busy to answer does not refuse.
+async fn refuses(at: SocketAddr) -> bool {
+    match tokio::time::timeout(PATIENCE, TcpStream::connect(at)).await {
+        Ok(Err(error)) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        Ok(Ok(_)) | Err(_) => false,
+    }
+}
+
+/// Whether each hook has a program for the pods' group.
+fn is_attached(pins: &Pins, site: &Site) -> anyhow::Result<()> {
+    for hook in told(status(pins, site))?.hooks {
+        let directory = site.directory().display();
+        let is_there = hook.links.iter().any(|link| link.attached);
+        ensure!(is_there, "nothing is attached to {directory} for {}", hook.hook);
+    }
+    Ok(())
+}
+
+/// The redirect's errors tell their causes themselves.
+fn told<T>(result: Result<T, Error>) -> anyhow::Result<T> {
+    result.map_err(|error| anyhow!("{error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    fn agent(port: u16) -> Agent {
+        Agent { v4: Some(Ipv4Addr::LOCALHOST), metadata: NonZeroU16::new(port), ..Agent::default() }
+    }
+
+    #[test]
+    fn only_another_agent_is_ever_succeeded() {
+        let own = agent(1);
+        assert_eq!(other(None, own), None, "closed or removed by somebody");
+        assert_eq!(other(Some(own), own), None);
+        assert_eq!(other(Some(Agent::default()), own), None, "nobody has been told of");
+        assert_eq!(other(Some(agent(2)), own), Some((agent(2), "127.0.0.1:2".parse().unwrap())));
+        let containers = Agent { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
+        assert_eq!(other(Some(containers), own).unwrap().1.port(), 3);
+    }
+
+    #[tokio::test]
+    async fn only_a_port_that_refuses_is_dead() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        assert!(!refuses(at).await, "nobody accepts, but it lives");
+        drop(listener);
+        assert!(refuses(at).await);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a pod is told of itself by Kubernetes' downward API, which can put it into environment variables and nowhere else that a
+//! file for all nodes could refer to.
+
+use std::net::IpAddr;
+
+use seawall_core::PodUid;
+
+/// Where the agent runs, as far as its pod's manifest has it told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Downward {
+    /// `spec.nodeName`.
+    pub(super) node: Option<String>,
+    /// `status.hostIP`.
+    pub(super) address: Option<IpAddr>,
+    /// `metadata.uid`.
+    pub(super) pod: Option<PodUid>,
+}
+
+impl Downward {
+    /// Names of the variables.
+    pub(super) const NODE: &str = "NODE_NAME";
+    pub(super) const ADDRESS: &str = "NODE_IP";
+    pub(super) const POD: &str = "POD_UID";
+
+    /// As this process is told. What is no address is none.
+    pub(super) fn here() -> Self {
+        let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Self {
+            node: told(Self::NODE),
+            address: told(Self::ADDRESS).and_then(|text| text.parse().ok()),
+            pod: told(Self::POD).map(|uid| PodUid(uid.into())),
+        }
+    }
+
+    /// On a node of this name.
+    pub(crate) fn on(node: &str) -> Self {
+        Self { node: Some(node.into()), ..Self::default() }
+    }
+}

@@ -1,0 +1,46 @@
+//! How often a real client fetches credentials: what a model of one is held against.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use seawall_core::Clock;
+use seawall_emulator::aws::{self, Endpoint, Instance, Options};
+use tempfile::TempDir;
+
+use super::hosted::Hosted;
+use super::library::aws::JAVA_1;
+use super::library::{Names, Place};
+
+/// Requests of a fetch by version 1.11.500 of Java's SDK: the listing and the document.
+const REQUESTS: u64 = 2;
+
+/// How often the real SDK for Java 1.11.500 fetches credentials in `calls` calls in a row of its default provider's `getCredentials`,
+/// from a metadata service whose documents always have `left` left; the program has fetched once before.
+///
+/// To be called inside a network namespace ([`Ground::Sealed`](super::namespace::Ground)): the service is at 169.254.169.254. Takes a
+/// second or two.
+pub(crate) fn fetches_of_java_1(calls: u32, left: Duration) -> u64 {
+    let options = Options {
+        listen: SocketAddr::from(([169, 254, 169, 254], 80)),
+        instance: Instance { tokens_required: false, ..Instance::default() },
+        session_lifetime: left,
+        ..Options::default()
+    };
+    let metadata = Hosted::start(aws::start(options, Clock::system()));
+    let asked = || metadata.counts(Endpoint::Metadata).calls;
+    let folder = TempDir::new().unwrap();
+    let times = format!("times={calls}");
+    let steps = [JAVA_1.credentials, "wait", &times].map(str::to_owned);
+    let here = |program: &str| Command::new(program);
+    let mut run = JAVA_1.start(&Names::new(folder.path()), &steps, Place::Network(&here, &[]));
+    run.reach("wait");
+    let before = asked();
+    assert_eq!(before, REQUESTS, "{:?}", run.said);
+    run.go_on();
+    run.finish();
+    assert_eq!(run.value(&times), Ok(calls.to_string().as_str()));
+    let requests = asked() - before;
+    assert_eq!(requests % REQUESTS, 0, "{requests} requests are no whole fetches");
+    requests / REQUESTS
+}

@@ -1,0 +1,221 @@
+//! What a captured connection costs, beside one that is not: for `benches/redirect`, which makes the networks and groups.
+//!
+//! `cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS` on the node, which starts `cost ask ADDRESS CONNECTIONS` in the pod.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU16;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use aya::programs::loaded_programs;
+use aya::sys::{Stats, enable_stats};
+use seawall_redirect::{Agent, Callers, Gate, Owner, Pins, Pods, Site, attach, remove};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const NODE: Ipv4Addr = Ipv4Addr::new(10, 46, 0, 1);
+const PROGRAMS: [&str; 3] = ["seawall4", "seawall6", "seawall_ops"];
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["ask", to, times] => ask(to.parse()?, times.parse()?),
+        ["run", bpffs, tree, groups, network, times, rounds] => {
+            let pod = InPod { groups: groups.into(), network: network.to_owned(), times: times.parse()? };
+            run(Path::new(bpffs), Path::new(tree), &pod, rounds.parse()?)
+        }
+        _ => {
+            Err("usage: cost run BPFFS TREE GROUPS NETWORK CONNECTIONS ROUNDS | cost ask ADDRESS CONNECTIONS"
+                .into())
+        }
+    }
+}
+
+/// A connection for each request, one after the other. Prints the mean of one in nanoseconds.
+fn ask(to: SocketAddr, times: u32) -> Outcome<()> {
+    let begun = Instant::now();
+    for _ in 0..times {
+        let mut stream = TcpStream::connect(to)?;
+        stream.write_all(b"?")?;
+        stream.read_to_end(&mut Vec::new())?;
+    }
+    println!("{}", begun.elapsed().as_nanos() / u128::from(times));
+    Ok(())
+}
+
+struct InPod {
+    groups: PathBuf,
+    network: String,
+    times: u32,
+}
+
+impl InPod {
+    fn group(&self) -> PathBuf {
+        self.groups.join("kubepods/burstable/pod-of-cost/c")
+    }
+
+    /// Microseconds for a connection.
+    fn ask(&self, to: &str) -> Outcome<f64> {
+        let join =
+            "echo 0 > \"$0/cgroup.procs\" && exec nsenter \"--net=/run/netns/$1\" \"$2\" ask \"$3\" \"$4\"";
+        let program = std::env::current_exe()?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", join])
+            .arg(self.group())
+            .arg(&self.network)
+            .arg(program)
+            .args([to, &self.times.to_string()]);
+        let said = command.output()?;
+        let nanoseconds: f64 = String::from_utf8(said.stdout)?.trim().parse()?;
+        Ok(nanoseconds / 1e3)
+    }
+}
+
+/// What taking cost, summed.
+static TAKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+fn answer(listener: &TcpListener, mut callers: Option<(Callers, u64)>) {
+    for mut stream in listener.incoming().flatten() {
+        // A client that went away is no reason to stop.
+        let _ = callers.as_mut().map_or(Ok(()), |(callers, pod)| taken(&stream, callers, *pod));
+        let _ = answered(&mut stream);
+    }
+}
+
+fn taken(stream: &TcpStream, callers: &mut Callers, pod: u64) -> Outcome<()> {
+    let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+    let begun = Instant::now();
+    let found = callers.take(Owner::Pod(pod), peer, local)?;
+    let took = u64::try_from(begun.elapsed().as_nanos())?;
+    let known = u64::from(found.is_some_and(|caller| caller.pod == pod));
+    for (sum, value) in TAKEN.iter().zip([1, took, known]) {
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn answered(stream: &mut TcpStream) -> Outcome<()> {
+    stream.read_exact(&mut [0; 1])?;
+    Ok(stream.write_all(b"!")?)
+}
+
+/// Calls and nanoseconds of each program.
+fn counted() -> [(u64, f64); 3] {
+    let mut counted = [(0, 0.0); 3];
+    for info in loaded_programs().flatten() {
+        let Some(at) = PROGRAMS.iter().position(|name| info.name_as_str() == Some(name)) else { continue };
+        counted[at] = (counted[at].0 + info.run_count(), counted[at].1 + info.run_time().as_nanos() as f64);
+    }
+    counted
+}
+
+/// What a connection costs of each program: calls, microseconds in all.
+fn per_connection(before: [(u64, f64); 3], times: u32) -> String {
+    let after = counted();
+    let cost = |at: usize| {
+        let (calls, time) = (after[at].0 - before[at].0, after[at].1 - before[at].1);
+        let times = f64::from(times);
+        format!("{:.1} calls, {:.2} µs", calls as f64 / times, time / times / 1e3)
+    };
+    format!("connect4 {}; sockops {}", cost(0), cost(2))
+}
+
+fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
+    let pins = Pins::at(bpffs)?;
+    let kubepods = pod.groups.join("kubepods");
+    let site = Site::find(tree, Some(kubepods.strip_prefix(tree)?))?.asking_within(&pod.groups);
+    let (plain, target) = (TcpListener::bind((NODE, 0))?, TcpListener::bind((NODE, 0))?);
+    let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
+    thread::spawn(move || answer(&plain, None));
+    attach(&pins, &site)?;
+    let agent = Agent { v4: Some(NODE), metadata: NonZeroU16::new(port), ..Agent::default() };
+    Gate::open(&pins, &site)?.point(agent)?;
+    let callers = (Callers::open(&pins)?, pod.group().parent().ok_or("no pod")?.metadata()?.ino());
+    thread::spawn(move || answer(&target, Some(callers)));
+    // Asked without statistics, whose two clock readings a call cost as much as a small program.
+    let mut ways: [Vec<f64>; 3] = Default::default();
+    for _ in 0..rounds {
+        detach(&pins)?;
+        ways[0].push(pod.ask(&beside)?);
+        attach(&pins, &site)?;
+        ways[1].push(pod.ask(&beside)?);
+        ways[2].push(pod.ask("169.254.169.254:80")?);
+    }
+    report(&pins, &site, pod, &beside, &ways)?;
+    Ok(remove(&pins)?)
+}
+
+/// The programs go and the maps stay, with whom they are open.
+fn detach(pins: &Pins) -> Outcome<()> {
+    for entry in std::fs::read_dir(pins.directory())? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().contains('-') {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn report(pins: &Pins, site: &Site, pod: &InPod, beside: &str, ways: &[Vec<f64>; 3]) -> Outcome<()> {
+    let [bare, other, captured] = ways.each_ref().map(|way| median(way));
+    // The least as well: what else runs on the machine makes nothing faster.
+    let least = ways.each_ref().map(|way| way.iter().copied().fold(f64::INFINITY, f64::min));
+    println!(
+        "least, µs: no programs {:.1}; another address {:.1}; captured {:.1}\n",
+        least[0], least[1], least[2]
+    );
+    println!("| one connection and request, medians | µs | beside no programs |\n|---|---|---|");
+    println!("| no programs | {bare:.1} | |");
+    println!(
+        "| programs attached, another address | {other:.1} | {:+.1} µs, {:.3} of its rate |",
+        other - bare,
+        bare / other
+    );
+    println!(
+        "| captured and attested | {captured:.1} | {:+.1} µs, {:.3} of its rate |\n",
+        captured - bare,
+        bare / captured
+    );
+    let _statistics = enable_stats(Stats::RunTime)?;
+    let before = counted();
+    pod.ask(beside)?;
+    println!("another connection of a pod: {}", per_connection(before, pod.times));
+    let before = counted();
+    pod.ask("169.254.169.254:80")?;
+    println!("a captured connection: {}", per_connection(before, pod.times));
+    let [times, nanoseconds, known] = TAKEN.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+    println!("taking: {:.2} µs; {known} of {times} known", nanoseconds as f64 / times as f64 / 1e3);
+    let begun = Instant::now();
+    for _ in 0..1000 {
+        Pods::list(site)?;
+    }
+    println!("listing {} pods: {:.0} µs", Pods::list(site)?.len(), begun.elapsed().as_nanos() as f64 / 1e6);
+    let begun = Instant::now();
+    attach(pins, site)?;
+    let again = begun.elapsed();
+    remove(pins)?;
+    let begun = Instant::now();
+    attach(pins, site)?;
+    println!(
+        "attaching: {:.1} ms; again: {:.1} ms",
+        begun.elapsed().as_nanos() as f64 / 1e6,
+        again.as_nanos() as f64 / 1e6
+    );
+    Ok(())
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

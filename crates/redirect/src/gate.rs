@@ -1,0 +1,183 @@
+//! Says where captured connections go: the one thing that changes while the programs stay.
+//!
+//! An agent that takes over from another is ready on a port of its own before it writes that here, and from that write on no new connection
+//! reaches the other. Every change keeps what is not its own, under the lock of [`Pins`], so two agents do not undo each other's.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+
+use aya::maps::{HashMap, Map, MapData, MapError};
+
+use crate::callers::{Callers, Owner};
+use crate::error::Error;
+use crate::pins::{Pins, TARGET};
+use crate::site::Site;
+use crate::target::{Agent, SIZE, Target};
+
+/// The only entry of its map.
+const ONLY: u32 = 0;
+
+/// Writes the target.
+#[derive(Debug)]
+pub struct Gate {
+    pins: Pins,
+    site: Site,
+    map: HashMap<MapData, u32, [u8; SIZE]>,
+}
+
+impl Gate {
+    /// Opens what is pinned.
+    ///
+    /// # Errors
+    /// Nothing is attached, or this process may not open it.
+    pub fn open(pins: &Pins, site: &Site) -> Result<Self, Error> {
+        let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
+        Ok(Self { pins: pins.clone(), site: site.clone(), map })
+    }
+
+    /// What the programs are told at this moment; nothing before the first agent.
+    ///
+    /// # Errors
+    /// The kernel refuses to read.
+    pub fn target(&self) -> Result<Option<Target>, Error> {
+        match self.map.get(&ONLY, 0) {
+            Ok(bytes) => Ok(Some(Target::decode(&bytes))),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(Error::map(TARGET)(error)),
+        }
+    }
+
+    /// Sends captured connections to this agent from now on.
+    ///
+    /// # Errors
+    /// The agent has no address or no port, or the kernel refuses to write.
+    pub fn point(&mut self, agent: Agent) -> Result<(), Error> {
+        somewhere(agent)?;
+        self.change(|target| Target { agent, ..target })
+    }
+
+    /// The same, if captured connections go to `last` at this moment. Whoever found that `last` is dead may have been slower than
+    /// another agent that took over meanwhile, and must not undo that. Whether this one is told now.
+    ///
+    /// # Errors
+    /// As [`Self::point`].
+    pub fn succeed(&mut self, last: Agent, agent: Agent) -> Result<bool, Error> {
+        somewhere(agent)?;
+        let mut is_told = false;
+        self.change(|target| {
+            is_told = target.agent == last;
+            if is_told { Target { agent, ..target } } else { target }
+        })?;
+        Ok(is_told)
+    }
+
+    /// Lets a pod (by its group) reach the real server: an agent's own. Before it is ready, if it must ask there.
+    ///
+    /// # Errors
+    /// The kernel refuses to write.
+    pub fn exempt(&mut self, pod: u64) -> Result<(), Error> {
+        self.change(|target| target.exempting(pod))
+    }
+
+    /// Learns which network namespace is the node's, so that hostNetwork pods can be told apart: this process, which must be in the node's and
+    /// in a pod (`own`, its group), connects to itself at an address of the node's, and reads what the programs wrote down.
+    /// Without it, who comes from the node's own addresses is nobody.
+    ///
+    /// # Errors
+    /// This process is in no pod, or has no such address.
+    pub fn learn_node(&mut self, callers: &mut Callers, own: u64, address: IpAddr) -> Result<(), Error> {
+        let meeting = |source| Error::system("meet itself at", address.to_string())(source);
+        let listener = TcpListener::bind((address, 0)).map_err(meeting)?;
+        let at = listener.local_addr().map_err(meeting)?;
+        self.change(|target| known_at(target, at))?;
+        let met = meet(&listener, at).map_err(meeting);
+        let cookie = met.and_then(|(_client, peer)| self.cookie(callers, own, peer, at));
+        // The port is forgotten whatever came of it.
+        self.change(|target| Target {
+            own: 0,
+            node: cookie.as_ref().map_or(target.node, |cookie| *cookie),
+            ..target
+        })?;
+        cookie.map(drop)
+    }
+
+    /// Written under this pod, or under the node where that is known already.
+    fn cookie(
+        &self,
+        callers: &mut Callers,
+        own: u64,
+        peer: SocketAddr,
+        at: SocketAddr,
+    ) -> Result<u64, Error> {
+        let known = self.target()?.map_or(0, |target| target.node);
+        for owner in [Owner::Pod(own), Owner::Node] {
+            match callers.take(owner, peer, at)? {
+                Some(caller) if caller.pod == own => return Ok(caller.netns),
+                // Nobody's word but our own counts.
+                _ => {}
+            }
+        }
+        if known == 0 { Err(Error::NotInPod) } else { Ok(known) }
+    }
+
+    /// Tells the programs where pods are, if that has changed: groups of classes of service that were made, or made anew, since. Until then their
+    /// pods are nobody. For who finds one such. Whether anything had changed.
+    ///
+    /// # Errors
+    /// The kernel refuses to read or to write.
+    pub fn refresh(&mut self) -> Result<bool, Error> {
+        let Some(told) = self.target()? else { return Ok(false) };
+        let changed = self.site.describe(told) != told;
+        if changed {
+            self.change(|target| target)?;
+        }
+        Ok(changed)
+    }
+
+    /// Refuses everybody, as before the first agent; what is known of the node is forgotten with it.
+    ///
+    /// # Errors
+    /// The kernel refuses to write.
+    pub fn close(&mut self) -> Result<(), Error> {
+        let _turn = self.pins.turn()?;
+        match self.map.remove(&ONLY) {
+            Err(error) if self.target()?.is_some() => Err(Error::map(TARGET)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(Target) -> Target) -> Result<(), Error> {
+        let _turn = self.pins.turn()?;
+        let target = self.site.describe(change(self.target()?.unwrap_or_default()));
+        self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
+    }
+}
+
+fn somewhere(agent: Agent) -> Result<(), Error> {
+    let has_address = agent.v4.is_some() || agent.v6.is_some();
+    let answers = agent.metadata.is_some() || agent.containers.is_some();
+    if has_address && answers { Ok(()) } else { Err(Error::Nowhere) }
+}
+
+/// The programs know the agent by address and port. An address that is not told yet is told now, without a port that anybody is sent to.
+fn known_at(mut target: Target, at: SocketAddr) -> Target {
+    target.own = at.port();
+    match at.ip() {
+        IpAddr::V4(address) => target.agent.v4 = target.agent.v4.or(Some(address)),
+        IpAddr::V6(address) => target.agent.v6 = target.agent.v6.or(Some(address)),
+    }
+    target
+}
+
+/// Connects and accepts. The client, with which what was written down goes, and its address as the listener sees it.
+fn meet(listener: &TcpListener, at: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+    let client = TcpStream::connect(at)?;
+    let own = client.local_addr()?;
+    // A stranger may have been faster. Its connection is nobody's here.
+    loop {
+        let (_, peer) = listener.accept()?;
+        if peer == own {
+            return Ok((client, peer));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Links: programs attached to a group for as long as somebody holds them, a pin among them.
+
+use std::fs;
+use std::path::Path;
+
+use aya::programs::links::{FdLink, LinkError, PinnedLink};
+
+/// What a pinned link is, as the kernel tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attached {
+    /// The group, 0 once that is gone.
+    pub(crate) group: u64,
+    /// The program's id.
+    pub(crate) program: u32,
+}
+
+impl Attached {
+    /// Reads it at a pin.
+    pub(crate) fn at(pin: &Path) -> Result<Self, LinkError> {
+        let link: FdLink = PinnedLink::from_pin(pin)?.into();
+        let info = link.info()?;
+        Ok(Self { group: group_of(info.id()).unwrap_or(0), program: info.program_id() })
+    }
+}
+
+/// The group that a link of this process is attached to. The library asks for a link's id and program alone; what the kernel says of an open
+/// file (`bpf_link_show_fdinfo`) has the rest, and is found by that id.
+fn group_of(link: u32) -> Option<u64> {
+    let open = fs::read_dir("/proc/self/fdinfo").ok()?;
+    let mut texts = open.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
+    texts.find_map(|text| group_in(&text, link))
+}
+
+fn group_in(text: &str, link: u32) -> Option<u64> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+    (field("link_id")?.parse() == Ok(link)).then(|| field("cgroup_id")?.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "pos:\t0\nflags:\t02000000\nlink_type:\tcgroup\nlink_id:\t12\nprog_tag:\t90ab\nprog_id:\t34\ncgroup_id:\t177\nattach_type:\t10\n";
+
+    #[test]
+    fn a_links_group_is_in_what_the_kernel_says_of_its_file() {
+        assert_eq!(group_in(TEXT, 12), Some(177));
+        assert_eq!(group_in(TEXT, 13), None);
+        assert_eq!(group_in("pos:\t0\nflags:\t02\n", 12), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! What this machine and this process must have before anything is tried, so that the kernel's EPERM need not be guessed at.
+
+use std::io;
+
+use aya::util::KernelVersion;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::error::Error;
+
+/// From here on, which pod a socket belongs to is right whatever version 1's `net_cls` and `net_prio` do (8520e224f547). What
+/// else is used is older: links to groups 5.7, storage on sockets 5.8.
+const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
+
+/// From here on, who has a map open may use it without any right (c8644cd0efe7, in 5.19; 6.0 to be on the safe side).
+const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
+
+/// Whether each use of a map takes CAP_BPF on this kernel, and not its opening alone. Where that cannot be found out, it does.
+#[must_use]
+pub fn maps_take_a_right() -> bool {
+    !KernelVersion::current().is_ok_and(|have| have >= FREE_MAPS)
+}
+
+pub(crate) fn check() -> Result<(), Error> {
+    let have =
+        KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
+    if have < LEAST {
+        return Err(Error::Kernel { have: readable(have) });
+    }
+    let held = capabilities(None).map_err(io::Error::from);
+    let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
+    match missing(held.effective) {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(Error::Capability { missing: missing.join(" and ") }),
+    }
+}
+
+/// Linux, `KERNEL_VERSION`: a byte each behind the first.
+fn readable(version: KernelVersion) -> String {
+    let code = version.code();
+    format!("{}.{}", code >> 16, (code >> 8) & 0xff)
+}
+
+/// Linux, `bpf_prog_load` and `cgroup_bpf_link_attach`: a program for the network takes both, and CAP_SYS_ADMIN is as good as either.
+fn missing(held: CapabilitySet) -> Vec<&'static str> {
+    if held.contains(CapabilitySet::SYS_ADMIN) {
+        return Vec::new();
+    }
+    let needed = [("CAP_BPF", CapabilitySet::BPF), ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN)];
+    needed.into_iter().filter(|(_, one)| !held.contains(*one)).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_told_as_people_call_it() {
+        assert_eq!(readable(LEAST), "5.15");
+        assert_eq!(readable(KernelVersion::new(4, 19, 300)), "4.19");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(missing(CapabilitySet::empty()), ["CAP_BPF", "CAP_NET_ADMIN"]);
+        assert_eq!(missing(CapabilitySet::BPF), ["CAP_NET_ADMIN"]);
+        assert!(missing(CapabilitySet::BPF | CapabilitySet::NET_ADMIN).is_empty());
+        assert!(missing(CapabilitySet::SYS_ADMIN).is_empty());
+    }
+}

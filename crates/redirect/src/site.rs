@@ -1,0 +1,201 @@
+//! Where the node's pods are in the tree of control groups.
+//!
+//! A group's id is its directory's inode number (kernfs, 64 bits, never used again while the machine runs), so what the programs see by id
+//! is found by listing directories, without any right beyond reading them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::statfs;
+
+use crate::error::Error;
+use crate::target::Target;
+
+/// Linux, `CGROUP2_SUPER_MAGIC` in `include/uapi/linux/magic.h`.
+const CGROUP2_MAGIC: u64 = 0x6367_7270;
+
+/// Where kubelets put pods: with the driver cgroupfs, with systemd, and both below kind's `--cgroup-root`.
+const USUAL: [&str; 4] =
+    ["kubepods", "kubepods.slice", "kubelet/kubepods", "kubelet.slice/kubelet-kubepods.slice"];
+
+/// Where systemd mounts version 2's tree beside version 1's.
+const BESIDE_VERSION_ONE: &str = "unified";
+
+/// Linux, kernfs: the first inode of a hierarchy. A container's own view of it begins at another.
+const ROOT_INODE: u64 = 1;
+
+/// The pods' group, found.
+#[derive(Clone, Debug)]
+pub struct Site {
+    tree: PathBuf,
+    kubepods: PathBuf,
+    level: u32,
+    id: u64,
+    outermost: PathBuf,
+}
+
+impl Site {
+    /// Finds the pods' group in a tree of control groups: at `kubepods` below it, or where kubelets usually put it. `mount` is
+    /// `/sys/fs/cgroup`, wherever that is mounted; version 2's tree beside version 1's, in `unified`, is found by itself.
+    ///
+    /// # Errors
+    /// There is no such tree, it is a container's view, or no pods' group is in it.
+    pub fn find(mount: &Path, kubepods: Option<&Path>) -> Result<Self, Error> {
+        let tree = version_two(mount)?;
+        let inode = inode(&tree)?;
+        if inode != ROOT_INODE {
+            return Err(Error::PartOfTree { path: tree, inode });
+        }
+        let tried = kubepods.map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |path| vec![path.to_owned()]);
+        match tried.iter().find(|path| tree.join(path).is_dir()) {
+            Some(found) => Self::at(tree, found),
+            None => Err(Error::NoKubepods { tried: list(&tried), tree }),
+        }
+    }
+
+    fn at(tree: PathBuf, below: &Path) -> Result<Self, Error> {
+        let kubepods = tree.join(below);
+        let level = u32::try_from(below.components().count()).unwrap_or(u32::MAX);
+        Ok(Self { id: inode(&kubepods)?, level, outermost: tree.clone(), tree, kubepods })
+    }
+
+    /// Asks for programs that exclude ours (see [`crate::attach()`]) no further out than in this group, for who may not
+    /// touch those around it, not even with a program that does nothing.
+    #[must_use]
+    pub fn asking_within(mut self, outermost: &Path) -> Self {
+        self.outermost = outermost.to_owned();
+        self
+    }
+
+    /// The directory of the pods' group.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.kubepods
+    }
+
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How deep it is below the tree's root; its path from there, as netfilter's `socket cgroupv2` wants them.
+    pub(crate) fn below_root(&self) -> (u32, &Path) {
+        (self.level, self.kubepods.strip_prefix(&self.tree).unwrap_or(&self.kubepods))
+    }
+
+    pub(crate) fn open(&self) -> Result<File, Error> {
+        File::open(&self.kubepods).map_err(Error::system("open", &self.kubepods))
+    }
+
+    /// The groups around the pods', innermost first, that may be asked.
+    pub(crate) fn around(&self) -> impl Iterator<Item = &Path> {
+        self.kubepods.ancestors().skip(1).take_while(|group| group.starts_with(&self.outermost))
+    }
+
+    /// The groups of the classes of service between the pods' group and most pods, and what pods' names begin with in each; the first
+    /// is the pods' group itself, for pods of the class that has none.
+    pub(crate) fn classes(&self) -> [(PathBuf, String); 3] {
+        let stem = self.kubepods.file_stem().unwrap_or_default().to_string_lossy();
+        ["", "burstable", "besteffort"].map(|class| match (self.is_systemds(), class) {
+            (false, class) => (self.kubepods.join(class), "pod".to_owned()),
+            (true, "") => (self.kubepods.clone(), format!("{stem}-pod")),
+            (true, class) => {
+                (self.kubepods.join(format!("{stem}-{class}.slice")), format!("{stem}-{class}-pod"))
+            }
+        })
+    }
+
+    /// systemd's names end so.
+    pub(crate) fn is_systemds(&self) -> bool {
+        self.kubepods.extension().is_some_and(|extension| extension == "slice")
+    }
+
+    /// Whether the tree is version 2's beside version 1's.
+    pub(crate) fn is_beside_version_one(&self) -> bool {
+        self.tree.ends_with(BESIDE_VERSION_ONE)
+    }
+
+    /// A target with what the programs must know of this place, the rest as it was.
+    pub(crate) fn describe(&self, target: Target) -> Target {
+        let [_, burstable, besteffort] = self.classes().map(|(directory, _)| inode(&directory).unwrap_or(0));
+        Target { level: self.level, kubepods: self.id, classes: [burstable, besteffort], ..target }
+    }
+}
+
+fn version_two(mount: &Path) -> Result<PathBuf, Error> {
+    let beside_version_one = mount.join(BESIDE_VERSION_ONE);
+    let is_version_two = |path: &Path| magic(path).is_ok_and(|magic| magic == CGROUP2_MAGIC);
+    if is_version_two(mount) {
+        return Ok(mount.to_owned());
+    }
+    if is_version_two(&beside_version_one) {
+        return Ok(beside_version_one);
+    }
+    Err(Error::NotVersionTwo { path: mount.to_owned() })
+}
+
+fn magic(path: &Path) -> io::Result<u64> {
+    Ok(u64::try_from(statfs(path)?.f_type).unwrap_or_default() & 0xffff_ffff)
+}
+
+fn inode(path: &Path) -> Result<u64, Error> {
+    Ok(path.metadata().map_err(Error::system("look at", path))?.ino())
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(below: &str) -> Site {
+        let (tree, kubepods) = (PathBuf::from("/tree"), PathBuf::from("/tree").join(below));
+        let level = u32::try_from(Path::new(below).components().count()).unwrap();
+        Site { outermost: tree.clone(), tree, kubepods, level, id: 5 }
+    }
+
+    #[test]
+    fn classes_of_the_driver_cgroupfs() {
+        let classes = site("kubepods").classes().map(|(path, prefix)| (path.display().to_string(), prefix));
+        assert_eq!(classes[0], ("/tree/kubepods/".to_owned(), "pod".to_owned()));
+        assert_eq!(classes[1], ("/tree/kubepods/burstable".to_owned(), "pod".to_owned()));
+        assert_eq!(classes[2], ("/tree/kubepods/besteffort".to_owned(), "pod".to_owned()));
+    }
+
+    #[test]
+    fn classes_of_the_driver_systemd_carry_their_parents_names() {
+        let site = site("kubelet.slice/kubelet-kubepods.slice");
+        let classes = site.classes().map(|(path, prefix)| (path.display().to_string(), prefix));
+        let directory = "/tree/kubelet.slice/kubelet-kubepods.slice".to_owned();
+        assert_eq!(classes[0], (directory.clone(), "kubelet-kubepods-pod".to_owned()));
+        assert_eq!(
+            classes[1],
+            (
+                format!("{directory}/kubelet-kubepods-burstable.slice"),
+                "kubelet-kubepods-burstable-pod".to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn the_groups_around_end_where_asking_ends() {
+        let around = |site: &Site| site.around().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(around(&site("a/b/kubepods")), ["/tree/a/b", "/tree/a", "/tree"]);
+        assert_eq!(
+            around(&site("a/b/kubepods").asking_within(Path::new("/tree/a"))),
+            ["/tree/a/b", "/tree/a"]
+        );
+    }
+
+    #[test]
+    fn version_one_alone_is_refused_with_the_mode_that_works() {
+        let empty = tempfile::tempdir().unwrap();
+        let error = Site::find(empty.path(), None).unwrap_err();
+        assert!(matches!(error, Error::NotVersionTwo { .. }), "{error}");
+    }
+}

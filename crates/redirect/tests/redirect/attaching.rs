@@ -1,0 +1,131 @@
+//! Attaching, again, and in place of another version.
+
+use std::fs;
+use std::sync::Arc;
+
+use seawall_redirect::attach::Outcome;
+use seawall_redirect::{Counts, Hook, status};
+
+use crate::support::*;
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn attaching_twice_changes_nothing() {
+    let lab = Arc::new(Lab::new());
+    assert_eq!(lab.attach(), Outcome::Attached);
+    let _agent = Agent::start(&lab);
+    let before = (lab.pin_names(), programs(&lab));
+    assert_eq!(lab.attach(), Outcome::AlreadyThere);
+    assert_eq!((lab.pin_names(), programs(&lab)), before);
+    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
+}
+
+fn programs(lab: &Lab) -> Vec<u32> {
+    let status = status(&lab.pins, &lab.site).unwrap();
+    status.hooks.iter().flat_map(|hook| hook.links.iter().map(|link| link.program)).collect()
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_link_that_was_lost_is_attached_again() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    let mut one = lab.pod(ONE);
+    let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
+    fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
+    until(|| one.get("169.254.169.254") == "real");
+    assert!(!status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(lab.attach(), Outcome::Attached);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn another_version_is_replaced_under_load_and_nobody_is_missed() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
+    const TIMES: u32 = 600;
+    for _ in 0..5 {
+        let before = captured(&lab);
+        for pod in [&mut one, &mut host] {
+            pod.tell(&format!("load 169.254.169.254 80 {TIMES}"));
+        }
+        until(|| captured(&lab) > before);
+        for hook in Hook::ALL {
+            pretend_another_version(&lab, hook);
+        }
+        assert_eq!(lab.attach(), Outcome::Replaced);
+        assert_eq!(one.answer(), format!("agent:one={TIMES}"));
+        assert_eq!(host.answer(), format!("agent:host={TIMES}"));
+    }
+    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(lab.pin_names().len(), 7);
+}
+
+fn captured(lab: &Lab) -> u64 {
+    Counts::read(&lab.pins).unwrap().connect4.captured
+}
+
+/// The pin of an attached link gets the name that another version's has.
+fn pretend_another_version(lab: &Lab, hook: Hook) {
+    let directory = lab.pins.directory();
+    let name = lab.pin_names().into_iter().find(|name| name.starts_with(hook.name())).unwrap();
+    let group = name.rsplit('-').next().unwrap();
+    fs::rename(directory.join(&name), directory.join(format!("{}-00ff-{group}", hook.name()))).unwrap();
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn another_layout_goes_once_this_one_is_attached() {
+    let lab = Arc::new(Lab::attached());
+    let others = lab.pins.directory().with_file_name("v0");
+    fs::rename(lab.pins.directory(), &others).unwrap();
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    assert_eq!(lab.attach(), Outcome::Replaced);
+    assert!(!others.exists());
+    let _agent = Agent::start(&lab);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn one_agent_takes_over_from_another_with_one_write() {
+    let lab = Arc::new(Lab::attached());
+    let first = Agent::start(&lab);
+    let mut one = lab.pod(ONE);
+    const TIMES: u32 = 2_000;
+    one.tell(&format!("load 169.254.169.254 80 {TIMES}"));
+    until(|| captured(&lab) >= u64::from(TIMES) / 4);
+    let second = Agent::start(&lab);
+    assert_eq!(one.answer(), format!("agent:one={TIMES}"));
+    drop(first);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    drop(second);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn status_tells_what_was_captured_and_refused() {
+    let lab = Arc::new(Lab::attached());
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    let _agent = Agent::start(&lab);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(one.get("fd20:ce::254"), "agent:one");
+    let told = status(&lab.pins, &lab.site).unwrap();
+    let counts = told.counts;
+    assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
+    assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
+    // The agent met itself once.
+    assert_eq!((counts.noted, counts.ended, counts.lost, told.waiting), (3, 0, 0, 0));
+    let text = told.to_string();
+    for part in
+        ["connect4: attached to the pods' group", "this version", "1 captured", "1 refused", NODE6, "known"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}

@@ -1,0 +1,122 @@
+//! What happens when nobody can answer: refused, and never let through.
+
+use std::fs;
+use std::sync::Arc;
+
+use seawall_redirect::{Counts, remove};
+
+use crate::support::agent::{at_node, gate};
+use crate::support::*;
+
+const ADDRESSES: [&str; 4] = ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"];
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn before_the_first_agent_every_pod_is_refused() {
+    let lab = Lab::attached();
+    let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
+    for to in ADDRESSES.into_iter().chain(["169.254.170.23", "fd00:ec2::23"]) {
+        assert_eq!(one.get(to), "EPERM", "{to}");
+        assert_eq!(host.get(to), "EPERM", "{to}");
+    }
+    assert_eq!(outside.get("169.254.169.254"), "real");
+    let counts = Counts::read(&lab.pins).unwrap();
+    assert_eq!((counts.connect4.no_agent, counts.connect6.no_agent), (4, 8));
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn when_the_agent_has_died_pods_are_refused_and_the_node_is_not() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    drop(agent);
+    for to in ADDRESSES {
+        assert_eq!(one.get(to), "ECONNREFUSED", "{to}");
+        assert_eq!(host.get(to), "ECONNREFUSED", "{to}");
+    }
+    assert_eq!(outside.get("169.254.169.254"), "real");
+    let _restarted = Agent::start(&lab);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(host.get("169.254.169.254"), "agent:host");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_closed_gate_and_an_endpoint_that_no_agent_answers_refuse() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.170.23"), "EPERM");
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    gate(&lab).close().unwrap();
+    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    gate(&lab).close().unwrap();
+    gate(&lab).point(at_node(None, Some(agent.port))).unwrap();
+    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    assert_eq!(one.get("169.254.170.23"), "agent:one");
+    assert!(gate(&lab).point(at_node(None, None)).is_err());
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn other_ports_of_the_real_server_are_refused() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    for uid in [ONE, HOST] {
+        let mut pod = lab.pod(uid);
+        assert_eq!(pod.ask("ask connect 169.254.169.254 443"), "EPERM");
+        assert_eq!(pod.ask("ask connect fd20:ce::254 443"), "EPERM");
+    }
+    assert_eq!(lab.outside().ask("ask connect 169.254.169.254 443"), "real");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    for group in ["", "burstable"] {
+        let mut process = Process::start(Some("pod1"), &lab.site.directory().join(group));
+        let got = process.get("169.254.169.254");
+        // A class of service is no pod; nor is the pods' group itself.
+        assert_eq!(got, "EPERM", "{group}");
+    }
+    assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 2);
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_pods_socket_in_the_hands_of_a_task_outside_is_refused() {
+    let lab = Arc::new(Lab::attached());
+    let _agent = Agent::start(&lab);
+    // As deep as a container of a pod, and in none.
+    let deep = lab.base.join("outside/a/b/c");
+    fs::create_dir_all(&deep).unwrap();
+    let (mut one, mut outside) = (lab.pod(ONE), Process::start(Some("pod1"), &deep));
+    // Below a mount that is this run's own.
+    outside.ask("expect /run/given");
+    assert_eq!(one.ask("give /run/given"), "given");
+    assert_eq!(outside.ask("use 169.254.169.254 80"), "EPERM");
+    assert_eq!(Counts::read(&lab.pins).unwrap().connect4.no_pod, 1);
+    fs::remove_file("/run/given").unwrap();
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn after_removal_nothing_is_left_and_pods_reach_the_real_server() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    let mut one = lab.pod(ONE);
+    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    drop(agent);
+    for _ in 0..2 {
+        remove(&lab.pins).unwrap();
+        assert_eq!(one.get("169.254.169.254"), "real");
+        assert_eq!(one.get("fd20:ce::254"), "real");
+        assert!(!lab.pins.directory().parent().unwrap().exists());
+    }
+    let error = seawall_redirect::status(&lab.pins, &lab.site).unwrap_err();
+    assert!(matches!(error, seawall_redirect::Error::NotAttached { .. }), "{error}");
+}

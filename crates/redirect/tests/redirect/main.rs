@@ -1,0 +1,13 @@
+//! Programs and rules in a real kernel, with network namespaces for a node, its pods and the cloud. `scripts/redirect-test` runs
+//! these; a plain `cargo test` names them and says so, because they need root, and groups to attach to.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stderr, reason = "what cannot be cleaned up is said")]
+
+mod attaching;
+mod capture;
+mod closed;
+mod identity;
+mod refusals;
+mod rules;
+mod support;

@@ -1,0 +1,129 @@
+//! An agent as far as these tests need one: a listener on the node that answers everybody with who they are.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use seawall_redirect::{Agent as Listens, Callers, Gate, Owner, Pods};
+
+use super::{HOST, Lab, NODE, NODE6, ONE, TWO, address, within};
+
+/// Who made a connection, in the words of the tests: `one`, `two`, `host`, or `nobody`. Two witnesses must agree: the source address, which names
+/// the owner, and what the kernel wrote down under it.
+pub(crate) fn who(lab: &Lab, callers: &mut Callers, peer: SocketAddr, local: SocketAddr) -> String {
+    let pods: HashMap<IpAddr, &str> =
+        [("10.44.0.11", ONE), ("fd44::11", ONE), ("10.44.0.12", TWO), ("fd44::12", TWO)]
+            .map(|(at, uid)| (address(at), uid))
+            .into();
+    let at = peer.ip().to_canonical();
+    let owner = match pods.get(&at) {
+        Some(uid) => Owner::Pod(lab.id(uid)),
+        None if [NODE, NODE6].contains(&at.to_string().as_str()) => Owner::Node,
+        None => return "nobody".to_owned(),
+    };
+    let Some(caller) = callers.take(owner, peer, local).unwrap() else { return "nobody".to_owned() };
+    let pods = Pods::list(&lab.site).unwrap();
+    match pods.pod(caller.pod).map(|uid| &*uid.0) {
+        Some(ONE) => "one",
+        Some(TWO) => "two",
+        Some(HOST) => "host",
+        Some(_) => "another",
+        None => "nobody",
+    }
+    .to_owned()
+}
+
+/// A port on the node, at all its addresses.
+pub(crate) fn listen() -> TcpListener {
+    within("node", || TcpListener::bind(("::", 0)).unwrap())
+}
+
+pub(crate) fn port(listener: &TcpListener) -> NonZeroU16 {
+    NonZeroU16::new(listener.local_addr().unwrap().port()).unwrap()
+}
+
+/// At both of the node's addresses.
+pub(crate) fn at_node(metadata: Option<NonZeroU16>, containers: Option<NonZeroU16>) -> Listens {
+    let v4 = NODE.parse::<Ipv4Addr>().ok();
+    let v6 = NODE6.parse::<Ipv6Addr>().ok();
+    Listens { v4, v6, metadata, containers }
+}
+
+pub(crate) fn gate(lab: &Lab) -> Gate {
+    Gate::open(&lab.pins, &lab.site).unwrap()
+}
+
+/// Sends captured connections to a listener.
+pub(crate) fn point(lab: &Lab, listener: &TcpListener) {
+    gate(lab).point(at_node(Some(port(listener)), None)).unwrap();
+}
+
+/// Learns the node's namespace, as an agent's pod does before it serves.
+pub(crate) fn learn(lab: &Lab) {
+    lab.join_agents_pod();
+    let mut callers = Callers::open(&lab.pins).unwrap();
+    let learned = within("node", || gate(lab).learn_node(&mut callers, lab.id(super::AGENT), address(NODE)));
+    learned.unwrap_or_else(|error| {
+        panic!("{error}\n{}", seawall_redirect::status(&lab.pins, &lab.site).unwrap())
+    });
+}
+
+pub(crate) struct Agent {
+    pub(crate) port: NonZeroU16,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    /// Serves, captured connections go to it, and it knows the node.
+    pub(crate) fn start(lab: &Arc<Lab>) -> Self {
+        learn(lab);
+        let agent = Self::beside(lab);
+        gate(lab).point(at_node(Some(agent.port), None)).unwrap();
+        agent
+    }
+
+    /// Serves, and nobody is sent to it yet.
+    pub(crate) fn beside(lab: &Arc<Lab>) -> Self {
+        Self::saying(lab, "agent")
+    }
+
+    pub(crate) fn saying(lab: &Arc<Lab>, name: &'static str) -> Self {
+        let listener = listen();
+        let port = port(&listener);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, lab) = (Arc::clone(&stop), Arc::clone(lab));
+        let thread = thread::spawn(move || {
+            let mut callers = Callers::open(&lab.pins).unwrap();
+            loop {
+                let (stream, peer) = listener.accept().unwrap();
+                if stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                let who = who(&lab, &mut callers, peer, stream.local_addr().unwrap());
+                reply(stream, &format!("{name}:{who}"));
+            }
+        });
+        Self { port, stop, thread: Some(thread) }
+    }
+}
+
+fn reply(mut stream: TcpStream, text: &str) {
+    let _ = stream.read(&mut [0; 1024]);
+    let _ = stream.write_all(text.as_bytes());
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        let port = self.port.get();
+        let woken = within("node", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)));
+        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,326 @@
+"""A process in a pod: does what its standard input says, a line each, and answers with a line each.
+
+Odd sockets (MPTCP, TCP fast open, packets written by hand) are why this is no Rust.
+"""
+import errno, os, select, socket, struct, subprocess, sys, time
+
+MPTCP, MSG_FASTOPEN, TCP_FASTOPEN_CONNECT = 262, 0x20000000, 30
+REQUEST = b"GET / HTTP/1.0\r\n\r\n"
+held = []
+
+
+def answer(s):
+    s.settimeout(10)
+    text = b""
+    while True:
+        part = s.recv(4096)
+        if not part:
+            return text.decode().strip()
+        text += part
+
+
+def asked(s):
+    s.settimeout(10)
+    s.send(REQUEST)
+    return answer(s)
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def stream(address, protocol=0):
+    s = socket.socket(family(address), socket.SOCK_STREAM, protocol)
+    s.settimeout(10)
+    return s
+
+
+def connect(address, port):
+    s = stream(address)
+    s.connect((address, port))
+    return asked(s)
+
+
+def bound(address, port):
+    s = stream(address)
+    s.bind(("", 0))
+    s.connect((address, port))
+    return asked(s)
+
+
+def nonblocking(address, port):
+    s = stream(address)
+    s.setblocking(False)
+    try:
+        s.connect((address, port))
+    except BlockingIOError:
+        pass
+    select.select([], [s], [], 10)
+    s.setblocking(True)
+    return asked(s)
+
+
+def v6only(address, port):
+    s = stream(address)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    s.connect((address, port))
+    return asked(s)
+
+
+def mptcp(address, port):
+    s = stream(address, MPTCP)
+    s.connect((address, port))
+    return asked(s)
+
+
+def tfo_send(address, port):
+    s = stream(address)
+    try:
+        s.sendto(REQUEST, MSG_FASTOPEN, (address, port))
+    except BlockingIOError:
+        # Without a cookie of this server's: an ordinary handshake, and nothing was sent.
+        select.select([], [s], [], 10)
+        return asked(s)
+    return answer(s)
+
+
+def tfo_connect(address, port):
+    s = stream(address)
+    s.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+    s.connect((address, port))
+    return asked(s)
+
+
+def udp(address, port):
+    s = socket.socket(family(address), socket.SOCK_DGRAM)
+    s.settimeout(10)
+    s.connect((address, port))
+    s.send(b"?")
+    return s.recv(100).decode().strip()
+
+
+def raw_syn(address, port):
+    """Whether anybody answers a SYN that no socket sent."""
+    source = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    source.connect(("10.45.0.2", 9))
+    source, target = socket.inet_aton(source.getsockname()[0]), socket.inet_aton(address)
+    tcp = struct.pack("!HHLLBBHHH", 45678, port, 1, 0, 5 << 4, 2, 64240, 0, 0)
+    sums = source + target + struct.pack("!BBH", 0, 6, len(tcp)) + tcp
+    total = sum(struct.unpack("!%dH" % (len(sums) // 2), sums))
+    total = (total >> 16) + (total & 0xFFFF)
+    total = ~(total + (total >> 16)) & 0xFFFF
+    s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+    s.sendto(tcp[:16] + struct.pack("!H", total) + tcp[18:], (address, 0))
+    # Something else that takes the same way and is answered, sent behind it: what has not come by then will not come.
+    udp("10.45.0.2", 5353)
+    s.setblocking(False)
+    while True:
+        try:
+            packet = s.recv(2048)
+        except BlockingIOError:
+            return "nothing"
+        if packet[12:16] == target:
+            return "answered"
+
+
+def hold(address, port, *own):
+    """Connects and keeps the connection, from an address and port of its own if told."""
+    s = stream(address)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if own:
+        s.bind((own[0], int(own[1])))
+    s.connect((address, port))
+    held.append(s)
+    return "%s %d" % s.getsockname()[:2]
+
+
+def release():
+    while held:
+        held.pop().close()
+    return "released"
+
+
+def last():
+    return asked(held.pop())
+
+
+def load(address, port, times):
+    """Asks so often, a connection each; what was answered how often."""
+    answers = {}
+    for _ in range(int(times)):
+        try:
+            text = connect(address, port)
+        except OSError as error:
+            text = errno.errorcode.get(error.errno, str(error))
+        answers[text] = answers.get(text, 0) + 1
+    return " ".join("%s=%d" % pair for pair in sorted(answers.items()))
+
+
+def request(target, more=""):
+    return ("GET %s HTTP/1.1\r\nHost: metadata\r\nMetadata-Flavor: Google\r\n%s\r\n" % (target, more)).encode()
+
+
+def response(s):
+    """Status and body of one answer, in a line; nothing where the server had ended the connection."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        part = s.recv(65536)
+        if not part and not text:
+            return None
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "in the middle")
+        text += part
+    head, body = text.split(b"\r\n\r\n", 1)
+    lines = head.decode().lower().split("\r\n")
+    length = [int(line.split(":")[1]) for line in lines if line.startswith("content-length:")][0]
+    while len(body) < length:
+        body += s.recv(65536)
+    return "%s %s" % (lines[0].split()[1], " ".join(body.decode().split()))
+
+
+def fetch(address, port, target):
+    """One request of HTTP on a connection of its own."""
+    s = stream(address)
+    s.connect((address, port))
+    s.send(request(target, "Connection: close\r\n"))
+    return response(s)
+
+
+def fetch_held(target):
+    """The same on the connection that was held last."""
+    s = held.pop()
+    s.settimeout(10)
+    s.send(request(target, "Connection: close\r\n"))
+    return response(s)
+
+
+def fetch_on(target, address, port, kept):
+    """On the kept connection, or on a new one where it was ended between two requests, as HTTP has it."""
+    while True:
+        is_new = not kept
+        if is_new:
+            kept.append(stream(address))
+            kept[0].connect((address, port))
+        try:
+            kept[0].send(request(target))
+            said = response(kept[0])
+        except (BrokenPipeError, ConnectionResetError):
+            if is_new:
+                raise
+            said = None
+        if said:
+            return said
+        kept.pop().close()
+        if is_new:
+            return "ended"
+
+
+def steady(kind, address, port, target):
+    """Asks on and on until told something else; how often each status was answered, and how many connections that took."""
+    answers, kept, connections = {}, [], 0
+    while not select.select([sys.stdin], [], [], 0.002)[0]:
+        had = kept[:]
+        try:
+            said = fetch_on(target, address, port, kept) if kind == "kept" else fetch(address, port, target)
+            status = (said or "ended").split()[0]
+        except OSError as error:
+            status = errno.errorcode.get(error.errno, repr(error))
+            kept.clear()
+        connections += not had or had != kept
+        answers[status] = answers.get(status, 0) + 1
+    return "%d connections: %s" % (connections, " ".join("%s=%d" % pair for pair in sorted(answers.items())))
+
+
+def stop():
+    return "stopped"
+
+
+def attack(victim, victim_port, agent, agent_port):
+    """In a namespace of its own, where it may have any address, as nobody without a right: connects with the victim's ends."""
+    program = """
+import socket, struct, subprocess, sys
+for address in ("%(victim)s", "%(agent)s"):
+    subprocess.run(["ip", "address", "add", address + "/32", "dev", "lo"], check=False, stderr=subprocess.DEVNULL)
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+listener = socket.socket()
+listener.bind(("%(agent)s", %(agent_port)s))
+listener.listen(4)
+s = socket.socket()
+# Gone at once when it is closed.
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+s.bind(("%(victim)s", %(victim_port)s))
+s.connect(("169.254.169.254", 80))
+print("connected to %%s %%d" %% s.getpeername(), flush=True)
+sys.stdin.read()
+""" % locals()
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    alone = ["unshare", "--user", "--map-root-user", "--net"]
+    python = "/usr/bin/python3"
+    child = subprocess.Popen(unprivileged + alone + [python, "-c", program], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    held.append(Attacker(child))
+    return child.stdout.readline().strip()
+
+
+class Attacker:
+    def __init__(self, child):
+        self.child = child
+
+    def close(self):
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def expect(path):
+    """Waits for a socket that somebody gives."""
+    s = socket.socket(socket.AF_UNIX)
+    s.bind(path)
+    s.listen(1)
+    held.append(s)
+    return "expecting"
+
+
+def give(path):
+    """Makes a socket and gives it away."""
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    given = stream("169.254.169.254")
+    socket.send_fds(s, [b"!"], [given.fileno()])
+    return "given"
+
+
+def use(address, port):
+    """Connects with the socket that was given."""
+    giver, _ = held.pop().accept()
+    _, given, _, _ = socket.recv_fds(giver, 1, 1)
+    s = socket.socket(fileno=given[0])
+    s.settimeout(10)
+    s.connect((address, port))
+    return asked(s)
+
+
+def join(group):
+    with open(group + "/cgroup.procs", "w") as procs:
+        procs.write("0")
+    return "joined"
+
+
+def told(line):
+    what, *words = line.split()
+    if what == "steady":
+        kind, address, port, target = words
+        return steady(kind, address, int(port), target)
+    if what in ("ask", "hold", "load", "use", "fetch"):
+        name = words.pop(0) if what == "ask" else what
+        address, port, *rest = words
+        return globals()[name](address, int(port), *rest)
+    return globals()[what](*words)
+
+
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        said = "ok " + told(line)
+    except OSError as error:
+        said = "error " + errno.errorcode.get(error.errno, repr(error))
+    print(said, flush=True)
