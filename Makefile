@@ -30,6 +30,12 @@ check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, do
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
+image: toolchain ## Static programs, and an OCI layout of each, without a daemon (target/image)
+	scripts/image
+
+dist: toolchain ## The same, and archives with checksums and bills of materials (target/dist)
+	scripts/image --dist
+
 fuzz: ## A minute for each fuzz target (needs nightly and cargo-fuzz)
 	fuzz/run
 
@@ -48,4 +54,4 @@ ebpf-tools:
 redirect-parts:
 	@scripts/setup redirect
 
-.PHONY: help build demo test cluster-test redirect-test ebpf check bench fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
+.PHONY: help build demo test cluster-test redirect-test ebpf check bench image dist fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
