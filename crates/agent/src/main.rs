@@ -57,7 +57,8 @@ seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kube
 Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
-                                        mistake, print the effective configuration; exit 1 on mistakes
+                                        mistake, print the effective configuration (remarks on
+                                        standard error); exit 1 on mistakes
   seawall-agent config-default          print the documented default configuration
   seawall-agent import kiam|kube2iam [--region REGION] [--account ACCOUNT] -- FLAGS
                                         print the configuration that means what these flags of KIAM (agent's and
@@ -162,7 +163,7 @@ fn serve(config: &Config, log: &Log) -> ExitCode {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
-    build::check(&config)?;
+    build::check(&config)?.iter().for_each(|remark| complain(&format!("{remark}\n")));
     say(&config::effective(&config))
 }
 

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
     use crate::cloud::tests::World;
 
-    const SECTION: &str = "aws: { region: eu-central-1 }\n";
+    const SECTION: &str = "aws: { region: eu-central-1, imds: { tokenLifetime: 6h } }\n";
     const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
     async fn token(world: &World) -> String {
