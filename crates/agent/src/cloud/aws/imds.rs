@@ -132,6 +132,10 @@ impl Dialect for ImdsDialect {
     }
 
     fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
+    fn is_anybodys(&self, method: &str) -> bool {
+        method == "PUT"
+    }
+
         patience(head)
     }
 
