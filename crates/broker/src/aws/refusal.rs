@@ -95,8 +95,8 @@ const DENIED: [&str; 5] = [
 /// A token that is not taken. STS has one code for one bad token and for an account that takes none of this cluster's.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
-/// What STS says in small letters, under that code, of what somebody has to set up (IAM user guide, "Troubleshoot OIDC federation"; the
-/// answers were seen).
+/// What STS says in small letters, under that code, of what somebody has to set up. No reference lists its sentences: one that is not
+/// known is taken for the token's own fault, which is tried again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
 /// What it says of its own trouble with the cluster's keys, likewise.
