@@ -95,17 +95,19 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks what can be checked without serving: the files that the configuration names.
+/// Checks what can be checked without serving: the files that the configuration names. Gives what an operator should see though it
+/// would serve.
 ///
 /// # Errors
 /// Every mistake in the identity file; a file that cannot be read or used.
-pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
     let control = control_runtime()?;
-    let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle()).map(drop);
+    let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle());
+    let clouds = clouds.map(|clouds| clouds.remarks());
     let identity = Strategy::load(config).and_then(|strategy| strategy.check(&control));
     match (clouds, identity) {
         (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
-        (clouds, identity) => clouds.and(identity),
+        (clouds, identity) => identity.and(clouds),
     }
 }
 

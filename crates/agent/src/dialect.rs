@@ -39,6 +39,12 @@ pub(crate) trait Dialect: fmt::Debug {
     /// speaks another protocol.
     fn goes_on_after(&self, method: &str) -> bool;
 
+    /// Whether what is asked for with this method is given to whoever asks, so that even a pod that is gone is answered, as
+    /// [`Caller::Nobody`] is.
+    fn is_anybodys(&self, _method: &str) -> bool {
+        false
+    }
+
     /// How long a request waits until it is decided ([`Step::NotYet`]): less than its client has patience for.
     fn patience(&self, head: &RequestHead<'_, '_>) -> Duration;
 

@@ -63,7 +63,8 @@ seawall-agent: answers the metadata addresses that cloud SDKs know, one per Kube
 Usage:
   seawall-agent [--config FILE]         serve until SIGTERM (default file: /etc/seawall/agent.yaml)
   seawall-agent check [--config FILE]   read the configuration and the identity file, name every
-                                        mistake, print the effective configuration; exit 1 on mistakes
+                                        mistake, print the effective configuration (remarks on
+                                        standard error); exit 1 on mistakes
   seawall-agent check --offline [--config FILE]
                                         the same of the configuration alone, on any machine: no file that it names is
                                         opened, no credentials are looked for, and no variable need be set; exit 0 if
@@ -193,10 +194,11 @@ fn serve(config: &Config, log: &Log) -> ExitCode {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let config = Config::load(path)?;
-    build::check(&config).context(
+    let remarks = build::check(&config).context(
         "the configuration itself has no mistake, but what it needs of this machine is not right (`check --offline` looks at the \
          configuration alone)",
     )?;
+    remarks.iter().for_each(|remark| complain(&format!("{remark}\n")));
     say(&config::effective(&config))
 }
 

@@ -14,7 +14,7 @@ pub enum Fault {
     Rejected,
     /// The cloud knows of nothing that this identity has. Somebody may give it something at any time.
     Unassigned,
-    /// The pod's own Kubernetes token could not be had just now.
+    /// The pod's own Kubernetes token could not be had just now, or the cloud does not take this one.
     Subject,
     /// The pod's own Kubernetes token is refused: no ServiceAccount, no permission. Somebody must change something.
     SubjectRefused,
@@ -59,7 +59,7 @@ impl Fault {
         matches!(self, Self::Unassigned)
     }
 
-    /// Whether it was the pod's Kubernetes token that could not be had: another pod's may be.
+    /// Whether it was the pod's Kubernetes token that could not be had, or was not taken: another pod's may be.
     pub(crate) fn is_of_the_proof(self) -> bool {
         matches!(self, Self::Subject | Self::SubjectRefused)
     }
@@ -88,6 +88,8 @@ pub struct ExchangeError {
     pub detail: String,
     /// When the upstream wants to be asked again, if it said so.
     pub retry_after: Option<Duration>,
+    /// Whether it was the node's own credentials that could not be had: of the pod for which they were wanted nothing was asked yet.
+    pub is_of_the_node: bool,
 }
 
 /// Longest detail of an error, in characters.
@@ -98,7 +100,17 @@ impl ExchangeError {
     pub fn new(fault: Fault, step: &'static str, detail: impl fmt::Display) -> Self {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let detail = detail.to_string().chars().take(DETAIL).map(plain).collect();
-        Self { fault, step, detail, retry_after: None }
+        Self { fault, step, detail, retry_after: None, is_of_the_node: false }
+    }
+
+    /// Whether the node was refused its own credentials: its operator's move, and no pod's owner's.
+    pub fn is_hopeless_of_the_node(&self) -> bool {
+        self.is_of_the_node && matches!(self.fault, Fault::Denied | Fault::Rejected)
+    }
+
+    /// The same, of the node's own credentials.
+    pub(crate) fn of_the_node(self) -> Self {
+        Self { is_of_the_node: true, ..self }
     }
 }
 

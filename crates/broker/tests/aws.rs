@@ -12,11 +12,12 @@ use aws_world::{
     external_id, keys, pod_identity, principal, role, start, start_with, web_identity,
 };
 use seawall_broker::aws::{
-    Access, AwsExchange, Config, ConfigError, Credential, FLOOR, KeySource, Keys, POD_IDENTITY_AUDIENCE,
-    Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
+    Access, AwsExchange, Config, ConfigError, Credential, FLOOR, HolderSpec, KeySource, Keys,
+    POD_IDENTITY_AUDIENCE, Role, SETTINGS, SessionLength, SessionName, Tag, Tags, TokenRole, Way,
 };
 use seawall_broker::{Exchange, ExchangeError, Fault, Issued, Principal as _, Unavailable};
-use seawall_core::{Clock, Secret};
+use seawall_core::pod::{SubjectFuture, SubjectTokens};
+use seawall_core::{Clock, Pod, PodUid, Secret};
 use seawall_emulator::aws::{Endpoint, Role as EmulatedRole};
 use seawall_emulator::faults::{Excess, Faults, Throttle};
 use seawall_testkit::server::{Peer, Server};
@@ -164,9 +165,24 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
         assert_eq!((issued.credential.role_name(), issued.cut_from), (name, None));
     }
     assert_eq!(aws.running.counts(Endpoint::AssumeRole).calls, 3);
-    assert_eq!(aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err().fault, Fault::Denied);
+    let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
+    assert!(error.fault == Fault::Denied && !error.is_of_the_node, "{error}");
     aws.hand.advance(HOUR);
     aws.issue(&exchange, keys(Some(base), role("cart"))).await.unwrap();
+}
+
+/// It was told as the refusal of the pod's own role.
+#[tokio::test]
+async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods() {
+    let aws = start_with(|options| {
+        options.everyone = false;
+        options.roles = vec![EmulatedRole::open(role("base").arn.as_str()).trusting(NODE)];
+    })
+    .await;
+    let exchange = aws.exchange(users_keys);
+    let error = aws.issue(&exchange, keys(Some(role("base")), role("cart"))).await.unwrap_err();
+    assert!(error.fault == Fault::Denied && error.is_of_the_node, "{error}");
+    assert!(error.to_string().starts_with("AssumeRole of the base role: "), "{error}");
 }
 
 #[tokio::test]
@@ -285,6 +301,28 @@ async fn what_goes_wrong_upstream_is_told_by_kind() {
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     aws.issue(&exchange, web_identity("cart")).await.unwrap();
     assert_eq!(aws.issue(&exchange, web_identity("cart")).await.unwrap_err().fault, Fault::Throttled);
+}
+
+/// Its token was refused for good, and no other pod's was tried.
+#[tokio::test]
+async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
+    #[derive(Debug)]
+    struct Forged;
+    impl SubjectTokens for Forged {
+        fn subject_token<'a>(&'a self, _: &'a str) -> SubjectFuture<'a> {
+            Box::pin(std::future::ready(Ok(Secret::new("e30.e30.e30".into()))))
+        }
+    }
+    let aws = start().await;
+    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let access = Arc::new(web_identity("cart"));
+    let sound = node.pod("pod-1", "cart", &access);
+    let pod = Pod { uid: PodUid("pod-2".into()), name: "pod-2".into(), service_account: account("cart") };
+    let newest = node.broker.holder(HolderSpec { pod, entitlement: Some(access), subject: Arc::new(Forged) });
+    let asked = node.ask(&sound);
+    assert_eq!(node.answer(&newest).await.unwrap().value.role_name(), "cart");
+    assert!(asked.await.unwrap().is_ok());
+    assert_eq!(aws.running.counts(Endpoint::WebIdentity).calls, 2);
 }
 
 /// An STS or EKS Auth that says what it is told to say.

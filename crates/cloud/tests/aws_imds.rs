@@ -350,7 +350,10 @@ fn what_is_as_good_as_a_credential_passes_only_where_an_expression_names_it() {
         "/x/user-data/y",
     ];
     let keys = ["/latest/managed-ssh-keys/signer-cert", "/latest/meta-data/managed-ssh-keys/active-keys/x"];
-    let all = [&user_data[..], &keys].concat();
+    let signed = ["pkcs7", "signature", "rsa2048", "RSA2048"]
+        .map(|name| format!("/latest/dynamic/instance-identity/{name}"));
+    let signed: Vec<&str> = signed.iter().map(String::as_str).collect();
+    let all = [&user_data[..], &keys, &signed].concat();
     for broad in
         [".*", "(?s).*", "/latest/.*", "(?i).*USER-DATA.*", ".*(user|vendor)-data.*", ".*(?:).*", ".*ssh.*"]
     {
@@ -359,9 +362,11 @@ fn what_is_as_good_as_a_credential_passes_only_where_an_expression_names_it() {
             assert_eq!(refusal(&scene, &get(target)), Some(NOT_FOUND), "{target} by {broad}");
         }
     }
-    for (named, passed, other) in
-        [("(?i).*user-data.*", &user_data[..], keys[0]), (".*/managed-ssh-keys/.*", &keys, user_data[0])]
-    {
+    for (named, passed, other) in [
+        ("(?i).*user-data.*", &user_data[..], keys[0]),
+        (".*/managed-ssh-keys/.*", &keys, user_data[0]),
+        (".*/instance-identity/pkcs7", &signed[..1], signed[1]),
+    ] {
         let scene = Scene::passing(&[".*", named]);
         for target in passed {
             assert_eq!(what(&scene, &get(target)), Ok(format!("Pass({target:?})")), "{named}");

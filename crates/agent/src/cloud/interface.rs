@@ -61,6 +61,11 @@ pub(crate) trait Cloud: Debug + Send + Sync {
     /// What gives its credentials, if it gives some.
     fn broker(&self) -> Option<&dyn Brokered>;
 
+    /// What an operator should see though the agent serves, beside what every broker says.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Registers what it counts beside what every broker does.
     fn register(&self, _registry: &mut Registry) {}
 

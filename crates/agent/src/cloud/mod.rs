@@ -184,7 +184,8 @@ impl Clouds {
 
     /// What an operator should see though the agent serves.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        self.brokers().flat_map(|(_, broker)| broker.remarks()).collect()
+        let of_brokers = self.brokers().flat_map(|(_, broker)| broker.remarks());
+        of_brokers.chain(self.0.iter().flat_map(|(_, cloud)| cloud.remarks())).collect()
     }
 
     /// How the credentials of each stand to their floor; nothing of those that give none.

@@ -11,6 +11,7 @@ use seawall_attest::Ends;
 
 use super::connection::{Connection, Who};
 use super::socket::Socket;
+use super::turn::Asker;
 use super::{FULL, Thread};
 use crate::callers::Caller;
 use crate::connections::{Cap, Permit, Permits};
@@ -123,7 +124,7 @@ impl Thread {
         let Some(dialects) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
-            self.refuse_at_cap(&mut stream, &dialects);
+            self.refuse_at_cap(&mut stream, peer, &dialects, &tenant);
             return is_known;
         };
         let who = Who { caller, tenant };
@@ -174,12 +175,26 @@ impl Thread {
         self.metrics.connections.evicted_idle.fetch_add(u64::from(evicted), Ordering::Relaxed);
     }
 
-    /// Says 503. What the client has sent already is read first: closing on unread bytes resets the connection, and the
-    /// reset can overtake the answer.
-    fn refuse_at_cap(&self, stream: &mut std::net::TcpStream, dialects: &Dialects) {
+    /// Answers as nobody is answered, with 503 but for what is anybody's. What the client has sent already is read first: closing on unread
+    /// bytes resets the connection, and the reset can overtake the answer. Where that is no whole request, the first dialect refuses it.
+    pub(super) fn refuse_at_cap(
+        &self,
+        stream: &mut std::net::TcpStream,
+        peer: SocketAddr,
+        dialects: &Rc<Dialects>,
+        tenant: &Tenant,
+    ) {
         let mut out = Vec::with_capacity(512);
-        self.write_refusal(dialects, &FULL, &mut out);
-        let _ = stream.read(&mut self.scratch.borrow_mut().read);
+        let now = self.shared.clock.now();
+        let asker = Asker { dialects, caller: &Caller::Nobody(FULL), tenant, peer: peer.ip(), came: now };
+        {
+            let read = &mut self.scratch.borrow_mut().read;
+            let sent = stream.read(read).unwrap_or_default();
+            self.answer_all(asker, &read[..sent], now, &mut out);
+        }
+        if out.is_empty() {
+            self.write_refusal(dialects, &FULL, &mut out);
+        }
         // The socket's buffer is empty, so this is written whole or the client is gone.
         let _ = stream.write(&out);
     }

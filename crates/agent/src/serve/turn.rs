@@ -269,9 +269,13 @@ fn owns(caller: &Caller, tenant: &Tenant) -> bool {
     matches!(caller, Caller::Pod(pod) if Arc::ptr_eq(&pod.connections, &tenant.connections))
 }
 
-/// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked.
+/// Has the dialect answer, unless the pod is gone: its address may be another's by now, so no dialect is even asked but for what is
+/// anybody's.
 fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
     if caller.is_gone() {
+        if dialect.is_anybodys(asked.head.method) {
+            return dialect.answer(&Caller::Nobody(GONE), asked, out);
+        }
         dialect.refuse(&GONE, asked.frame, asked.request, out);
         return Step::Answered { route: &route::REFUSED, status: GONE.status };
     }
@@ -281,6 +285,7 @@ fn answer(dialect: &dyn Dialect, caller: &Caller, asked: Asked<'_, '_, '_>, out:
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::io::{Read, Write};
 
     use super::*;
     use crate::again::Again;
@@ -309,7 +314,8 @@ mod tests {
                 wire,
             },
         };
-        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&[&LOAN])), lifecycle::switch().1, 0).unwrap()
+        let routes: Vec<_> = world.clouds.routes().into_iter().chain([&LOAN]).collect();
+        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&routes)), lifecycle::switch().1, 0).unwrap()
     }
 
     fn bytes(request: &str) -> String {
@@ -499,6 +505,48 @@ mod tests {
                 "{request}: {answer}"
             );
             assert!(matches!(batch.after, After::Close), "{request}");
+        }
+    }
+
+    /// It was refused, and clients that are refused a token go on without, some for good.
+    #[tokio::test]
+    async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
+        let world = World::of("aws: { region: eu-central-1 }\n");
+        world.pod().connections.close();
+        let put =
+            "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+        let (answer, batch) = ask_of(&world, &world.dialects, put);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && matches!(batch.after, After::Close), "{answer}");
+        let (answer, batch) = ask(&world, "PUT /latest/meta-data/");
+        assert!(answer.starts_with("HTTP/1.1 405 ") && matches!(batch.after, After::Close), "{answer}");
+        let (answer, _) = ask(&world, "GET /latest/meta-data/");
+        assert!(answer.contains("pod_gone"), "{answer}");
+    }
+
+    /// Everything was refused there in the words of the first dialect, with the time to wait that AWS's clients must not be told.
+    #[tokio::test]
+    async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
+        let world = World::of(&format!("{BOTH_BROKERED}aws: {{ region: eu-central-1 }}\n"));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let put =
+            "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
+        for (request, status, is_told_when) in [
+            (put.to_owned(), "200", false),
+            (bytes("GET /latest/meta-data/"), "503", false),
+            (bytes("GET /computeMetadata/v1/project/project-id"), "503", true),
+            ("GET /latest/meta-data/".to_owned(), "503", true),
+        ] {
+            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            let (mut stream, peer) = listener.accept().unwrap();
+            thread(&world).refuse_at_cap(&mut stream, peer, &world.dialects, &world.tenant);
+            drop(stream);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+            let answer = answer.to_ascii_lowercase();
+            assert!(answer.contains("connection: close"), "{answer}");
+            assert_eq!(answer.contains("retry-after"), is_told_when, "{request}: {answer}");
         }
     }
 

@@ -236,8 +236,18 @@ impl AwsExchange {
     }
 
     /// The keys that sign for principals: the node's own, or those of the base role that they assume.
+    ///
+    /// # Errors
+    /// All are the node's own: a pod's owner cannot mend them.
     async fn node_keys(&self, access: &Access, base: Option<&Role>) -> Result<Arc<Keys>, ExchangeError> {
-        let Some(base) = base else { return self.own_keys().await };
+        let keys = match base {
+            Some(base) => self.base_keys(access, base).await,
+            None => self.own_keys().await,
+        };
+        keys.map_err(ExchangeError::of_the_node)
+    }
+
+    async fn base_keys(&self, access: &Access, base: &Role) -> Result<Arc<Keys>, ExchangeError> {
         let fetch = async {
             let own = self.own_keys().await?;
             let (url, region) = self.sts(access);
@@ -245,10 +255,11 @@ impl AwsExchange {
             let session = match self.caller().assume(place, base, &own, CHAINED).await {
                 Err(Refused::Keys(error)) => {
                     self.shelf.forget(&Whose::Instance, &own).await;
-                    return Err(error);
+                    Err(error)
                 }
-                result => result?,
+                result => result.map_err(ExchangeError::from),
             };
+            let session = session.map_err(|error| ExchangeError { step: OF_THE_BASE, ..error })?;
             Ok((Keys::of(&session.credential), session.lifetime))
         };
         self.shelf.keys(&whose(access, base), &self.clock, fetch).await
@@ -273,6 +284,9 @@ impl AwsExchange {
         Caller { https: &self.https, clock: &self.clock }
     }
 }
+
+/// What the call is called by which the node takes the role that alone may take the others.
+const OF_THE_BASE: &str = "AssumeRole of the base role";
 
 /// What is asked for under the node's signature.
 #[derive(Clone, Copy)]

@@ -92,6 +92,16 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
+/// A token that is not taken. STS has one code for one bad token and for an account that takes none of this cluster's.
+const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
+
+/// What STS says in small letters, under that code, of what somebody has to set up. No reference lists its sentences: one that is not
+/// known is taken for the token's own fault, which is tried again.
+const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
+
+/// What it says of its own trouble with the cluster's keys, likewise.
+const KEYS_NOT_FETCHED: &str = "retrieve verification key";
+
 /// EKS Auth knows no association of the ServiceAccount, or no such cluster.
 const UNASSIGNED: &str = "ResourceNotFoundException";
 
@@ -108,6 +118,7 @@ pub(super) fn refusal(
     let is_signed = proof == Proof::Keys || (proof == Proof::Both && status == StatusCode::FORBIDDEN);
     let fault = match &*provider.code {
         UNASSIGNED if proof == Proof::Both => Fault::Unassigned,
+        code if BAD_TOKEN.contains(&code) && proof != Proof::Keys => provider.fault_of_a_token(),
         code => fault(status, retry_after.is_some(), is_signed, code),
     };
     let error = ExchangeError::new(fault, step, format_args!("{status}: {provider}"));
@@ -191,6 +202,16 @@ impl ProviderError {
     fn is_about_length(&self) -> bool {
         self.message.to_ascii_lowercase().contains("durationseconds")
     }
+
+    /// Whose move it is that a token is not taken: another pod of the same ServiceAccount may hold one that is, and so may this one soon
+    /// (aws-sdk-go-v2 asks again, `credentials/stscreds/web_identity_provider.go`), unless the sentence says that no token will be.
+    fn fault_of_a_token(&self) -> Fault {
+        let message = self.message.to_ascii_lowercase();
+        if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
+            return Fault::Rejected;
+        }
+        if message.contains(KEYS_NOT_FETCHED) { Fault::Upstream } else { Fault::Subject }
+    }
 }
 
 impl fmt::Display for ProviderError {
@@ -234,7 +255,7 @@ mod tests {
         for (status, code, fault) in [
             (403, "AccessDenied", Fault::Denied),
             (403, "IDPRejectedClaim", Fault::Denied),
-            (400, "InvalidIdentityToken", Fault::Rejected),
+            (400, "InvalidIdentityToken", Fault::Subject),
             (400, "MalformedPolicyDocument", Fault::Rejected),
             (400, "PackedPolicyTooLarge", Fault::Rejected),
             (400, "ValidationError", Fault::Rejected),
@@ -246,6 +267,27 @@ mod tests {
             (500, "Whatever", Fault::Upstream),
         ] {
             assert_eq!(fault_of(status, code), fault, "{code}");
+        }
+    }
+
+    /// Each was hopeless: an event, half a minute of silence, and no other pod's token was tried.
+    #[test]
+    fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
+        let code = "InvalidIdentityToken";
+        for (message, fault) in [
+            ("No OpenIDConnect provider found in your account for https://x", Fault::Rejected),
+            ("no openidconnect Provider found", Fault::Rejected),
+            ("Incorrect token audience", Fault::Rejected),
+            ("Couldn't retrieve verification key from your identity provider, please", Fault::Upstream),
+            ("The web identity token provided could not be validated", Fault::Subject),
+            ("", Fault::Subject),
+        ] {
+            let refused = ExchangeError::from(sts(Proof::Token, 400, code, message));
+            assert_eq!(refused.fault, fault, "{message}");
+        }
+        for (proof, fault) in [(Proof::Both, Fault::Subject), (Proof::Keys, Fault::Rejected)] {
+            let refused = ExchangeError::from(sts(proof, 400, "InvalidTokenException", "bad"));
+            assert_eq!(refused.fault, fault, "{proof:?}");
         }
     }
 

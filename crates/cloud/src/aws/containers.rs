@@ -74,7 +74,8 @@ impl Containers {
     /// What a request asks for. One that announces a body is refused; its bytes are still in the connection, so close it.
     ///
     /// # Errors
-    /// The rule that forbids it, or 404.
+    /// The rule that forbids it: [`METHOD`] (405), a body, a path that is none or a header that comes twice (400), [`HOST`] and a request
+    /// that was relayed (403), [`NO_AUTHORIZATION`] and [`BAD_AUTHORIZATION`] (401), or 404.
     pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<Query<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD);

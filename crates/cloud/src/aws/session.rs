@@ -6,8 +6,9 @@
 //! not be guessable (HMAC-SHA256 over all of it, compared in constant time), not be of use to another pod, and end. That nothing
 //! is kept bounds what a pod can make of it: a million tokens cost no memory.
 //!
-//! Keys outlive the agent ([`Keys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
-//! six hours: it never asks for another before the granted time is over.
+//! Keys can outlive the agent ([`Keys::to_bytes`]). After a restart with others, the SDK for Rust would use its refused token for up to
+//! six hours: it never asks for another before the granted time is over. So whoever does not keep them grants little ([`Longest`]). A
+//! wall clock that steps forward by more than a token has left ends it as a restart does.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -133,7 +134,7 @@ impl Longest {
 }
 
 impl Default for Longest {
-    /// What clients ask for: keys are kept, so nothing is lost with a restart.
+    /// What clients ask for. Right where keys are kept: what is granted is lost with a restart else.
     fn default() -> Self {
         Self(MAX_TTL)
     }

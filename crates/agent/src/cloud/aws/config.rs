@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_broker::aws::{
     ClusterName, POD_IDENTITY_AUDIENCE, Region, SessionLength, Sts, WEB_IDENTITY_AUDIENCE,
 };
-use seawall_cloud::aws::session::MAX_TTL;
+use seawall_cloud::aws::session::{MAX_TTL, SHORT_TTL};
 use seawall_cloud::aws::{Longest, Node as Facts, Pattern, PatternError, Tokens, containers};
 use seawall_core::names::is_dns_label;
 use seawall_document::{Node, Table};
@@ -133,6 +133,22 @@ impl Section {
 }
 
 impl ImdsSection {
+    /// What an operator should know of session tokens that a restart takes.
+    pub(super) fn remark(&self) -> Option<String> {
+        let life = self.token_lifetime.as_secs();
+        let costs = if self.token_lifetime > SHORT_TTL {
+            "programs with the SDK for Rust are refused so long after each restart of the agent"
+        } else {
+            "no more, because a restart of the agent takes them all"
+        };
+        let name_one = "name a file in aws.imds.keyFile that outlives the agent";
+        self.key_file.is_none().then(|| {
+            format!(
+                "session tokens of AWS's metadata service live for {life} s at most, and {costs}: {name_one}"
+            )
+        })
+    }
+
     /// The expressions of `passthrough`.
     ///
     /// # Errors
@@ -349,10 +365,13 @@ fn imds(table: &Table<'_>, base: &Path) -> ImdsSection {
     let lifetime = |text: &str| values::duration(text).filter(|life| Longest::new(*life).is_some());
     let pattern = |text: &str| Pattern::new(text).is_ok().then(|| text.to_owned());
     let expression = "a regular expression of whole paths, such as /latest/meta-data/ami-id";
+    let key_file = table.key("keyFile").text("the path of a file", |text| values::path(text, base));
+    // The next process has other keys, and the SDK for Rust shows a refused token for as long as it was granted.
+    let longest = if key_file.is_some() { MAX_TTL } else { SHORT_TTL };
     ImdsSection {
         tokens: table.key("tokens").text("required or optional", known).unwrap_or(Tokens::Required),
-        token_lifetime: table.key("tokenLifetime").text("5m to 6h", lifetime).unwrap_or(MAX_TTL),
-        key_file: table.key("keyFile").text("the path of a file", |text| values::path(text, base)),
+        token_lifetime: table.key("tokenLifetime").text("5m to 6h", lifetime).unwrap_or(longest),
+        key_file,
         passthrough: table
             .key("passthrough")
             .list()
@@ -521,6 +540,23 @@ mod tests {
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
         assert!(written.contains("arn:aws-cn:iam::123456789012:role/cart"), "{written}");
+    }
+
+    /// With the defaults each restart cost programs with the SDK for Rust up to six hours.
+    #[test]
+    fn what_a_restart_takes_lives_for_minutes_unless_somebody_says_otherwise_and_is_told_of() {
+        for (imds, life, remark) in [
+            ("", 300, Some("a restart of the agent takes them all")),
+            ("keyFile: k", 21_600, None),
+            ("keyFile: k, tokenLifetime: 1h", 3600, None),
+            ("tokenLifetime: 1h", 3600, Some("refused so long after each restart")),
+        ] {
+            let section = read(&format!("aws: {{ region: eu-west-1, imds: {{ {imds} }} }}")).unwrap();
+            assert_eq!(section.imds.token_lifetime.as_secs(), life, "{imds}");
+            let told = section.imds.remark();
+            assert_eq!(told.is_some(), remark.is_some(), "{told:?}");
+            assert!(remark.is_none_or(|part| told.unwrap().contains(part)), "{imds}");
+        }
     }
 
     #[test]

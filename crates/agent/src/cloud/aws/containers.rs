@@ -94,19 +94,31 @@ impl ContainersDialect {
     }
 
     /// The token before the role: what is wrong with it is wrong whatever the pod may have.
-    fn of_pod(&self, pod: &PodCaller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
+    fn of_pod(
+        &self,
+        pod: &Arc<PodCaller>,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Step, Refusal> {
         let query = self.endpoint.query(asked.head)?;
         let now = UnixTime::from(self.clock.wall());
         let token_ends = bearer::check(query.token, &pod.pod, &self.audience, now)?;
         match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
-            Decided::Is(own) => Ok(self.lend(own.own()?, token_ends, asked, out)),
+            Decided::Is(own) => Ok(self.lend(pod, own.own()?, token_ends, asked, out)),
             Decided::NotYet => Ok(Step::NotYet),
             Decided::Off => Err(ANYONE),
         }
     }
 
-    fn lend(&self, own: &Own, token_ends: UnixTime, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
-        let Some(lease) = own.holder.held((), asked.now) else { return later(own, asked) };
+    fn lend(
+        &self,
+        pod: &Arc<PodCaller>,
+        own: &Own,
+        token_ends: UnixTime,
+        asked: Asked<'_, '_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let Some(lease) = own.holder.held((), asked.now) else { return later(pod, asked) };
         endpoint::document(out, asked.frame, &credentials(own, &lease));
         let question =
             || Box::new(CredentialsAgain { clock: self.clock.clone(), token_ends }) as Box<dyn Again>;
@@ -119,27 +131,23 @@ fn credentials<'a>(own: &'a Own, lease: &'a Lease<Credential>) -> Credentials<'a
     Credentials { role_arn, ..lend::credentials(lease) }
 }
 
-fn later(own: &Own, asked: Asked<'_, '_, '_>) -> Step {
+fn later(pod: &Arc<PodCaller>, asked: Asked<'_, '_, '_>) -> Step {
     let deadline = Deadline { came: asked.came, now: asked.now, patience: lend::PATIENCE };
-    let own = own.clone();
+    let pod = pod.clone();
     Step::Later(Later::new(&routes::CONTAINER, false, async move {
-        let came = wait::lease(&own, deadline).await;
-        Box::new(Came { own, came }) as Box<dyn Reply>
+        Box::new(Came(wait::lease(&pod, deadline).await)) as Box<dyn Reply>
     }))
 }
 
 /// What a request waited for.
 #[derive(Debug)]
-struct Came {
-    own: Own,
-    came: Result<Arc<Lease<Credential>>, Refusal>,
-}
+struct Came(Result<(Own, Arc<Lease<Credential>>), Refusal>);
 
 impl Reply for Came {
     fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
-        match &self.came {
-            Ok(lease) => {
-                endpoint::document(out, writing.frame, &credentials(&self.own, lease));
+        match &self.0 {
+            Ok((own, lease)) => {
+                endpoint::document(out, writing.frame, &credentials(own, lease));
                 Written::whole(200)
             }
             Err(refusal) => {

@@ -32,6 +32,7 @@ use crate::dialect::{Asked, Dialect, Step};
 use crate::entitlements::Decided;
 use crate::ready::Probe;
 use crate::reply::{Later, Reply, Writing, Written};
+use crate::roster::PodCaller;
 use crate::route::{self, Route};
 
 /// Readiness asks for a token, as every library does first.
@@ -131,6 +132,10 @@ impl Dialect for ImdsDialect {
         goes_on_after(method)
     }
 
+    fn is_anybodys(&self, method: &str) -> bool {
+        method == "PUT"
+    }
+
     fn patience(&self, head: &RequestHead<'_, '_>) -> Duration {
         patience(head)
     }
@@ -138,7 +143,7 @@ impl Dialect for ImdsDialect {
     fn answer(&self, caller: &Caller, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let answered = match caller {
             Caller::Pod(pod) => match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
-                Decided::Is(own) => self.of_pod(own, asked, out),
+                Decided::Is(own) => self.of_pod(pod, own, asked, out),
                 Decided::NotYet => {
                     let visitor = Visitor::pod(Bearer::pod(&pod.pod.uid), asked.peer);
                     self.of_nobody(visitor, Err(Step::NotYet), asked, out)
@@ -205,6 +210,7 @@ impl ImdsDialect {
 
     fn of_pod(
         &self,
+        pod: &Arc<PodCaller>,
         own: &Entitlement,
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
@@ -214,28 +220,30 @@ impl ImdsDialect {
         self.service.note(&wanted);
         match wanted? {
             Wanted::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
-            Wanted::Read(query) => self.read(own, query, asked, out),
+            Wanted::Read(query) => self.read(pod, own, query, asked, out),
         }
     }
 
     fn read(
         &self,
+        pod: &Arc<PodCaller>,
         own: &Entitlement,
         query: Query<'_, '_>,
         asked: Asked<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         let answered = |route| Ok(Step::Answered { route, status: 200 });
+        let resident = || own.own().map(|own| Resident { pod, own });
         match query.what {
-            What::Roles(_) => own.own().and_then(|own| list(own, asked, out)),
+            What::Roles(_) => resident().and_then(|own| list(own, asked, out)),
             What::Role { name, shape } => {
-                let own = own.own()?;
-                if let Some(role) = &own.role {
+                let resident = resident()?;
+                if let Some(role) = &resident.own.role {
                     same_role(&name, Some(role.as_str()))?;
                 }
-                self.document(own, &name, shape, query.session, asked, out)
+                self.document(resident, &name, shape, query.session, asked, out)
             }
-            What::RoleInfo => own.own().map(|own| self.info(own, asked, out)),
+            What::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             What::Known(known) => {
                 respond::known(out, asked.frame, &known);
                 answered(&routes::FACTS)
@@ -258,7 +266,7 @@ impl ImdsDialect {
     /// From memory if a lease is held, else as soon as the broker has one.
     fn document(
         &self,
-        own: &Own,
+        Resident { pod, own }: Resident<'_>,
         name: &str,
         shape: Shape,
         session: Option<UnixTime>,
@@ -267,7 +275,7 @@ impl ImdsDialect {
     ) -> Result<Step, Refusal> {
         let Some(lease) = own.holder.held((), asked.now) else {
             let name = name.to_owned();
-            return Ok(later(own, &routes::CREDENTIALS, asked, move |own, lease| {
+            return Ok(later(pod, &routes::CREDENTIALS, asked, move |own, lease| {
                 same_role(&name, Some(own.name_of(&lease)))?;
                 Ok(Came::Document(lease, shape))
             }));
@@ -285,20 +293,27 @@ impl ImdsDialect {
     }
 
     /// Of a role that EKS says only its credentials tell.
-    fn info(&self, own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
+    fn info(&self, Resident { pod, own }: Resident<'_>, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Step {
         let stamp = Stamp::of(self.service.now());
         let profile = match own.access.role() {
             Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
             None => match own.holder.held((), asked.now) {
                 Some(lease) => profile_of(&lease.value),
                 None => {
-                    return later(own, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
+                    return later(pod, &routes::FACTS, asked, move |_, lease| Ok(Came::Info(lease, stamp)));
                 }
             },
         };
         inform(&profile, stamp, asked.frame, out);
         Step::Answered { route: &routes::FACTS, status: 200 }
     }
+}
+
+/// A pod and the role that it may have now: what waits asks the pod again.
+#[derive(Clone, Copy)]
+struct Resident<'a> {
+    pod: &'a Arc<PodCaller>,
+    own: &'a Own,
 }
 
 /// A pod has no instance profile; tools read its role's account and name of this.
@@ -317,13 +332,17 @@ fn profile_of(credential: &Credential) -> String {
 }
 
 /// The pod's role, once its credentials are there for a while.
-fn list(own: &Own, asked: Asked<'_, '_, '_>, out: &mut Vec<u8>) -> Result<Step, Refusal> {
+fn list(
+    Resident { pod, own }: Resident<'_>,
+    asked: Asked<'_, '_, '_>,
+    out: &mut Vec<u8>,
+) -> Result<Step, Refusal> {
     match own.holder.held((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= lend::LISTED => {
             respond::role_name(out, asked.frame, &own.role_of(&lease)?);
             Ok(Step::Answered { route: &routes::ROLES, status: 200 })
         }
-        _ => Ok(later(own, &routes::ROLES, asked, |own, lease| {
+        _ => Ok(later(pod, &routes::ROLES, asked, |own, lease| {
             let role = own.role_of(&lease)?;
             Ok(Came::Listed(lease, role))
         })),
@@ -341,15 +360,15 @@ fn patience(head: &RequestHead<'_, '_>) -> Duration {
 }
 
 fn later(
-    own: &Own,
+    pod: &Arc<PodCaller>,
     route: &'static Route,
     asked: Asked<'_, '_, '_>,
     then: impl FnOnce(&Own, Arc<Lease<Credential>>) -> Result<Came, Refusal> + 'static,
 ) -> Step {
     let deadline = Deadline { came: asked.came, now: asked.now, patience: patience(asked.head) };
-    let own = own.clone();
+    let pod = pod.clone();
     Step::Later(Later::new(route, false, async move {
-        let came = wait::lease(&own, deadline).await.and_then(|lease| then(&own, lease));
+        let came = wait::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
         Box::new(came.unwrap_or_else(Came::Refused)) as Box<dyn Reply>
     }))
 }
@@ -442,7 +461,7 @@ mod tests {
     use super::*;
     use crate::cloud::tests::World;
 
-    const SECTION: &str = "aws: { region: eu-central-1 }\n";
+    const SECTION: &str = "aws: { region: eu-central-1, imds: { tokenLifetime: 6h } }\n";
     const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
     async fn token(world: &World) -> String {

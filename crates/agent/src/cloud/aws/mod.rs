@@ -134,6 +134,8 @@ struct Aws {
     upstream: String,
     /// Whether anything of the real service is let pass.
     passes: bool,
+    /// What is to be said of session tokens.
+    remark: Option<String>,
     pace: Arc<passthrough::Pace>,
     clock: Clock,
 }
@@ -158,6 +160,8 @@ impl interface::Section for Section {
         let config = Config { more_roots, ..access::config(&self.exchange, &self.imds.upstream) };
         let exchange = Arc::new(AwsExchange::new(config, clock.clone())?);
         let keys = Arc::new(TokenKeys::open(self.imds.key_file.as_deref(), clock)?);
+        let remark = self.imds.remark();
+        remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         runtime.spawn(keys.clone().keep());
         Ok(Box::new(Aws {
             rules: self.rules.clone(),
@@ -169,6 +173,7 @@ impl interface::Section for Section {
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream.clone(),
             passes: !self.imds.passthrough.is_empty(),
+            remark,
             pace: Arc::default(),
             clock: clock.clone(),
         }))
@@ -219,6 +224,10 @@ impl Cloud for Aws {
 
     fn broker(&self) -> Option<&dyn Brokered> {
         Some(&self.broker)
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remark.iter().cloned().collect()
     }
 
     fn register(&self, registry: &mut Registry) {

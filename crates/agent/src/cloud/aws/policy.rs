@@ -90,7 +90,8 @@ const MALFORMED_ROLE: Refusal = Refusal::new(
 const MALFORMED_ROLE_ARN: Refusal = Refusal::new(
     403,
     "malformed_role_arn",
-    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is not the ARN of a role.",
+    "The annotation eks.amazonaws.com/role-arn of this pod's ServiceAccount is neither the ARN of a role nor, below aws.baseRoleArn, \
+     the name of one.",
 );
 const MALFORMED_AUDIENCE: Refusal = Refusal::new(
     403,

@@ -30,6 +30,12 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
         "rejected",
         "AWS rejects the exchange; the agent's or the role's configuration is wrong.",
     );
+    const NODE: Refusal = Refusal::new(
+        403,
+        "node_refused",
+        "AWS refuses the node its own credentials (aws.credentials), with which this pod's role would be taken: not this pod's, but its \
+         operator's to mend.",
+    );
     const UNASSIGNED: Refusal = Refusal::new(
         404,
         "no_association",
@@ -39,7 +45,7 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
     const SUBJECT: Refusal = Refusal::new(
         503,
         "subject",
-        "This pod's Kubernetes token cannot be had right now; try again shortly.",
+        "This pod's Kubernetes token cannot be had, or AWS does not take it, right now; try again shortly.",
     );
     const SUBJECT_REFUSED: Refusal = Refusal::new(
         403,
@@ -59,6 +65,7 @@ pub(super) fn of(unavailable: &Unavailable) -> Refusal {
         Unavailable::NotEntitled(_) => NO_ROLE,
         Unavailable::TooMany { .. } => TOO_MANY,
         Unavailable::Slow => SLOW,
+        Unavailable::Failed(error) if error.is_hopeless_of_the_node() => NODE,
         Unavailable::Failed(error) => match error.fault {
             Fault::Denied => DENIED,
             Fault::Rejected => REJECTED,

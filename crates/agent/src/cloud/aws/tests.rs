@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use seawall_core::facts::{Beside, Text};
+use seawall_core::facts::{Annotations, Beside, Text};
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
 use seawall_emulator::aws::{self, Endpoint, Options, Provider, Role, Running};
@@ -13,14 +13,19 @@ use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 
+use super::Entitlement;
 use super::annotations::ROLE_ARN;
+use super::pairs::{bearer, seconds};
 use crate::cloud::names::CloudName;
 use crate::cloud::tests::World;
+use crate::complain::Complainer;
+use crate::entitlements::Decided;
 use crate::outage::Seen;
 use crate::roster::PodCaller;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ROLE: &str = "arn:aws:iam::123456789012:role/cart";
+const TILL: &str = "arn:aws:iam::123456789012:role/till";
 const SUBJECT: &str = "system:serviceaccount:shop:cart";
 const LISTING: &str = "/latest/meta-data/iam/security-credentials/";
 
@@ -67,7 +72,7 @@ async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (World
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
     let role = |arn: &String| Role { longest, ..Role::open(arn).trusting(SUBJECT) };
-    let roles_there = roles.iter().map(role).collect();
+    let roles_there = roles.iter().map(role).chain([Role::open(TILL).trusting(SUBJECT)]).collect();
     let options = Options { providers: vec![provider], roles: roles_there, ..Options::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();
     let url = running.url();
@@ -117,6 +122,15 @@ impl World {
         let document: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1)?).ok()?;
         let end: jiff::Timestamp = document["Expiration"].as_str()?.parse().unwrap();
         Some(std::time::SystemTime::from(end).duration_since(self.clock.wall()).unwrap_or_default())
+    }
+
+    /// The same at the endpoint of containers, of which clients have another name than at the listing.
+    async fn at_containers(&self, agent: &str) -> String {
+        let token = bearer(self.pod(), seconds(self.clock.wall()));
+        let bytes = format!(
+            "GET /v1/credentials HTTP/1.1\r\nHost: 169.254.170.23\r\nAuthorization: {token}\r\nUser-Agent: {agent}\r\n\r\n"
+        );
+        self.ask_as(&self.caller, &self.tenant, bytes.as_bytes()).await.0
     }
 
     async fn first(&self) {
@@ -319,4 +333,114 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
         remarks.iter().any(|remark| remark.contains("too short for the floor of 16 minutes")),
         "{remarks:?}"
     );
+}
+
+fn hanging() -> Faults {
+    Faults { hang_rate: 1.0, ..Faults::default() }
+}
+
+/// It was measured nowhere, at one endpoint, of one client.
+#[tokio::test]
+async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_and_told_no_time_to_wait() {
+    let (world, sts) = start(60 * MINUTE).await;
+    sts.set_faults(&hanging());
+    let clock = Clock::system();
+    let go = "aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds";
+    for (at, agent, most) in [
+        (LISTING, go, 500),
+        (LISTING, "Boto3/1.44.5 Botocore/1.44.5", 1000),
+        ("", "Go-http-client/1.1", 1000),
+        ("", go, 1000),
+        ("", "python-urllib3/2.8.0", 1000),
+    ] {
+        let mut waited = Duration::MAX;
+        // On a machine that is busy an answer may be late, but not each time.
+        for _ in 0..5 {
+            let began = clock.now();
+            let answer = if at.is_empty() {
+                world.at_containers(agent).await
+            } else {
+                world.ask_with("GET", at, &format!("User-Agent: {agent}")).await.0
+            };
+            waited = waited.min(clock.now().since(began));
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("upstream_slow"), "{answer}");
+            assert!(!answer.to_ascii_lowercase().contains("retry-after"), "{answer}");
+            if waited < Duration::from_millis(most) {
+                break;
+            }
+        }
+        let in_time = Duration::from_millis(most / 2)..Duration::from_millis(most);
+        assert!(in_time.contains(&waited), "{agent} at {at:?}: {waited:?}");
+    }
+}
+
+/// Whoever already waited was given the old role's credentials when they came.
+#[tokio::test]
+async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
+    let (world, sts) = start(60 * MINUTE).await;
+    let (other, _) = world.another("u2", naming(TILL), Complainer::default());
+    while !world.get_as(&other, LISTING).await.ends_with("till") {
+        world.settle().await;
+    }
+    sts.set_faults(&hanging());
+    for is_at_containers in [false, true] {
+        for (now, status, holds) in
+            [(Beside::read(Annotations::default()), "404", "no_role"), (naming(TILL), "200", "till")]
+        {
+            let mut answer = "upstream_slow".to_owned();
+            // On a machine that is busy its patience may be over first, but not each time.
+            for _ in 0..5 {
+                if answer.contains("upstream_slow") {
+                    answer = changed_meanwhile(&world, is_at_containers, now.clone()).await;
+                }
+            }
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.contains(holds) && !answer.contains("role/cart"), "{answer}");
+        }
+    }
+}
+
+/// What a pod is answered that waits for its role's credentials while it is given something else.
+async fn changed_meanwhile(world: &World, is_at_containers: bool, now: Beside) -> String {
+    world.pod().replace(world.entitlements(naming(ROLE)));
+    let ask = async {
+        if is_at_containers {
+            return world.at_containers("a").await;
+        }
+        world.ask_with("GET", LISTING, "A: b").await.0
+    };
+    let change = async {
+        for _ in 0..64 {
+            tokio::task::yield_now().await;
+        }
+        world.pod().replace(world.entitlements(now));
+    };
+    tokio::join!(ask, change).0
+}
+
+/// How long the credentials live that the pod holds.
+fn held(world: &World) -> Duration {
+    let entitlements = world.pod().entitlements();
+    let Decided::Is(own) = entitlements.of::<Entitlement>(CloudName::Aws) else { panic!("not decided") };
+    let now = world.clock.now();
+    own.own().unwrap().holder.held((), now).unwrap().remaining(now)
+}
+
+#[tokio::test]
+async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for() {
+    let (world, sts) = start(60 * MINUTE).await;
+    world.first().await;
+    sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
+    for (left, status) in [(11, 200), (9, 503), (1, 503)] {
+        world.hand.advance(held(&world) - Duration::from_secs(left));
+        world.settle().await;
+        let mut listed = world.listed().await;
+        while listed.1.contains("upstream_slow") {
+            listed = world.listed().await;
+        }
+        assert_eq!(listed.0, status, "{left} s left: {listed:?}");
+        assert!(status == 200 || listed.1.contains("upstream_down"), "{listed:?}");
+        let (document, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+        assert!(document.starts_with("HTTP/1.1 200 "), "once listed it is there: {document}");
+    }
 }

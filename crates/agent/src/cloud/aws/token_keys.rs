@@ -2,7 +2,8 @@
 //!
 //! The file is written once a token was signed with what would stand in it: whoever only checks a configuration writes nothing. Where none
 //! is configured, or it cannot be written, a restart takes all tokens with it; the SDK for Rust then fails for as long as its token
-//! was granted, which is why `aws.imds.keyFile` exists.
+//! was granted, which is why `aws.imds.keyFile` exists, and why tokens live for minutes by default where it is not used. A wall clock
+//! that is set forward by more than a token has left does the same to it, and no file helps.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use seawall_broker::Unavailable;
 use seawall_broker::aws::Credential;
 use seawall_cloud::Refusal;
 use seawall_core::{Lease, Moment};
 
-use super::{Own, refusals};
+use super::{Entitlement, Own, refusals};
+use crate::cloud::names::CloudName;
+use crate::entitlements::Decided;
+use crate::roster::PodCaller;
 
 /// Until when a request is answered.
 #[derive(Clone, Copy, Debug)]
@@ -19,16 +23,51 @@ pub(super) struct Deadline {
     pub(super) patience: Duration,
 }
 
-/// A lease by then, or why there is none. What is fetched is fetched to its end, for the client's next try.
+/// A lease of what the pod may have by then, with that; or why there is none. What is fetched is fetched to its end, for the client's
+/// next try.
 ///
 /// # Errors
 /// The refusal, told to the pod's owner, too.
-pub(super) async fn lease(own: &Own, deadline: Deadline) -> Result<Arc<Lease<Credential>>, Refusal> {
+pub(super) async fn lease(
+    pod: &PodCaller,
+    deadline: Deadline,
+) -> Result<(Own, Arc<Lease<Credential>>), Refusal> {
     let left = deadline.patience.saturating_sub(deadline.now.since(deadline.came));
-    let fetched = tokio::time::timeout(left, own.holder.lease_since((), deadline.came)).await;
-    fetched.map_err(|_| refusals::SLOW)?.map_err(|unavailable| {
-        let refusal = refusals::of(&unavailable);
-        own.complainer.unavailable(&unavailable, &refusal);
-        refusal
-    })
+    let fetched = tokio::time::timeout(left, current(pod, deadline.came)).await;
+    fetched.map_err(|_| refusals::SLOW)?
+}
+
+/// What the pod may have is looked at whenever it is replaced: it may have been taken back while its credentials were fetched, and
+/// whoever waits would be the last to get them.
+async fn current(pod: &PodCaller, came: Moment) -> Result<(Own, Arc<Lease<Credential>>), Refusal> {
+    loop {
+        let replaced = pod.change();
+        let Some(own) = own(pod)? else {
+            replaced.await;
+            continue;
+        };
+        let fetched = tokio::select! {
+            biased;
+            () = replaced => continue,
+            fetched = own.holder.lease_since((), came) => fetched,
+        };
+        return match fetched {
+            Ok(lease) => Ok((own, lease)),
+            Err(unavailable) => Err(refused(&own, &unavailable)),
+        };
+    }
+}
+
+/// The role that the pod may have now; nothing while that is not decided.
+fn own(pod: &PodCaller) -> Result<Option<Own>, Refusal> {
+    match pod.entitlements().of::<Entitlement>(CloudName::Aws) {
+        Decided::Is(entitlement) => entitlement.own().cloned().map(Some),
+        Decided::NotYet | Decided::Off => Ok(None),
+    }
+}
+
+fn refused(own: &Own, unavailable: &Unavailable) -> Refusal {
+    let refusal = refusals::of(unavailable);
+    own.complainer.unavailable(unavailable, &refusal);
+    refusal
 }

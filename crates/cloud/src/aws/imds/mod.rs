@@ -169,7 +169,7 @@ pub fn same_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 
 impl Imds {
     /// The service of this node. A path of the real one is let pass if one of `passed` matches it and, where it leads to what is as good as
-    /// a credential (`user-data`, `managed-ssh-keys`), names that word.
+    /// a credential (`user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`), names that word.
     pub fn new(node: &Node, passed: Vec<Pattern>) -> Self {
         Self { facts: Facts::of(node), passed }
     }
@@ -180,7 +180,8 @@ impl Imds {
     /// five clients send it so.
     ///
     /// # Errors
-    /// The rule that forbids it, or 404.
+    /// The rule that forbids it: [`METHOD`] and [`TOKEN_METHOD`] (405), [`BAD_TTL`], a body, or a path that is none (400), [`NO_TOKEN`] and
+    /// a token that is refused (401), [`TOKEN_VERSION`] and a request that was relayed (403), or 404.
     pub fn query<'t, 'b>(
         &'t self,
         head: &RequestHead<'_, 'b>,
@@ -284,9 +285,10 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<What<'static, '_>, Refusal> 
 }
 
 /// What is as good as a credential without being called one: what nodes join their cluster with stands in the user data, and keys of
-/// EC2 Instance Connect below the other. An expression such as `.*` was not written with them in mind, so each passes only by one in
+/// EC2 Instance Connect below the next; the others are signatures of the instance's identity document, which some services take for the
+/// instance itself (Vault's EC2 login). An expression such as `.*` was not written with them in mind, so each passes only by one in
 /// which it is named. In any case of letters, as [`is_credential`].
-const SECRETS: [&str; 2] = ["user-data", "managed-ssh-keys"];
+const SECRETS: [&str; 5] = ["user-data", "managed-ssh-keys", "pkcs7", "signature", "rsa2048"];
 
 /// Whether a path of the real service, in small letters, leads to credentials: of the node's role, or of the instance itself
 /// (`identity-credentials/ec2/security-credentials/`). Whatever stands before it.
@@ -297,7 +299,8 @@ fn is_credential(path: &str) -> bool {
 /// A token for who asks for one.
 ///
 /// # Errors
-/// [`METHOD`], [`TOKEN_VERSION`], [`BAD_TTL`], [`super::REPEATED_HEADER`].
+/// [`METHOD`] (405) at another path, [`TOKEN_VERSION`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400). To most clients all
+/// but 400 mean to go on without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
     path: &Path<'_>,
