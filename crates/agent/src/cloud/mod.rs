@@ -10,6 +10,7 @@ mod brokered;
 pub(crate) mod google;
 mod interface;
 pub(crate) mod names;
+mod refusals;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl ahead::First for First {
     async fn fetch(self) {
         let Some(holder) = self.holder.upgrade() else { return };
         if let Err(unavailable) = holder.lease(()).await {
-            self.complainer.unavailable(&unavailable, &refusals::of(&unavailable));
+            self.complainer.unavailable(&unavailable, &refusals::WORDS.of(&unavailable));
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn lease(
 ) -> Result<(Own, Arc<Lease<Credential>>), Refusal> {
     let left = deadline.patience.saturating_sub(deadline.now.since(deadline.came));
     let fetched = tokio::time::timeout(left, current(pod, deadline.came)).await;
-    fetched.map_err(|_| refusals::SLOW)?
+    fetched.map_err(|_| refusals::WORDS.slow)?
 }
 
 /// What the pod may have is looked at whenever it is replaced: it may have been taken back while its credentials were fetched, and
@@ -67,7 +67,7 @@ fn own(pod: &PodCaller) -> Result<Option<Own>, Refusal> {
 }
 
 fn refused(own: &Own, unavailable: &Unavailable) -> Refusal {
-    let refusal = refusals::of(unavailable);
+    let refusal = refusals::WORDS.of(unavailable);
     own.complainer.unavailable(unavailable, &refusal);
     refusal
 }

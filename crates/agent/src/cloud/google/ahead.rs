@@ -33,7 +33,7 @@ impl ahead::First for First {
         let Some(holder) = self.holder.upgrade() else { return };
         let want = WantRef::AccessToken { scopes: self.tree.default_scopes() };
         if let Err(unavailable) = holder.lease(want).await {
-            self.complainer.unavailable(&unavailable, &refusals::of(&unavailable));
+            self.complainer.unavailable(&unavailable, &refusals::WORDS.of(&unavailable));
         }
     }
 }

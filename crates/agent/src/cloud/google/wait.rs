@@ -156,7 +156,7 @@ pub(super) fn cold_lease(own: &Federated, wanted: Wanted<'_>, came: Moment) -> L
 
 /// The refusal, told to the pod's owner, too.
 fn refused(own: &Federated, unavailable: &Unavailable) -> Refusal {
-    let refusal = refusals::of(unavailable);
+    let refusal = refusals::WORDS.of(unavailable);
     own.complainer.unavailable(unavailable, &refusal);
     refusal
 }
