@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 
-use crate::support::client::{Client, get};
+use crate::support::aws::{ROLES, Sts, arn, give_role};
+use crate::support::client::{Answer, Client, get};
 use crate::support::network::{METADATA, Sandbox};
 use crate::support::*;
 
@@ -30,20 +31,62 @@ struct Tally {
     pods: AtomicUsize,
 }
 
+/// What a pod was given, as the one who issued it knows.
+enum Given {
+    Own,
+    Anothers(String),
+    /// It may ask again.
+    Nothing,
+}
+
+/// Asks for a pod's credentials on a connection to the agent, and looks at whose they are.
+trait Asks: Sync {
+    fn ask(&self, client: &mut Client, sandbox: &Sandbox, account: &str) -> Given;
+}
+
+const PODS: usize = 2000;
+const ADDRESSES: usize = 48;
+const ACCOUNTS: usize = 30;
+
 #[test]
 #[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
 fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
-    const PODS: usize = 2000;
-    const ADDRESSES: usize = 48;
-    let accounts: Vec<String> = (0..30).map(|n| format!("sa-{n}")).collect();
+    let (mut world, accounts) = world();
+    let sandboxes = sandboxes(&mut world);
+    churn(&world, &sandboxes, &accounts, &OfGoogle(&world));
+    // Nothing is left of them.
+    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
+    assert_eq!(world.metric("seawall_pods"), 1.0, "the agent's own");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver and etcd: run scripts/cluster-test"]
+fn addresses_that_go_from_pod_to_pod_never_bring_anothers_roles() {
+    let (mut world, accounts) = world();
+    let sts = Sts::start(&world.api, accounts.iter().map(|account| give_role(&world, account)).collect());
+    let section = sts.section(&world, "");
+    world.reconfigure(|text| text.to_owned() + &section);
+    let sandboxes = sandboxes(&mut world);
+    churn(&world, &sandboxes, &accounts, &OfAws(&sts));
+    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"aws\"}") == 0.0);
+}
+
+fn world() -> (World, Vec<String>) {
+    let accounts: Vec<String> = (0..ACCOUNTS).map(|n| format!("sa-{n}")).collect();
     let names: Vec<&str> = accounts.iter().map(String::as_str).collect();
-    let mut world = World::start(&names, "");
-    let sandboxes: Vec<Sandbox> = (0..ADDRESSES).map(|_| world.network.sandbox()).collect();
+    (World::start(&names, ""), accounts)
+}
+
+fn sandboxes(world: &mut World) -> Vec<Sandbox> {
+    (0..ADDRESSES).map(|_| world.network.sandbox()).collect()
+}
+
+fn churn(world: &World, sandboxes: &[Sandbox], accounts: &[String], asks: &dyn Asks) {
     let (clock, tally, next) = (Clock::system(), Tally::default(), AtomicUsize::new(0));
     let start = clock.now();
-    let (world, accounts, tally, next) = (&world, &accounts, &tally, &next);
+    let (tally, next) = (&tally, &next);
     std::thread::scope(|scope| {
-        for sandbox in &sandboxes {
+        for sandbox in sandboxes {
             scope.spawn(move || {
                 sandbox.enter();
                 loop {
@@ -52,7 +95,7 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
                         return;
                     }
                     // Neighbours in time at one address are never of one account.
-                    live(world, sandbox, n, &accounts[n % accounts.len()], tally);
+                    live(world, sandbox, n, &accounts[n % accounts.len()], asks, tally);
                 }
             });
         }
@@ -62,9 +105,6 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
     assert_eq!(tally.wrong.load(Ordering::Relaxed), 0);
     assert_eq!(tally.pods.load(Ordering::Relaxed), PODS);
     assert!(tally.right.load(Ordering::Relaxed) >= 3 * PODS, "{tally:?}");
-    // Nothing is left of them.
-    until_true("every lease is gone", || world.metric("seawall_leases{cloud=\"google\"}") == 0.0);
-    assert_eq!(world.metric("seawall_pods"), 1.0, "the agent's own");
 }
 
 /// Between a pod's binding and its first process a kubelet makes the sandbox and its network. Far less than it takes; but
@@ -72,23 +112,22 @@ fn addresses_that_go_from_pod_to_pod_never_bring_anothers_credentials() {
 const SANDBOX: Duration = Duration::from_millis(250);
 
 /// One pod's life: it asks from its first moment on, on connections of its own and on one that it keeps.
-fn live(world: &World, sandbox: &Sandbox, n: usize, account: &str, tally: &Tally) {
+fn live(world: &World, sandbox: &Sandbox, n: usize, account: &str, asks: &dyn Asks, tally: &Tally) {
     let (name, address) = (format!("pod-{n}"), sandbox.address.to_string());
     world.api.make_pod(&name, account);
     pause(SANDBOX);
     world.api.report(&name, "Running", &address);
-    let here = (METADATA, 80).into();
-    until_true("the pod to be served", || {
-        judge(world, account, &client::ask(sandbox.address, here, TOKEN), tally)
-    });
-    let mut kept = Client::connect(sandbox.address, here);
+    let connect = || Client::connect(sandbox.address, (METADATA, 80).into());
+    let ask = |client: &mut Client| tally.count(account, &asks.ask(client, sandbox, account));
+    until_true("the pod to be served", || ask(&mut connect()));
+    let mut kept = connect();
     for _ in 0..2 {
         // A refusal ends its connection.
-        if !judge(world, account, &kept.ask(&get(TOKEN)), tally) {
-            kept = Client::connect(sandbox.address, here);
+        if !ask(&mut kept) {
+            kept = connect();
         }
     }
-    judge(world, account, &client::ask(sandbox.address, here, TOKEN), tally);
+    ask(&mut connect());
     drop(kept);
     let endings = [Ending::Graceful, Ending::Finished, Ending::Forced];
     end(world, &name, &address, endings[n % endings.len()]);
@@ -105,18 +144,74 @@ fn end(world: &World, name: &str, address: &str, ending: Ending) {
     world.api.delete_pod(name, 0);
 }
 
-/// The truth is known: whose token it is stands in it. True if it is this pod's.
-fn judge(world: &World, account: &str, answer: &client::Answer, tally: &Tally) -> bool {
-    if answer.status == 503 {
-        tally.later.fetch_add(1, Ordering::Relaxed);
-        return false;
+impl Tally {
+    /// True if it was the pod's own.
+    fn count(&self, account: &str, given: &Given) -> bool {
+        let counter = match given {
+            Given::Own => &self.right,
+            Given::Anothers(what) => {
+                eprintln!("{account} was given {what}");
+                &self.wrong
+            }
+            Given::Nothing => &self.later,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        matches!(given, Given::Own)
     }
-    let token = world.cloud.read(&answer.token());
-    let is_own = token.sub == cloud::subject(account) && token.account == Some(cloud::email(account));
-    let counter = if is_own { &tally.right } else { &tally.wrong };
-    counter.fetch_add(1, Ordering::Relaxed);
-    if !is_own {
-        eprintln!("{account} was given {token:?}");
+}
+
+/// The truth is known: whose token it is stands in it.
+struct OfGoogle<'a>(&'a World);
+
+impl Asks for OfGoogle<'_> {
+    fn ask(&self, client: &mut Client, _: &Sandbox, account: &str) -> Given {
+        let answer = client.ask(&get(TOKEN));
+        if answer.status == 503 {
+            return Given::Nothing;
+        }
+        let token = self.0.cloud.read(&answer.token());
+        let is_own = token.sub == cloud::subject(account) && token.account == Some(cloud::email(account));
+        if is_own { Given::Own } else { Given::Anothers(format!("{token:?}")) }
     }
-    is_own
+}
+
+/// As SDKs ask: a session token, the listing, and its document. STS knows whose session that is.
+struct OfAws<'a>(&'a Sts);
+
+impl OfAws<'_> {
+    /// On this connection, or, where that ended with the answer before, on another.
+    fn on(client: &mut Client, sandbox: &Sandbox, request: &str) -> Answer {
+        let answer = client.ask(request);
+        if answer.header("connection") == "close" {
+            *client = Client::connect(sandbox.address, (METADATA, 80).into());
+        }
+        answer
+    }
+}
+
+impl Asks for OfAws<'_> {
+    fn ask(&self, client: &mut Client, sandbox: &Sandbox, account: &str) -> Given {
+        let put =
+            "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 300\r\n\r\n";
+        let token = Self::on(client, sandbox, put);
+        assert_eq!(token.status, 200, "{token:?}");
+        let mut get = |target: &str| {
+            let shown = format!("X-aws-ec2-metadata-token: {}\r\n", token.body);
+            Self::on(client, sandbox, &format!("GET {target} HTTP/1.1\r\nHost: a\r\n{shown}\r\n"))
+        };
+        let listed = get(ROLES);
+        // A token that was given before it was known whose address this is, is nobody's by now.
+        if listed.status == 503 || listed.status == 401 {
+            return Given::Nothing;
+        }
+        let document = get(&format!("{ROLES}{}", listed.body));
+        if document.status == 503 {
+            return Given::Nothing;
+        }
+        if listed.status != 200 || document.status != 200 {
+            return Given::Anothers(format!("{listed:?}, {document:?}"));
+        }
+        let role = self.0.role_of(&document.json());
+        if role == arn(account) { Given::Own } else { Given::Anothers(role) }
+    }
 }
