@@ -104,7 +104,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match command(std::env::args_os().skip(1).collect()) {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_redirect = args.first().is_some_and(|word| word == "redirect");
+    match command(args) {
         Ok(Command::Serve(path)) => {
             heap::share();
             match start(&path) {
@@ -120,13 +122,18 @@ fn main() -> ExitCode {
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
-            complain(&format!("{mistake}\n\n{}", help()));
+            let help = if is_redirect { redirect::HELP.to_owned() } else { help() };
+            complain(&format!("{mistake}\n\n{help}"));
             ExitCode::from(2)
         }
     }
 }
 
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
+    // It has a help of its own.
+    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
+        return redirect::Request::parse(rest).map(Command::Redirect);
+    }
     // With whatever word it comes; what stands behind `--` belongs to another program.
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
         return Ok(Command::Print(help()));
@@ -134,9 +141,6 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     // Before any flag is taken, likewise.
     if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "import") {
         return Request::parse(rest).map(Command::Import);
-    }
-    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
-        return redirect::Request::parse(rest).map(Command::Redirect);
     }
     let path = config_flag(&mut args)?;
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().unwrap_or("?")).collect();
@@ -304,6 +308,13 @@ mod tests {
         }
         let of_another = ["import", "kiam", "--", "--help"];
         assert!(matches!(parsed(&of_another), Ok(Command::Import(_))));
+    }
+
+    #[test]
+    fn the_redirects_help_is_its_own_with_whatever_word() {
+        for args in [&["redirect", "--help"][..], &["redirect", "attach", "-h"], &["redirect", "help"]] {
+            assert!(matches!(parsed(args), Ok(Command::Redirect(redirect::Request::Help))), "{args:?}");
+        }
     }
 
     #[test]
