@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -71,25 +72,21 @@ fn describe(pod: &Value, out: &mut String) {
 
 /// Status and body of what a page is answered.
 fn get(config: &Config, path: &str) -> anyhow::Result<(u16, String)> {
-    let answered = match &config.admin_socket {
-        Some(file) => UnixStream::connect(file).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            exchange(stream, path)
-        }),
-        None => TcpStream::connect_timeout(&config.admin, PATIENCE).and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            exchange(stream, path)
-        }),
+    let connected = match &config.admin_socket {
+        Some(file) => UnixStream::connect(file).map(OwnedFd::from),
+        None => TcpStream::connect_timeout(&config.admin, PATIENCE).map(OwnedFd::from),
     };
+    // Reading, writing and their timeouts are the same for both families of sockets.
+    let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place =
         config.admin_socket.as_ref().map_or(config.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
     read(&answered).with_context(|| format!("no agent answers at {place}"))
 }
 
-fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<Vec<u8>> {
+fn exchange(mut stream: UnixStream, path: &str) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LARGEST).read_to_end(&mut answer)?;

@@ -6,7 +6,7 @@ use aya::maps::{HashMap, Map, MapData};
 use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity};
 use seawall_redirect::{Callers, Error};
 
-use crate::support::agent::{at_node, gate, learn, listen, point, port, who};
+use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
 use crate::support::*;
 
 /// A victim connects from a port of its own and waits to be accepted; the attacker, in a namespace that it made for itself without
@@ -83,10 +83,7 @@ fn where_the_victims_own_entry_is_gone_it_is_nobody_and_not_the_attacker() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_socket_that_ends_takes_no_later_sockets_entry_along() {
-    let lab = Lab::attached();
-    let listener = listen();
-    point(&lab, &listener);
-    let mut callers = Callers::open(&lab.pins).unwrap();
+    let (lab, listener, mut callers) = captured();
     // The same owner and the same ends, in two namespaces of one pod.
     let (mut first, mut second) = (lab.pod(TWO), lab.pod(TWO));
     first.ask(&format!("attack 10.44.0.12 40000 {NODE} {}", port(&listener)));
@@ -100,10 +97,7 @@ fn a_socket_that_ends_takes_no_later_sockets_entry_along() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_connection_is_taken_once() {
-    let lab = Lab::attached();
-    let listener = listen();
-    point(&lab, &listener);
-    let mut callers = Callers::open(&lab.pins).unwrap();
+    let (lab, listener, mut callers) = captured();
     let mut one = lab.pod(ONE);
     one.ask("hold 169.254.169.254 80");
     let (stream, peer) = listener.accept().unwrap();
@@ -115,10 +109,7 @@ fn a_connection_is_taken_once() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn what_nobody_took_goes_with_its_connection() {
-    let lab = Lab::attached();
-    let listener = listen();
-    point(&lab, &listener);
-    let callers = Callers::open(&lab.pins).unwrap();
+    let (lab, listener, callers) = captured();
     let mut one = lab.pod(ONE);
     for _ in 0..5 {
         one.ask("hold 169.254.169.254 80");
@@ -135,10 +126,7 @@ fn what_nobody_took_goes_with_its_connection() {
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn who_was_pushed_out_of_a_full_map_is_nobody() {
-    let lab = Lab::attached();
-    let listener = listen();
-    point(&lab, &listener);
-    let mut callers = Callers::open(&lab.pins).unwrap();
+    let (lab, listener, mut callers) = captured();
     let mut one = lab.pod(ONE);
     one.ask("hold 169.254.169.254 80");
     let (stream, peer) = listener.accept().unwrap();

@@ -57,6 +57,14 @@ pub(crate) fn gate(lab: &Lab) -> Gate {
     Gate::open(&lab.pins, &lab.site).unwrap()
 }
 
+/// A lab whose captured connections go to a listener, and what was written down of them.
+pub(crate) fn captured() -> (Lab, TcpListener, Callers) {
+    let (lab, listener) = (Lab::attached(), listen());
+    point(&lab, &listener);
+    let callers = Callers::open(&lab.pins).unwrap();
+    (lab, listener, callers)
+}
+
 /// Sends captured connections to a listener.
 pub(crate) fn point(lab: &Lab, listener: &TcpListener) {
     gate(lab).point(at_node(Some(port(listener)), None)).unwrap();
