@@ -56,8 +56,8 @@ impl<X: Exchange> Broker<X> {
         self.0.limiter.per_second()
     }
 
-    /// Every principal in use.
-    pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
-        self.0.in_use().iter().map(|slot| PrincipalView::of(slot)).collect()
+    /// Every principal in use. Each is copied as it is come to: a list of all would leave a hole of its size in the heap at each scrape.
+    pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
+        self.0.in_use().into_iter().map(|slot| PrincipalView::of(&slot))
     }
 }

@@ -152,7 +152,7 @@ fn flights_of_a_pod_that_is_gone_are_never_flown() {
         world.pass(10 * SECOND).await;
         assert_eq!(world.cloud.count(), 1);
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
-        assert!(world.broker.principals().is_empty());
+        assert!(world.broker.principals().len() == 0);
         assert!(world.answer(&world.pod("alice", "alice"), TOKEN).await.is_ok());
     });
 }

@@ -30,7 +30,7 @@ pub(crate) struct Figures {
 impl Figures {
     fn of<X: Exchange>(broker: &Broker<X>, clock: &Clock) -> Self {
         let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
-        let life = |view: &PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
+        let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
         Self {
             cloud: X::CLOUD,
             calls: counters.calls().into_iter().collect(),
@@ -52,7 +52,7 @@ impl Figures {
             ],
             upstream_rate: broker.upstream_rate(),
             principals: principals.len(),
-            lives: principals.iter().filter_map(life).collect(),
+            lives: principals.filter_map(life).collect(),
             least_handed_out: counters.least_remaining().map(|least| least.as_secs_f64()),
         }
     }
@@ -78,7 +78,7 @@ impl<X: Exchange> Brokered for Broker<X> {
     fn remarks(&self) -> Vec<String> {
         let principals = self.principals();
         let (all, cloud) = (principals.len(), X::CLOUD);
-        let failing = principals.iter().filter(|view| view.failure.is_some()).count();
+        let failing = principals.filter(|view| view.failure.is_some()).count();
         let mut remarks = Vec::new();
         if failing > 0 {
             remarks.push(format!(
