@@ -8,7 +8,8 @@ pub mod aws;
 use std::sync::LazyLock;
 
 use seawall_cloud::gce::{
-    self, AccessToken, Account, Credential, Forward, Node, Query, Server, Text, Tree, What, facts,
+    self, AccessToken, Account, AccountScopes, Credential, Forward, Node, Query, Server, Text, Tree, What,
+    facts,
 };
 use seawall_cloud::{Frame, Refusal, path};
 use seawall_wire::{
@@ -63,7 +64,7 @@ static TREES: LazyLock<[Tree; 2]> = LazyLock::new(|| [tree(true), tree(false)]);
 
 fn tree(impersonated: bool) -> Tree {
     let email = if impersonated { "me@p.iam.gserviceaccount.com" } else { "p.svc.id.goog" }.into();
-    let scopes = facts::DEFAULT_SCOPES.map(str::to_owned).to_vec();
+    let scopes = AccountScopes::new(&facts::DEFAULT_SCOPES);
     let universe_domain = "googleapis.com".into();
     let node = Node { project_id: "p".into(), zone: Some("z".into()), universe_domain, ..Node::default() };
     Tree::new(&node, Some(&Account { email, impersonated, scopes }))

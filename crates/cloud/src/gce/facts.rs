@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::scopes::joined;
 use super::tree::{Directory, Entry, Keys, Leaf};
 
 /// What the service-accounts directory of a GKE node lists, for an account whose configuration names no scopes.
@@ -36,14 +37,29 @@ pub struct Node {
 }
 
 /// The Google identity of one workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Account {
     /// The service account's e-mail, or the workload pool (`PROJECT.svc.id.goog`) when none is impersonated.
     pub email: String,
     /// Whether `email` is a service account that is impersonated; only then identity tokens exist.
     pub impersonated: bool,
     /// Scopes listed, and asked for when a request names none. See [`DEFAULT_SCOPES`].
-    pub scopes: Vec<String>,
+    pub scopes: AccountScopes,
+}
+
+/// An account's scopes in the forms in which they are asked for. Cheap to clone: made once for all accounts that have the same.
+#[derive(Clone, Debug)]
+pub struct AccountScopes {
+    /// As the directory lists them.
+    leaf: Entry,
+    pub(super) canonical: Arc<str>,
+}
+
+impl AccountScopes {
+    /// Of these, in the order in which they are listed.
+    pub fn new(scopes: &[&str]) -> Self {
+        Self { leaf: Leaf::list(scopes.iter().copied()), canonical: joined(scopes.to_vec()).into() }
+    }
 }
 
 type Children = Vec<(Cow<'static, str>, Entry)>;
@@ -55,6 +71,8 @@ pub(super) struct Facts {
     instance: Children,
     /// The other directories of `computeMetadata/v1/`.
     beside: Children,
+    /// The leaf that says by which other name an account is found.
+    aliases: Entry,
 }
 
 impl Facts {
@@ -69,7 +87,7 @@ impl Facts {
         instance.push(directory("attributes", Keys::Verbatim, attributes(node)));
         let beside =
             vec![directory("project", Keys::Camel, project), directory("universe", Keys::Camel, universe)];
-        Self { instance, beside }
+        Self { instance, beside, aliases: Leaf::list(["default"]) }
     }
 
     /// The whole tree, with these accounts.
@@ -80,6 +98,30 @@ impl Facts {
         v1.push(directory("instance", Keys::Camel, instance));
         let versions = vec![directory("v1", Keys::Camel, v1)];
         Directory::new(Keys::Camel, vec![directory("computeMetadata", Keys::Camel, versions)])
+    }
+
+    /// The directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
+    pub(super) fn accounts(&self, account: Option<&Account>) -> Directory {
+        Directory::new(Keys::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
+    }
+
+    fn both_names(&self, account: &Account) -> Children {
+        let entry = Entry::Directory(self.account(account).into());
+        vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
+    }
+
+    fn account(&self, account: &Account) -> Directory {
+        let identity = if account.impersonated { Entry::Identity } else { Entry::NoIdentity };
+        Directory::new(
+            Keys::Camel,
+            [
+                ("aliases".into(), self.aliases.clone()),
+                ("email".into(), Leaf::text(&account.email)),
+                ("identity".into(), identity),
+                ("scopes".into(), account.scopes.leaf.clone()),
+                ("token".into(), Entry::Token),
+            ],
+        )
     }
 }
 
@@ -106,28 +148,4 @@ fn attributes(node: &Node) -> Children {
         ("cluster-uid", &node.cluster_uid),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name.into(), Leaf::text(value.as_ref()?)))).collect()
-}
-
-/// The directory of accounts: the account under its e-mail and under `default`, as everywhere at Google.
-pub(super) fn accounts(account: Option<&Account>) -> Directory {
-    Directory::new(Keys::Verbatim, account.map_or_else(Vec::new, both_names))
-}
-
-fn both_names(account: &Account) -> Children {
-    let entry = Entry::Directory(account_directory(account).into());
-    vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
-}
-
-fn account_directory(account: &Account) -> Directory {
-    let identity = if account.impersonated { Entry::Identity } else { Entry::NoIdentity };
-    Directory::new(
-        Keys::Camel,
-        [
-            ("aliases".into(), Leaf::list(["default"])),
-            ("email".into(), Leaf::text(&account.email)),
-            ("identity".into(), identity),
-            ("scopes".into(), Leaf::list(account.scopes.iter().map(String::as_str))),
-            ("token".into(), Entry::Token),
-        ],
-    )
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use seawall_wire::RequestHead;
 
 use super::etag::ETag;
-use super::facts::{Account, Facts, Node, accounts};
+use super::facts::{Account, Facts, Node};
 use super::head::{self, Marks};
 use super::query::{Alt, Hold, Params, Unknown};
 use super::scopes::Scopes;
@@ -207,12 +207,12 @@ impl Tree {
     }
 
     fn with(facts: Arc<Facts>, account: Option<&Account>) -> Self {
-        let accounts = Arc::new(accounts(account));
+        let accounts = Arc::new(facts.accounts(account));
         Self {
             root: facts.root(accounts.clone()),
             accounts,
             facts,
-            default_scopes: account.map(|account| canonical(&account.scopes)).unwrap_or_default().into(),
+            default_scopes: account.map(|account| account.scopes.canonical.clone()).unwrap_or_default(),
             has_account: account.is_some(),
         }
     }
@@ -347,11 +347,4 @@ fn known_leaf(leaf: &Leaf, form: Form) -> Known<'_> {
 /// The hold of a client that has this content already; one with other content, or none, is answered at once.
 fn unchanged<'b>(etag: ETag, params: &Params<'b>) -> Option<Hold<'b>> {
     params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
-}
-
-fn canonical(scopes: &[String]) -> String {
-    let mut scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
-    scopes.sort_unstable();
-    scopes.dedup();
-    scopes.join(" ")
 }

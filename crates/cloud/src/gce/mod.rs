@@ -17,7 +17,7 @@ pub mod tree;
 pub use conceal::{Forward, admit};
 pub use detection::Detection;
 pub use etag::ETag;
-pub use facts::{Account, Node};
+pub use facts::{Account, AccountScopes, Node};
 pub use federate::{Credential, Known, Look, Query, Redirect, Text, Tree, What};
 pub use query::{Alt, Hold};
 pub use respond::{AccessToken, Server};

@@ -41,13 +41,18 @@ impl Scopes<'_> {
 /// [`BAD_SCOPES`]: too many, too long, or a character that no scope URL needs. The narrow alphabet keeps quotes,
 /// percent signs and separators out of everything this text is later put into.
 pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
-    let mut scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
+    let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {
         return Err(BAD_SCOPES);
     }
+    Ok((!scopes.is_empty()).then(|| joined(scopes)))
+}
+
+/// These in canonical form.
+pub(super) fn joined(mut scopes: Vec<&str>) -> String {
     scopes.sort_unstable();
     scopes.dedup();
-    Ok((!scopes.is_empty()).then(|| scopes.join(" ")))
+    scopes.join(" ")
 }
 
 fn is_scope(scope: &str) -> bool {

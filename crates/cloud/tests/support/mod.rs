@@ -89,7 +89,7 @@ pub(crate) fn direct() -> Tree {
 }
 
 fn account(email: &str, impersonated: bool) -> Account {
-    let scopes = gce::facts::DEFAULT_SCOPES.map(str::to_owned).to_vec();
+    let scopes = gce::AccountScopes::new(&gce::facts::DEFAULT_SCOPES);
     Account { email: email.into(), impersonated, scopes }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Trees {
     pool: Arc<str>,
     /// Without an account; those with one share the node's facts with it.
     bare: Arc<gce::Tree>,
+    /// What every account of the node lists.
+    scopes: gce::AccountScopes,
     /// By e-mail. A lock, because trees are made while the agent runs, by one thread; a tree is a KiB, and a hundred
     /// pods often act as a handful of accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<gce::Tree>>>,
@@ -20,7 +22,8 @@ pub(super) struct Trees {
 
 impl Trees {
     pub(super) fn new(node: &gce::Node, pool: &str) -> Self {
-        Self { pool: pool.into(), bare: Arc::new(gce::Tree::new(node, None)), of_accounts: Mutex::default() }
+        let (bare, scopes) = (gce::Tree::new(node, None).into(), gce::AccountScopes::new(&DEFAULT_SCOPES));
+        Self { pool: pool.into(), bare, scopes, of_accounts: Mutex::default() }
     }
 
     /// The node's facts without an account.
@@ -39,7 +42,7 @@ impl Trees {
         let account = gce::Account {
             email: email.to_string(),
             impersonated: account.is_some(),
-            scopes: DEFAULT_SCOPES.map(str::to_owned).to_vec(),
+            scopes: self.scopes.clone(),
         };
         let tree = Arc::new(self.bare.beside(&account));
         trees.insert(email.clone(), Arc::downgrade(&tree));
