@@ -11,6 +11,9 @@ const ACCOUNTS: usize = 40;
 const MORE: usize = 1000;
 const MORE_ACCOUNTS: usize = 360;
 
+/// How many scrapes in a row must give nothing back.
+const LOOKS: usize = 50;
+
 /// What is promised (SPECIFICATION.md), in bytes: of one cloud, of both, and of a further pod with one cloud's credentials.
 const FULL_NODE: usize = 11 * 1024 * 1024;
 const FULL_NODE_OF_BOTH: usize = 12 * 1024 * 1024;
@@ -133,10 +136,20 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Resident bytes, and where they are.
+    /// Resident bytes once nothing more is given back, and where they are.
     fn resident(&self, when: &str) -> usize {
-        let [all, anonymous, file, peak] =
-            ["VmRSS", "RssAnon", "RssFile", "VmHWM"].map(|field| self.world.agent.status(field) as usize);
+        let fields = ["VmRSS", "RssAnon", "RssFile", "VmHWM"];
+        let weigh = || fields.map(|field| self.world.agent.status(field) as usize);
+        // What the last changes took on their way (a page of all pods, answers in the air) is not what pods weigh.
+        let mut least = weigh();
+        let mut looks_since = 0;
+        while looks_since < LOOKS {
+            self.world.admin("/metrics");
+            let now = weigh();
+            looks_since = if now[0] < least[0] { 0 } else { looks_since + 1 };
+            least = if now[0] < least[0] { now } else { least };
+        }
+        let [all, anonymous, file, peak] = least;
         eprintln!("| {} | {when} | {all} KiB | {anonymous} KiB | {file} KiB | {peak} KiB |", self.names());
         all * 1024
     }
