@@ -165,6 +165,16 @@ fn run(args: &Value, kubeconfig: &Path) -> Child {
 fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_left() {
     let cluster = Cluster::start();
     let before: Vec<_> = KINDS.iter().map(|kind| cluster.names(kind)).collect();
+    for (mode, says) in [
+        ("kernel", "net beside the programs is NOT loaded"),
+        ("nft", "--metadata 8988 | nft -f -"),
+        ("address", "this chart\ngives it none"),
+        ("none", "must come to port 8988"),
+    ] {
+        let notes = cluster.bring("install", &["--dry-run=server", &format!("--set=mode={mode}")]);
+        let notes = String::from_utf8(notes.stdout).unwrap();
+        assert!(notes.contains(says) && notes.contains("/seawall-agent status"), "{mode}: {notes}");
+    }
     cluster.must_bring("install", &[]);
     let template = |cluster: &Cluster| cluster.api.must("GET", &format!("{SETS}/seawall-agent"), None);
     let (first, config) = (template(&cluster), "/api/v1/namespaces/seawall/configmaps/seawall-agent");
