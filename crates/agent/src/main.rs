@@ -37,6 +37,7 @@ mod poller;
 mod ready;
 mod redirect;
 mod reply;
+mod retire;
 mod room;
 mod roster;
 mod route;
@@ -52,6 +53,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ask::Asked;
 use config::{Config, Downward};
 use import::Request;
 use log::{Log, complain};
@@ -69,13 +71,17 @@ Usage:
                                         the same of the configuration alone, on any machine: no file that it names is
                                         opened, no credentials are looked for, and no variable need be set; exit 0 if
                                         it has no mistake
-  seawall-agent probe [--config FILE]   ask the agent of this pod whether it is ready; exit 1 if it is not
+  seawall-agent probe [--live] [--config FILE]
+                                        ask the agent of this pod whether it is ready, or with --live only whether it answers;
+                                        exit 1 if it is not
   seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
   seawall-agent config-default          print the documented default configuration
 IMPORT                                        print the configuration that means what these flags of that tool mean,
                                         of all its programs together; remarks on standard error
   seawall-agent redirect attach|status|remove|print
                                         bring metadata addresses to the agent; `seawall-agent redirect help`
+  seawall-agent retire agents|nodes|stay
+                                        take the agent out of a cluster; `seawall-agent retire help`
   seawall-agent version
   seawall-agent help
 
@@ -95,17 +101,18 @@ const CONFIG: &str = "/etc/seawall/agent.yaml";
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
-    Probe(PathBuf),
+    Probe(PathBuf, Asked),
     Status(PathBuf),
     CheckOffline(PathBuf),
     Import(Request),
     Redirect(redirect::Request),
+    Retire(retire::Request),
     Print(String),
 }
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let is_redirect = args.first().is_some_and(|word| word == "redirect");
+    let first = args.first().cloned().unwrap_or_default();
     match command(args) {
         Ok(Command::Serve(path)) => {
             heap::share();
@@ -115,24 +122,35 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
-        Ok(Command::Probe(path)) => done(probe(&path)),
+        Ok(Command::Probe(path, asked)) => done(probe(&path, asked)),
         Ok(Command::Status(path)) => done(status(&path)),
         Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
+        Ok(Command::Retire(request)) => done(retire::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
-            let help = if is_redirect { redirect::HELP.to_owned() } else { help() };
-            complain(&format!("{mistake}\n\n{help}"));
+            complain(&format!("{mistake}\n\n{}", help_of(&first)));
             ExitCode::from(2)
         }
     }
 }
 
+/// Of a command that has one of its own, or of all.
+fn help_of(word: &OsString) -> String {
+    match word.to_str() {
+        Some("redirect") => redirect::HELP.to_owned(),
+        Some("retire") => retire::HELP.to_owned(),
+        _ => help(),
+    }
+}
+
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
-    // It has a help of its own.
-    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
-        return redirect::Request::parse(rest).map(Command::Redirect);
+    // They have a help of their own.
+    match args.split_first().map(|(word, rest)| (word.to_str(), rest)) {
+        Some((Some("redirect"), rest)) => return redirect::Request::parse(rest).map(Command::Redirect),
+        Some((Some("retire"), rest)) => return retire::Request::parse(rest).map(Command::Retire),
+        _ => {}
     }
     // With whatever word it comes; what stands behind `--` belongs to another program.
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {
@@ -149,7 +167,8 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     match words[..] {
         [] => Ok(Command::Serve(path)),
         ["check"] => Ok(Command::Check(path)),
-        ["probe"] => Ok(Command::Probe(path)),
+        ["probe"] => Ok(Command::Probe(path, Asked::Ready)),
+        ["probe", "--live"] | ["--live", "probe"] => Ok(Command::Probe(path, Asked::Live)),
         ["status"] => Ok(Command::Status(path)),
         ["check", "--offline"] | ["--offline", "check"] => Ok(Command::CheckOffline(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
@@ -206,8 +225,8 @@ fn check(path: &Path) -> anyhow::Result<()> {
     say(&config::effective(&config))
 }
 
-fn probe(path: &Path) -> anyhow::Result<()> {
-    ask::probe(&Config::load(path)?)
+fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
+    ask::probe(&Config::load(path)?, asked)
 }
 
 fn status(path: &Path) -> anyhow::Result<()> {
@@ -288,6 +307,15 @@ mod tests {
         for args in [&["--offline"][..], &["version", "--offline"], &["check", "--offline", "--offline"]] {
             assert!(parsed(args).is_err(), "{args:?}");
         }
+    }
+
+    #[test]
+    fn a_probe_asks_for_readiness_unless_told_that_an_answer_is_enough() {
+        assert!(matches!(parsed(&["probe"]), Ok(Command::Probe(_, Asked::Ready))));
+        for args in [&["probe", "--live"][..], &["--live", "probe"], &["probe", "--config=a", "--live"]] {
+            assert!(matches!(parsed(args), Ok(Command::Probe(_, Asked::Live))), "{args:?}");
+        }
+        assert!(parsed(&["status", "--live"]).is_err());
     }
 
     /// `check --help` used to be called nonsense.
