@@ -208,7 +208,7 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
         Request::Status(places) => told(places),
         Request::Remove(places) => removed(places),
         Request::PrintNet => Ok(nft::safety_net()),
-        Request::PrintTranslation { places, agent } => Ok(nft::translation(agent, &places.site()?)?),
+        Request::PrintTranslation { places, agent } => translation(places, agent),
         Request::PrintRemoval => Ok(nft::removal()),
     }
 }
@@ -230,6 +230,15 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
         Outcome::Replaced => "attached in place of what was there",
     };
     Ok(format!("{done}: {}\n", site.directory().display()))
+}
+
+/// The way for nodes on which there may be no control groups of version 2 to find pods in.
+fn translation(places: &Places, agent: &Agent) -> anyhow::Result<String> {
+    let site = match places.site() {
+        Err(Error::NotVersionTwo { .. }) => None,
+        found => Some(found?),
+    };
+    Ok(nft::translation(agent, site.as_ref())?)
 }
 
 fn told(places: &Places) -> anyhow::Result<String> {
@@ -321,6 +330,14 @@ mod tests {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");
         }
+    }
+
+    /// It was refused there with the advice to use it.
+    #[test]
+    fn the_translation_is_printed_where_there_are_no_groups_of_version_two() {
+        let line = "print translation --cgroup /proc --node 10.0.0.1 --metadata 8988";
+        let rules = run(&parsed(line).unwrap()).unwrap();
+        assert!(rules.contains("dnat ip to 10.0.0.1:8988") && !rules.contains("hostpods"), "{rules}");
     }
 
     #[test]
