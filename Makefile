@@ -30,11 +30,17 @@ check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, do
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
+# Another architecture, by cross compilation: make image TARGET=aarch64-unknown-linux-musl
+TARGET ?= x86_64-unknown-linux-musl
+
 image: toolchain ## Static programs, and an OCI layout of each, without a daemon (target/image)
-	scripts/image
+	scripts/image $(TARGET)
 
 dist: toolchain ## The same, and archives with checksums and bills of materials (target/dist)
-	scripts/image --dist
+	scripts/image --dist $(TARGET)
+
+image-twice: toolchain ## Builds what is committed in two places, and compares every digest (before a release)
+	scripts/image --twice $(TARGET)
 
 fuzz: ## A minute for each fuzz target (needs nightly and cargo-fuzz)
 	fuzz/run
@@ -54,4 +60,4 @@ ebpf-tools:
 redirect-parts:
 	@scripts/setup redirect
 
-.PHONY: help build demo test cluster-test redirect-test ebpf check bench image dist fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
+.PHONY: help build demo test cluster-test redirect-test ebpf check bench image dist image-twice fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts

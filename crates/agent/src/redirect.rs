@@ -131,7 +131,7 @@ impl Rules {
     fn text(&self) -> Result<String, Error> {
         match self {
             Self::Net => Ok(nft::safety_net()),
-            Self::Translation { places, agent } => nft::translation(agent, &places.site()?),
+            Self::Translation { places, agent } => translation(places, agent),
             Self::Removal => Ok(nft::removal()),
         }
     }
@@ -262,6 +262,15 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
     Ok(format!("{done}: {}\n", site.directory().display()))
 }
 
+/// The way for nodes on which there may be no control groups of version 2 to find pods in.
+fn translation(places: &Places, agent: &Agent) -> Result<String, Error> {
+    let site = match places.site() {
+        Err(Error::NotVersionTwo { .. }) => None,
+        found => Some(found?),
+    };
+    nft::translation(agent, site.as_ref())
+}
+
 fn told(places: &Places) -> anyhow::Result<String> {
     let status = status(&places.pins()?, &places.site()?)?;
     if !status.is_complete() {
@@ -367,6 +376,14 @@ mod tests {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");
         }
+    }
+
+    /// It was refused there with the advice to use it.
+    #[test]
+    fn the_translation_is_printed_where_there_are_no_groups_of_version_two() {
+        let line = "print translation --cgroup /proc --node 10.0.0.1 --metadata 8988";
+        let rules = run(&parsed(line).unwrap()).unwrap();
+        assert!(rules.contains("dnat ip to 10.0.0.1:8988") && !rules.contains("hostpods"), "{rules}");
     }
 
     #[test]

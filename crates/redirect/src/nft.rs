@@ -27,25 +27,35 @@ pub fn safety_net() -> String {
 }
 
 /// Instead of the programs: translates the addresses. Pods by what they send, and hostNetwork pods, which send from the node itself, by
-/// their sockets' group. Then the net for what is left.
+/// their sockets' group. Then the net for what is left. With control groups of version 1 alone there is no site, and rules know no
+/// group: hostNetwork pods are then as the node.
 ///
 /// # Errors
 /// The agent has no address or no port.
-pub fn translation(agent: &Agent, site: &Site) -> Result<String, Error> {
+pub fn translation(agent: &Agent, site: Option<&Site>) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
         return Err(Error::Nowhere);
     }
-    let (level, below_root) = site.below_root();
-    let path = group(site.is_beside_version_one(), &below_root.display().to_string());
-    Ok(translated(&rules, level, &path))
+    let pods = site.map(|site| {
+        let (level, below_root) = site.below_root();
+        socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
+    });
+    Ok(translated(&rules, pods.as_deref()))
 }
 
-fn translated(rules: &[String], level: u32, path: &str) -> String {
-    let own = rules.iter().map(|rule| format!("socket cgroupv2 level {level} \"{path}\" {rule}"));
+/// Matches what sockets send that were made in this group.
+fn socket_of(level: u32, path: &str) -> String {
+    format!("socket cgroupv2 level {level} \"{path}\"")
+}
+
+fn translated(rules: &[String], socket_of_pods: Option<&str>) -> String {
     let mut chains = chain("pods", "nat hook prerouting priority dstnat - 1", rules);
-    // A number, because nft 1.0.6 refuses the name on this hook.
-    chains += &chain("hostpods", "nat hook output priority -101", &own.collect::<Vec<_>>());
+    if let Some(socket) = socket_of_pods {
+        let own: Vec<_> = rules.iter().map(|rule| format!("{socket} {rule}")).collect();
+        // A number, because nft 1.0.6 refuses the name on this hook.
+        chains += &chain("hostpods", "nat hook output priority -101", &own);
+    }
     // Behind the translation, or it would drop what is to be translated.
     chains += &net("dstnat + 50");
     table(&chains)
@@ -202,7 +212,7 @@ mod tests {
     #[test]
     fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_net() {
         let agent = Agent { v6: None, containers: None, ..agent() };
-        let rules = translated(&rules(&agent), 1, "kubepods");
+        let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")));
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
         assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");
     }
@@ -210,13 +220,20 @@ mod tests {
     #[test]
     fn pods_on_the_nodes_network_are_told_by_their_group() {
         let path = group(true, "kubelet/kubepods");
-        let rules = translated(&rules(&agent()), 2, &path);
+        let rules = translated(&rules(&agent()), Some(&socket_of(2, &path)));
         assert_eq!(
             rules.matches("socket cgroupv2 level 2 \"unified/kubelet/kubepods\" ip").count(),
             4,
             "{rules}"
         );
         assert_eq!(group(false, "kubepods.slice"), "kubepods.slice");
+    }
+
+    #[test]
+    fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
+        let rules = translation(&agent(), None).unwrap();
+        assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
+        assert!(!rules.contains("cgroupv2") && rules.contains("chain net"), "{rules}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod import;
 mod libraries;
 mod lifecycle;
 mod long_polls;
+mod pages;
 mod refresh;
 mod scale;
 mod tenants;

@@ -51,7 +51,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
-    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), &lab.site).unwrap());
+    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site)).unwrap());
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.get(to), "agent:nobody", "{to}");
         assert_eq!(host.get(to), "agent:nobody", "{to}");
