@@ -75,6 +75,8 @@ impl seawall_broker::Principal for Sailor {
         true
     }
 
+    fn want(&self) {}
+
     fn workload(&self) -> &ServiceAccount {
         &self.0
     }
