@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::config::Config;
+use crate::config::Door;
 
 /// Longer than readiness takes for a listener (2 s), shorter than a person waits.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,8 +24,8 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 ///
 /// # Errors
 /// Why not, or that nobody answers.
-pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
-    let (status, body) = get(config, "/readyz")?;
+pub(crate) fn probe(door: &Door) -> anyhow::Result<()> {
+    let (status, body) = get(door, "/readyz")?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
@@ -34,9 +34,9 @@ pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Nobody answers, or not as an agent does.
-pub(crate) fn status(config: &Config) -> anyhow::Result<String> {
-    let (_, ready) = get(config, "/readyz")?;
-    let (status, pods) = get(config, "/debug/pods")?;
+pub(crate) fn status(door: &Door) -> anyhow::Result<String> {
+    let (_, ready) = get(door, "/readyz")?;
+    let (status, pods) = get(door, "/debug/pods")?;
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
     let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;
@@ -71,15 +71,14 @@ fn describe(pod: &Value, out: &mut String) {
 }
 
 /// Status and body of what a page is answered.
-fn get(config: &Config, path: &str) -> anyhow::Result<(u16, String)> {
-    let connected = match &config.admin_socket {
+fn get(door: &Door, path: &str) -> anyhow::Result<(u16, String)> {
+    let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
-        None => TcpStream::connect_timeout(&config.admin, PATIENCE).map(OwnedFd::from),
+        None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),
     };
     // Reading, writing and their timeouts are the same for both families of sockets.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
-    let place =
-        config.admin_socket.as_ref().map_or(config.admin.to_string(), |file| file.display().to_string());
+    let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
     read(&answered).with_context(|| format!("no agent answers at {place}"))
 }

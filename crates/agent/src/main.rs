@@ -52,7 +52,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use config::{Config, Downward};
+use config::{Config, Door, Downward};
 use import::Request;
 use log::{Log, complain};
 
@@ -207,11 +207,11 @@ fn check(path: &Path) -> anyhow::Result<()> {
 }
 
 fn probe(path: &Path) -> anyhow::Result<()> {
-    ask::probe(&Config::load(path)?)
+    ask::probe(&Door::of(path)?)
 }
 
 fn status(path: &Path) -> anyhow::Result<()> {
-    say(&ask::status(&Config::load(path)?)?)
+    say(&ask::status(&Door::of(path)?)?)
 }
 
 /// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.
