@@ -30,7 +30,7 @@ pub(crate) fn probe(door: &Door) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `status` prints: readiness, and each pod with what it holds.
+/// What `status` prints: readiness, the configuration in force, and each pod with what it holds.
 ///
 /// # Errors
 /// Nobody answers, or not as an agent does.
@@ -40,12 +40,24 @@ pub(crate) fn status(door: &Door) -> anyhow::Result<String> {
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
     let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;
+    configuration(&pods["configuration"], &mut text);
     let pods = pods["pods"].as_array().context("/debug/pods names no pods")?;
     let _ = writeln!(text, "{} pod(s)", pods.len());
     for pod in pods {
         describe(pod, &mut text);
     }
     Ok(text)
+}
+
+/// Which configuration is in force, and whether another was refused since.
+fn configuration(told: &Value, out: &mut String) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let _ = writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["since"]));
+    let refused = &told["refused"];
+    if refused.is_object() {
+        let (sha256, at, reason) = (text(&refused["sha256"]), text(&refused["at"]), text(&refused["reason"]));
+        let _ = writeln!(out, "    {sha256} was refused at {at}: {reason}");
+    }
 }
 
 /// A line for the pod, and one for each cloud that it may have something of.
@@ -116,6 +128,17 @@ mod tests {
         describe(&pod, &mut out);
         let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s)\n    \
                         google: federated, 2 credential(s), the shortest with 31 min left\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_configuration_is_a_line_and_so_is_one_that_was_refused() {
+        let mut out = String::new();
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": null }), &mut out);
+        let refused = json!({ "sha256": "cd", "at": "T2", "reason": "listen: expected a list" });
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": refused }), &mut out);
+        let expected = "configuration ab in force since T1\nconfiguration ab in force since T1\n    \
+                        cd was refused at T2: listen: expected a list\n";
         assert_eq!(out, expected);
     }
 

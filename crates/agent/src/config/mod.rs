@@ -5,6 +5,7 @@
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
+mod classes;
 mod door;
 mod downward;
 mod effective;
@@ -70,6 +71,21 @@ pub(crate) enum ConfigError {
     Unreadable { path: PathBuf, reason: String },
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
     Mistaken { path: PathBuf, mistakes: Mistakes },
+}
+
+impl ConfigError {
+    /// The same without what stands in the file, which may be anything, for where it is read by others than those who may read the file.
+    pub(crate) fn in_short(&self) -> String {
+        match self {
+            Self::Unreadable { .. } => self.to_string(),
+            Self::Mistaken { mistakes, .. } => {
+                let each = mistakes.0.iter();
+                let each: Vec<_> =
+                    each.map(|mistake| format!("{}: expected {}", mistake.path, mistake.expected)).collect();
+                each.join("; ")
+            }
+        }
+    }
 }
 
 impl Config {

@@ -20,6 +20,7 @@ mod libraries;
 mod lifecycle;
 mod long_polls;
 mod refresh;
+mod reload;
 mod scale;
 mod tenants;
 mod upstream;

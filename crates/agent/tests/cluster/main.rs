@@ -20,5 +20,6 @@ mod everyday;
 mod libraries;
 mod memory;
 mod outage;
+mod reload;
 mod shipped;
 mod upstream;
