@@ -5,11 +5,13 @@
 //!
 //! The security argument: what is remembered is the question and never an answer. Who asks, what it may have by now and whether a lease
 //! is held is looked up each time, by the same functions, and whatever is not exactly as it was ([`Again::answer`]) is read anew.
-//! It is remembered by caller: nobody's requests change what another's are taken for, or how soon they are answered.
+//! It is remembered by caller: nobody's requests change what another's are taken for, or how soon they are answered. And it is
+//! remembered of the dialects that understood it: where another configuration has others speak, nothing that these were asked is asked
+//! again, so what the same bytes mean by then is read anew.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use seawall_cloud::Frame;
 use seawall_core::Moment;
@@ -50,8 +52,9 @@ pub(crate) struct Memory {
 pub(crate) struct Request {
     /// All of its bytes, from the request line to the empty line.
     bytes: Box<[u8]>,
-    /// Whose question it is: of the listener that it came to.
-    dialects: Rc<Dialects>,
+    /// Whose question it is: of the listener that it came to. Weak: they end when others take their place, and what stands in theirs
+    /// is never at the place of these while this is kept.
+    dialects: Weak<Dialects>,
     pub(crate) version: Version,
     pub(crate) head_only: bool,
     /// Whether its connection goes on after it.
@@ -69,7 +72,7 @@ impl Request {
         question: Box<dyn Again>,
     ) -> Option<Self> {
         let Frame { version, head_only, .. } = *frame;
-        let (bytes, dialects) = ((bytes.len() <= LONGEST).then(|| bytes.into())?, dialects.clone());
+        let (bytes, dialects) = ((bytes.len() <= LONGEST).then(|| bytes.into())?, Rc::downgrade(dialects));
         Some(Self { bytes, dialects, version, head_only, goes_on, question })
     }
 
@@ -81,7 +84,7 @@ impl Request {
     /// Whether it is what stands at the beginning of `bytes`, asked of the same dialects. A head ends with an empty line, so
     /// nothing that follows can be part of it.
     fn begins(&self, bytes: &[u8], dialects: &Rc<Dialects>) -> bool {
-        bytes.starts_with(&self.bytes) && Rc::ptr_eq(&self.dialects, dialects)
+        bytes.starts_with(&self.bytes) && std::ptr::eq(self.dialects.as_ptr(), Rc::as_ptr(dialects))
     }
 }
 

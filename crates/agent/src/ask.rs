@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::config::Config;
+use crate::config::Door;
 
 /// Longer than readiness takes for a listener (2 s), shorter than a person waits.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,28 +42,40 @@ impl Asked {
 ///
 /// # Errors
 /// Why not, or that nobody answers.
-pub(crate) fn probe(config: &Config, asked: Asked) -> anyhow::Result<()> {
-    let (status, body) = get(config, asked.path())?;
+pub(crate) fn probe(door: &Door, asked: Asked) -> anyhow::Result<()> {
+    let (status, body) = get(door, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
 
-/// What `status` prints: readiness, and each pod with what it holds.
+/// What `status` prints: readiness, the configuration in force, and each pod with what it holds.
 ///
 /// # Errors
 /// Nobody answers, or not as an agent does.
-pub(crate) fn status(config: &Config) -> anyhow::Result<String> {
-    let (_, ready) = get(config, "/readyz")?;
-    let (status, pods) = get(config, "/debug/pods")?;
+pub(crate) fn status(door: &Door) -> anyhow::Result<String> {
+    let (_, ready) = get(door, "/readyz")?;
+    let (status, pods) = get(door, "/debug/pods")?;
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
     let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;
+    configuration(&pods["configuration"], &mut text);
     let pods = pods["pods"].as_array().context("/debug/pods names no pods")?;
     let _ = writeln!(text, "{} pod(s)", pods.len());
     for pod in pods {
         describe(pod, &mut text);
     }
     Ok(text)
+}
+
+/// Which configuration is in force, and whether another was refused since.
+fn configuration(told: &Value, out: &mut String) {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let _ = writeln!(out, "configuration {} in force since {}", text(&told["sha256"]), text(&told["since"]));
+    let refused = &told["refused"];
+    if refused.is_object() {
+        let (sha256, at, reason) = (text(&refused["sha256"]), text(&refused["at"]), text(&refused["reason"]));
+        let _ = writeln!(out, "    {sha256} was refused at {at}: {reason}");
+    }
 }
 
 /// A line for the pod, and one for each cloud that it may have something of.
@@ -89,15 +101,14 @@ fn describe(pod: &Value, out: &mut String) {
 }
 
 /// Status and body of what a page is answered.
-fn get(config: &Config, path: &str) -> anyhow::Result<(u16, String)> {
-    let connected = match &config.admin_socket {
+fn get(door: &Door, path: &str) -> anyhow::Result<(u16, String)> {
+    let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
-        None => TcpStream::connect_timeout(&config.admin, PATIENCE).map(OwnedFd::from),
+        None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),
     };
     // Reading, writing and their timeouts are the same for both families of sockets.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
-    let place =
-        config.admin_socket.as_ref().map_or(config.admin.to_string(), |file| file.display().to_string());
+    let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
     read(&answered).with_context(|| format!("no agent answers at {place}"))
 }
@@ -135,6 +146,17 @@ mod tests {
         describe(&pod, &mut out);
         let expected = "shop/cart-0  10.4.0.7  as cart  2 connection(s)\n    aws: no_role, 0 credential(s)\n    \
                         google: federated, 2 credential(s), the shortest with 31 min left\n";
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn the_configuration_is_a_line_and_so_is_one_that_was_refused() {
+        let mut out = String::new();
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": null }), &mut out);
+        let refused = json!({ "sha256": "cd", "at": "T2", "reason": "listen: expected a list" });
+        configuration(&json!({ "sha256": "ab", "since": "T1", "refused": refused }), &mut out);
+        let expected = "configuration ab in force since T1\nconfiguration ab in force since T1\n    \
+                        cd was refused at T2: listen: expected a list\n";
         assert_eq!(out, expected);
     }
 

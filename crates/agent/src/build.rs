@@ -16,28 +16,30 @@ use rustix::thread::CapabilitySet;
 use seawall_cluster::Cluster;
 use seawall_core::Clock;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, mpsc};
 
 use crate::admin::{Admin, Doors, Sources};
 use crate::captured::{Capture, CaptureCollector};
-use crate::cloud::names::CloudName;
-use crate::cloud::{Clouds, Tools};
+use crate::changeover::{Order, Orders};
+use crate::cloud::names::{CloudName, DialectName};
+use crate::cloud::{Clouds, CloudsInForce, Tools};
 use crate::config::{Config, Identity};
 use crate::connections::{Cap, Timeouts};
-use crate::dialect::Dialects;
 use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::lanes::Lanes;
-use crate::lifecycle::{self, Alive, AllGone, Signals, Stop, Stopper};
+use crate::lifecycle::{self, Alive, AllGone, Asked, Signals, Stop, Stopper};
 use crate::listen::{self, Lane};
-use crate::log::{Log, LogCollector};
+use crate::log::{Log, LogCollector, Loudness};
 use crate::long_polls::LongPolls;
 use crate::looks::Found;
 use crate::machine::Machine;
 use crate::metrics::{Traffic, TrafficCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
+use crate::reload::{BulletinCollector, Loaded, Reach, Reloader, Speaking};
 use crate::room::Room;
-use crate::serve::{Bounds, Shared, Thread};
-use crate::{debug, looks, outage, sandbox, thrash};
+use crate::serve::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
+use crate::{debug, looks, outage, reload, sandbox, thrash};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
 const DESCRIPTORS: u64 = 65_536;
@@ -46,7 +48,8 @@ const DESCRIPTORS: u64 = 65_536;
 ///
 /// # Errors
 /// Anything that keeps it from starting: the identity file, a port in use, the kernel refusing the sandbox.
-pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
+pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Result<()> {
+    let config = &loaded.config;
     let strategy = Strategy::load(config)?;
     let threads = config.threads.count();
     let room = Room::within(&Machine::here(), listen::make_room(DESCRIPTORS)?, config);
@@ -64,8 +67,9 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
 
     let identity = strategy.name();
     let (stopper, stop) = lifecycle::switch();
-    let (parts, hearing) = Parts::new(config, room, strategy, capture, clock, &control, &stopper)?;
-    let routes = parts.clouds.routes();
+    let (orders, obeyed) = mpsc::channel(1);
+    let (parts, hearing) = Parts::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
+    let routes = parts.clouds.now().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
     parts.look(&control);
@@ -73,18 +77,21 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
     let (alive, all_gone) = lifecycle::threads(threads, &stopper);
-    let traffic = listeners
-        .of_thread
-        .into_iter()
-        .zip(metrics)
-        .zip(alive)
+    let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
+    let speaking = parts.speaking(config, &stop);
+    let own = listeners.of_thread.into_iter().zip(metrics).zip(alive).zip(changes);
+    let traffic = own
         .enumerate()
-        .map(|(n, ((own, metrics), alive))| {
-            parts.traffic_thread(config, n, own, metrics, stop.clone(), alive)
+        .map(|(n, (((own, metrics), alive), changes))| {
+            let speaks = speaking.by(config, &parts.clouds.now());
+            parts.traffic_thread(n, own, speaks, metrics, Hears { stop: stop.clone(), changes }, alive)
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
+    let look = Arc::<Notify>::default();
+    let reach = parts.reach(orders, tell, speaking, loudness, &control);
+    control.spawn(Reloader::new(loaded, reach).run(look.clone(), stop.clone()));
     drop(parts);
-    let ended = control.block_on(control_thread(admin, doors, signals, stopper, stop, all_gone));
+    let ended = control.block_on(control_thread(admin, doors, signals, look, stopper, stop, all_gone));
     leave(control);
     ended?;
     for thread in traffic {
@@ -176,19 +183,25 @@ async fn control_thread(
     admin: Arc<Admin>,
     doors: Doors,
     mut signals: Signals,
+    look: Arc<Notify>,
     stopper: Stopper,
     mut stop: Stop,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
     doors.serve(&admin, &stop);
-    tokio::select! {
-        signal = signals.next() => tracing::info!(signal, "stopping"),
-        () = stop.begun() => tracing::error!("a thread ended by itself; stopping"),
+    loop {
+        tokio::select! {
+            asked = signals.next() => match asked {
+                Asked::Look => look.notify_one(),
+                Asked::End(signal) => break tracing::info!(signal, "stopping"),
+            },
+            () = stop.begun() => break tracing::error!("a thread ended by itself; stopping"),
+        }
     }
     stopper.stop();
     tokio::select! {
         () = all_gone.wait() => Ok(()),
-        signal = signals.next() => anyhow::bail!("cut short by a second signal ({signal})"),
+        signal = signals.end() => anyhow::bail!("cut short by a second signal ({signal})"),
     }
 }
 
@@ -197,7 +210,8 @@ struct Parts {
     clock: Clock,
     who: Arc<Who>,
     capture: Option<Arc<Capture>>,
-    clouds: Arc<Clouds>,
+    clouds: Arc<CloudsInForce>,
+    bulletin: Arc<reload::Bulletin>,
     probe: ProbeAddress,
     open: Arc<Cap>,
     long_polls: Arc<Cap>,
@@ -206,22 +220,27 @@ struct Parts {
     thrashing: Arc<Found>,
     not_renewed: Arc<Found>,
     room: Room,
+    threads: usize,
 }
 
 impl Parts {
+    #[expect(clippy::too_many_arguments, reason = "what is made before rights are given up, once")]
     fn new(
-        config: &Config,
+        loaded: &Loaded,
         room: Room,
         strategy: Strategy,
         capture: Option<Arc<Capture>>,
         clock: Clock,
         control: &Runtime,
         stopper: &Stopper,
+        orders: Orders,
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
         let probe = ProbeAddress::default();
-        let clouds = Arc::new(Clouds::start(&config.clouds, &clock, control.handle())?);
-        let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper)?;
+        let clouds = Arc::new(Clouds::start(&loaded.config.clouds, &clock, control.handle())?);
+        let clouds = Arc::new(CloudsInForce::new(clouds));
+        let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper, orders)?;
         let parts = Self {
+            bulletin: Arc::new(reload::Bulletin::new(loaded.digest, clock.wall())),
             clock,
             who: Arc::new(who),
             capture,
@@ -234,6 +253,7 @@ impl Parts {
             thrashing: Arc::default(),
             not_renewed: Arc::default(),
             room,
+            threads: loaded.config.threads.count(),
         };
         Ok((parts, hearing))
     }
@@ -246,6 +266,7 @@ impl Parts {
     ) -> Arc<Admin> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(LogCollector(log.clone())));
+        registry.register_collector(Box::new(BulletinCollector(self.bulletin.clone())));
         let traffic = TrafficCollector::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(Box::new(traffic));
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
@@ -262,6 +283,7 @@ impl Parts {
         }
         let (who, obstacle, clouds) = (self.who.clone(), self.who.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
+        let (told, configuration) = (self.bulletin.clone(), self.bulletin.clone());
         let sources = Sources {
             registry,
             readiness: Readiness::new(listeners, self.probe.clone()),
@@ -269,11 +291,12 @@ impl Parts {
             detour: Box::new(move || detour.as_ref()?.obstacle()),
             remarks: Box::new(move || {
                 let mut lines = who.remarks();
-                lines.extend(clouds.remarks());
+                lines.extend(told.remark());
+                lines.extend(clouds.now().remarks());
                 lines.extend(capture.as_ref().and_then(|capture| capture.remark()));
                 lines
             }),
-            pods: Box::new(move || debug::pods(&callers, clock.now())),
+            pods: Box::new(move || debug::pods(&configuration.describe(), &callers, clock.now())),
         };
         Arc::new(Admin::new(sources, own_clock))
     }
@@ -289,11 +312,11 @@ impl Parts {
 
     fn traffic_thread(
         &self,
-        config: &Config,
         number: usize,
         listeners: Vec<Lane>,
+        (speak, allowance): (Speak, Allowance),
         metrics: Arc<Traffic>,
-        stop: Stop,
+        Hears { stop, changes }: Hears,
         alive: Alive,
     ) -> anyhow::Result<JoinHandle<()>> {
         let shared = Shared {
@@ -301,15 +324,15 @@ impl Parts {
             callers: self.who.callers.clone(),
             open: self.open.clone(),
             strangers: self.strangers.clone(),
-            bounds: bounds(config, &self.room),
+            bounds: bounds(self.threads, &self.room),
         };
-        let speaks = self.speaks(config, &stop);
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
         // Made on the thread itself: what a connection holds never crosses threads.
         let serve = move || async move {
-            let (lanes, speaks) = (Lanes::new(listeners)?, speaks().ok_or(std::io::ErrorKind::InvalidInput)?);
-            Thread::new(shared, speaks, metrics, stop, number as u64)?.run(lanes).await
+            let (lanes, speaks) = (Lanes::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
+            let thread = Thread::new(shared, speaks, allowance, metrics, stop, number as u64)?;
+            thread.run(lanes, changes).await
         };
         let body = move || {
             let _alive = alive;
@@ -326,36 +349,88 @@ impl Parts {
 
     /// How readiness asks at each bound address.
     fn probes(&self, config: &Config, addresses: &[SocketAddr]) -> Vec<(SocketAddr, Vec<Probe>)> {
-        let each = addresses.iter().zip(&config.listen);
-        each.map(|(address, listen)| (*address, self.clouds.probes(&listen.dialects))).collect()
+        let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.now());
+        each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
     }
 
-    /// What makes, on a traffic thread, the dialects of each listener.
-    fn speaks(&self, config: &Config, stop: &Stop) -> impl FnOnce() -> Option<Vec<Dialects>> + use<> {
+    /// What makes dialects on traffic threads, by whichever configuration.
+    fn speaking(&self, config: &Config, stop: &Stop) -> SpeakingHere {
+        SpeakingHere {
+            spoken: config.listen.iter().map(|listen| listen.dialects.clone()).collect(),
+            long_polls: self.long_polls.clone(),
+            places: self.forwards.clone(),
+            idle: (self.room.forwards as usize).div_ceil(self.threads),
+            room: self.room,
+            stop: stop.clone(),
+        }
+    }
+
+    /// Everything that another configuration reaches.
+    fn reach(
+        &self,
+        orders: mpsc::Sender<Order>,
+        threads: Vec<mpsc::UnboundedSender<Change>>,
+        speaking: SpeakingHere,
+        loudness: Loudness,
+        control: &Runtime,
+    ) -> Reach {
+        Reach {
+            clouds: self.clouds.clone(),
+            orders,
+            threads,
+            speaking: Box::new(speaking),
+            loudness,
+            bulletin: self.bulletin.clone(),
+            cluster: self.who.cluster.clone(),
+            clock: self.clock.clone(),
+            runtime: control.handle().clone(),
+        }
+    }
+}
+
+/// What a traffic thread is told while it runs.
+struct Hears {
+    stop: Stop,
+    changes: Changes,
+}
+
+/// What dialects are made with that no configuration changes.
+struct SpeakingHere {
+    /// By which dialects each listener is answered.
+    spoken: Vec<Vec<DialectName>>,
+    long_polls: Arc<Cap>,
+    places: Arc<Places>,
+    /// Idle connections of a thread to a real server.
+    idle: usize,
+    room: Room,
+    stop: Stop,
+}
+
+impl Speaking for SpeakingHere {
+    fn by(&self, config: &Config, clouds: &Arc<Clouds>) -> (Speak, Allowance) {
         let limits = &config.limits;
         let long_polls = LongPolls {
             all: self.long_polls.clone(),
             most: self.room.long_polls,
             most_per_pod: limits.long_polls_per_pod,
-            stop: stop.clone(),
+            stop: self.stop.clone(),
         };
-        let idle = (self.room.forwards as usize).div_ceil(config.threads.count());
-        let tools = Tools { long_polls, places: self.forwards.clone(), idle };
-        let clouds = self.clouds.clone();
-        let spoken: Vec<_> = config.listen.iter().map(|listen| listen.dialects.clone()).collect();
-        move || clouds.speak(&spoken, &tools)
+        let tools = Tools { long_polls, places: self.places.clone(), idle: self.idle };
+        let (clouds, spoken) = (clouds.clone(), self.spoken.clone());
+        let allowance = Allowance {
+            connections: self.room.per_caller(limits),
+            timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
+        };
+        (Box::new(move || clouds.speak(&spoken, &tools)), allowance)
     }
 }
 
-/// What one traffic thread lets clients hold.
-fn bounds(config: &Config, room: &Room) -> Bounds {
-    let limits = &config.limits;
+/// What one of so many traffic threads lets clients hold.
+fn bounds(threads: usize, room: &Room) -> Bounds {
     Bounds {
         connections: room.connections,
-        connections_per_caller: room.connections_per_caller,
-        held: room.held / config.threads.count(),
+        held: room.held / threads,
         cores: room.cores,
-        timeouts: Timeouts { head: limits.head_timeout, idle: limits.idle_timeout },
         wire: seawall_wire::Limits::default(),
     }
 }

@@ -8,9 +8,10 @@ use serde_json::{Map, Value, json};
 use crate::callers::Callers;
 use crate::roster::PodCaller;
 
-/// Every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
-pub(crate) fn pods(callers: &Callers, now: Moment) -> String {
-    let mut text = String::from("{\n  \"pods\": [");
+/// The configuration in force and every known pod with what it holds, as JSON. Written pod by pod: a document of all of them would weigh many times its text.
+pub(crate) fn pods(configuration: &Value, callers: &Callers, now: Moment) -> String {
+    let configuration = format!("{configuration:#}").replace('\n', "\n  ");
+    let mut text = format!("{{\n  \"configuration\": {configuration},\n  \"pods\": [");
     for (place, caller) in callers.pods().iter().enumerate() {
         text.push_str(if place == 0 { "\n    " } else { ",\n    " });
         text.push_str(&format!("{:#}", pod(caller, callers.addresses(caller), now)).replace('\n', "\n    "));

@@ -5,6 +5,7 @@
 //! cannot reach anyone else's. All of it is pure functions and reads of memory. A request that needs to wait (a cold lease, a
 //! long poll, the real server) becomes a [`Later`] and is the caller's task's business, never the thread's.
 
+use std::cell::{Ref, RefCell};
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -86,6 +87,27 @@ pub(crate) struct Asked<'a, 'h, 'b> {
     pub(crate) is_expected: bool,
     /// Whether a question that can be answered again without its bytes is to be remembered ([`Step::Lent`]).
     pub(crate) is_to_be_remembered: bool,
+}
+
+/// What a listener speaks: its connections look here at each turn, so that one that is kept is answered as a new one is.
+#[derive(Debug)]
+pub(crate) struct Spoken(RefCell<Rc<Dialects>>);
+
+impl Spoken {
+    /// These, until others are spoken.
+    pub(crate) fn new(dialects: Dialects) -> Self {
+        Self(RefCell::new(Rc::new(dialects)))
+    }
+
+    /// What is spoken now. For one turn, and never over a wait: who replaces them is another task of the thread.
+    pub(crate) fn now(&self) -> Ref<'_, Rc<Dialects>> {
+        self.0.borrow()
+    }
+
+    /// Others from now on.
+    pub(crate) fn replace(&self, dialects: Dialects) {
+        self.0.replace(Rc::new(dialects));
+    }
 }
 
 /// The dialects of one listener: at least one.

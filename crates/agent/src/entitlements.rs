@@ -4,6 +4,8 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +16,18 @@ use serde_json::{Map, Value, json};
 use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 
+/// Something to be fetched.
+pub(crate) type CatchUp = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// What a pod may have of one cloud, as its room knows it.
 pub(crate) trait Entitlement: Any + Debug + Send + Sync {
     /// What `/debug/pods` says of it: names and times, never a secret.
     fn describe(&self, now: Moment) -> Value;
+
+    /// What fetches all that the pod held by `before`, where this holds none of it and is to take its place.
+    fn catching_up(&self, _before: &Entitlements) -> Option<CatchUp> {
+        None
+    }
 
     /// What the pod holds, and who tells its owner, where somebody can be told.
     fn lending(&self) -> Option<Lending> {
@@ -93,6 +103,23 @@ impl Entitlements {
     /// Whether it is not decided yet what it may have of this cloud: who asks it then waits a moment.
     pub(crate) fn is_pending(&self, cloud: CloudName) -> bool {
         matches!(self.0[cloud as usize], Decided::NotYet)
+    }
+
+    /// The same, but that what it may have of these clouds is not known.
+    pub(crate) fn without(&self, clouds: &[CloudName]) -> Self {
+        Self::of_each(|cloud| match &self.0[cloud as usize] {
+            Decided::Is(_) if clouds.contains(&cloud) => Decided::NotYet,
+            decided => decided.clone(),
+        })
+    }
+
+    /// What fetches all that the pod held by `before`, of each cloud, where this does not hold it.
+    pub(crate) fn catching_up(&self, before: &Self) -> Vec<CatchUp> {
+        let catch_up = |decided: &Decided<Own>| match decided {
+            Decided::Is(own) => own.catching_up(before),
+            Decided::Off | Decided::NotYet => None,
+        };
+        self.0.iter().filter_map(catch_up).collect()
     }
 
     /// What the pod holds of one cloud, and who tells its owner.

@@ -1,6 +1,7 @@
 //! Keeps what pods may have in step with what the cluster says: the only writer of the [`Roster`].
 //!
-//! Runs on the cluster thread, beside what hears the API server, once for each snapshot; asks nobody. What a pod that appears may
+//! Runs on the cluster thread, beside what hears the API server, once for each snapshot, and whenever another configuration takes
+//! the place of the one in force (`changeover`); asks nobody. What a pod that appears may
 //! have is each cloud's to say, and each fetches ahead what its libraries ask for first. A pod that is gone, or is told from
 //! others by something else than before (attestation says what that is), is closed: its connections end; its leases go with its
 //! holder, if it is gone. Pods that attestation could never name are left out and never get anything.
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use seawall_attest::{Basis, Founding, Sighting};
 use seawall_cluster::{Cluster, PodRecord, Snapshot};
 
+use crate::changeover::{Keeper, Orders, Prepared};
 use crate::cloud::{Applicant, Clouds};
 use crate::complain::Complainer;
 use crate::entitlements::Entitlements;
@@ -24,6 +26,7 @@ pub(crate) struct Follower {
     attestation: Arc<dyn Founding>,
     /// In the order of UIDs, as snapshots are.
     known: Vec<Entry>,
+    orders: Orders,
 }
 
 /// A pod as it was last seen.
@@ -39,18 +42,27 @@ impl Follower {
         roster: Arc<Roster>,
         clouds: Arc<Clouds>,
         attestation: Arc<dyn Founding>,
+        orders: Orders,
     ) -> Self {
-        Self { cluster, roster, clouds, attestation, known: Vec::new() }
+        Self { cluster, roster, clouds, attestation, known: Vec::new(), orders }
     }
 
     /// Runs for ever.
     pub(crate) async fn run(mut self) {
         let pods = self.cluster.pods();
-        let mut version = 0;
+        let (mut version, mut prepared) = (0, Prepared::default());
         loop {
-            let snapshot = pods.newer_than(version).await;
-            version = snapshot.version();
-            self.follow(&snapshot);
+            tokio::select! {
+                snapshot = pods.newer_than(version) => {
+                    version = snapshot.version();
+                    self.follow(&snapshot);
+                }
+                Some(order) = self.orders.recv() => {
+                    if let Some(clouds) = prepared.obey(order, &self).await {
+                        self.clouds = clouds;
+                    }
+                }
+            }
         }
     }
 
@@ -77,20 +89,19 @@ impl Follower {
     fn entry(&self, before: Option<&Entry>, record: &Arc<PodRecord>, basis: Basis) -> Entry {
         let Some(Entry { record: was, caller }) = before else {
             let caller =
-                PodCaller::new(record.pod.clone(), basis, self.entitle(record, &Entitlements::default()))
+                PodCaller::new(record.pod.clone(), basis, self.decide(record, &Entitlements::default()))
                     .into();
             return Entry { record: record.clone(), caller };
         };
         let tells_the_same = was.facts == record.facts;
         let caller = if caller.basis == basis {
             if !tells_the_same {
-                caller.replace(self.entitle(record, &caller.entitlements()));
+                caller.replace(self.decide(record, &caller.entitlements()));
             }
             caller.clone()
         } else {
             let before = caller.entitlements();
-            let entitlements =
-                if tells_the_same { (**before).clone() } else { self.entitle(record, &before) };
+            let entitlements = if tells_the_same { (**before).clone() } else { self.decide(record, &before) };
             Arc::new(PodCaller::new(record.pod.clone(), basis, entitlements))
         };
         Entry { record: record.clone(), caller }
@@ -103,8 +114,12 @@ impl Follower {
         self.attestation.basis(&Sighting { uid: &record.pod.uid, addresses, host_network, claims: &claims })
     }
 
+    fn decide(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
+        self.decide_of(&self.clouds, record, before)
+    }
+
     /// What a pod may have of each cloud. What it will ask for first is fetched ahead.
-    fn entitle(&self, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
+    fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = Applicant {
             pod: &record.pod,
             facts: &record.facts,
@@ -112,7 +127,21 @@ impl Follower {
             complainer: Complainer::new(self.cluster.reporter(), record.clone()),
             ahead: true,
         };
-        self.clouds.entitle(&applicant, before)
+        clouds.entitle(&applicant, before)
+    }
+}
+
+impl Keeper for Follower {
+    fn callers(&self) -> Vec<Arc<PodCaller>> {
+        self.known.iter().map(|entry| entry.caller.clone()).collect()
+    }
+
+    fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
+        self.known.get(place).map(|entry| self.decide_of(clouds, &entry.record, before)).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        self.roster.publish(self.callers().into());
     }
 }
 

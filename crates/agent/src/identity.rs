@@ -1,5 +1,6 @@
 //! From the configured strategy to the [`Callers`] that connections ask, and what keeps them current.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use tokio::runtime::Runtime;
 
 use crate::callers::Callers;
 use crate::captured::Noted;
-use crate::cloud::{Applicant, Clouds, FloorState, Sections};
+use crate::changeover::{self, Keeper, Orders};
+use crate::cloud::{Applicant, Clouds, CloudsInForce, FloorState, Sections};
 use crate::complain::Complainer;
 use crate::config::{ByCluster, Config, Identity};
 use crate::entitlements::Entitlements;
@@ -113,31 +115,70 @@ impl Strategy {
     /// The credentials for the API server cannot be read. That nobody answers there is none.
     pub(crate) fn start(
         self,
-        clouds: &Arc<Clouds>,
+        clouds: &Arc<CloudsInForce>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
         stopper: &Stopper,
+        orders: Orders,
     ) -> anyhow::Result<(Who, Option<ClusterThread>)> {
         match self {
-            Self::Anyone => Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None)),
+            Self::Anyone => {
+                control.spawn(changeover::keep(FixedPods::default(), orders));
+                Ok((Who::fixed(Callers::anyone(probe), clouds.clone()), None))
+            }
             Self::File(identity) => {
-                let caller = |(basis, attested): (_, &Arc<Attested>)| {
-                    PodCaller::new(attested.pod.clone(), basis, entitle(clouds, attested))
-                };
-                let roster = Roster::fixed(identity.pods().map(caller));
-                let callers = Callers::attested(Arc::new(identity.attestation()), roster, probe);
+                let pods = FixedPods::of(&identity, &clouds.now());
+                let callers = Callers::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                control.spawn(changeover::keep(pods, orders));
                 Ok((Who::fixed(callers, clouds.clone()), None))
             }
             Self::Cluster(cluster, way) => {
-                let (who, hearing, follower) = Who::of_cluster(cluster, way, clouds, probe, clock, control)?;
+                let (who, hearing, follower) =
+                    Who::of_cluster(cluster, way, clouds, probe, clock, control, orders)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, stopper)?)))
             }
         }
     }
 }
 
-fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
+/// The pods of a file, which stay while what they may have changes with the configuration; none, where everybody is served.
+#[derive(Debug, Default)]
+struct FixedPods {
+    roster: Arc<Roster>,
+    /// What the file says of each, by its UID.
+    attested: BTreeMap<PodUid, Arc<Attested>>,
+}
+
+impl FixedPods {
+    fn of(identity: &StaticIdentity, clouds: &Clouds) -> Self {
+        let caller = |(basis, attested): (_, &Arc<Attested>)| {
+            let entitlements = entitle(clouds, attested, &Entitlements::default());
+            PodCaller::new(attested.pod.clone(), basis, entitlements)
+        };
+        let roster = Roster::fixed(identity.pods().map(caller));
+        let attested = identity.pods().map(|(_, attested)| (attested.pod.uid.clone(), attested.clone()));
+        Self { roster, attested: attested.collect() }
+    }
+}
+
+impl Keeper for FixedPods {
+    fn callers(&self) -> Vec<Arc<PodCaller>> {
+        self.roster.pods()
+    }
+
+    fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
+        let pods = self.roster.pods();
+        let attested = pods.get(place).and_then(|caller| self.attested.get(&caller.pod.uid));
+        attested.map(|attested| entitle(clouds, attested, before)).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        self.roster.publish(self.roster.pods().into());
+    }
+}
+
+fn entitle(clouds: &Clouds, attested: &Attested, before: &Entitlements) -> Entitlements {
     let applicant = Applicant {
         pod: &attested.pod,
         facts: &attested.facts,
@@ -145,7 +186,7 @@ fn entitle(clouds: &Clouds, attested: &Attested) -> Entitlements {
         complainer: Complainer::default(),
         ahead: false,
     };
-    clouds.entitle(&applicant, &Entitlements::default())
+    clouds.entitle(&applicant, before)
 }
 
 fn cluster(source: &ByCluster, clouds: &Sections) -> seawall_cluster::Config {
@@ -251,28 +292,29 @@ pub(crate) struct Who {
     /// What tells of the pods, where that is the API server.
     pub(crate) cluster: Option<Arc<Cluster>>,
     token_lifetime: Option<Duration>,
-    clouds: Arc<Clouds>,
+    clouds: Arc<CloudsInForce>,
 }
 
 impl Who {
-    fn fixed(callers: Callers, clouds: Arc<Clouds>) -> Self {
+    fn fixed(callers: Callers, clouds: Arc<CloudsInForce>) -> Self {
         Self { callers: Arc::new(callers), cluster: None, token_lifetime: None, clouds }
     }
 
     fn of_cluster(
         config: seawall_cluster::Config,
         way: Way,
-        clouds: &Arc<Clouds>,
+        clouds: &Arc<CloudsInForce>,
         probe: ProbeAddress,
         clock: &Clock,
         control: &Runtime,
+        orders: Orders,
     ) -> anyhow::Result<(Self, Hearing, Follower)> {
         let token_lifetime = Some(config.token_lifetime);
         let (cluster, hearing) = control.block_on(Cluster::start(config, clock.clone()))?;
         let cluster = Arc::new(cluster);
         let roster = Arc::<Roster>::default();
         let (attestation, founding) = way.over(Told(cluster.pods()))?;
-        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.clone(), founding);
+        let follower = Follower::new(cluster.clone(), roster.clone(), clouds.now(), founding, orders);
         let callers = Arc::new(Callers::attested(attestation, roster, probe));
         let who = Self { callers, cluster: Some(cluster), token_lifetime, clouds: clouds.clone() };
         who.floor_remarks().iter().for_each(|remark| tracing::warn!("{remark}"));
@@ -303,7 +345,7 @@ impl Who {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
         };
-        let floors = self.clouds.floors().into_iter();
+        let floors = self.clouds.now().floors().into_iter();
         floors
             .map(|state| {
                 let can = can_be_kept(&state);

@@ -84,7 +84,16 @@ impl Stop {
     }
 }
 
-/// SIGTERM and SIGINT, and those that are ignored: SIGHUP and the USRs, by which other servers are told to read their files
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The end, by the signal of this name.
+    End(&'static str),
+    /// That the configuration is looked at now.
+    Look,
+}
+
+/// SIGTERM and SIGINT, SIGHUP, and those that are ignored: the USRs, by which other servers are told to read their files
 /// again, and SIGQUIT, which prints the threads of a Go program and would end this one. (The standard library ignores SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -111,20 +120,29 @@ impl Signals {
     }
 
     /// The next one that asks for the end.
-    pub(crate) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn end(&mut self) -> &'static str {
+        loop {
+            if let Asked::End(signal) = self.next().await {
+                return signal;
+            }
+        }
+    }
+
+    /// The next one that asks for something.
+    pub(crate) async fn next(&mut self) -> Asked {
         let [first, second] = &mut self.user;
         loop {
             let ignored = tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => "SIGHUP",
+                _ = self.terminate.recv() => return Asked::End("SIGTERM"),
+                _ = self.interrupt.recv() => return Asked::End("SIGINT"),
+                _ = self.hang_up.recv() => return Asked::Look,
                 _ = first.recv() => "SIGUSR1",
                 _ = second.recv() => "SIGUSR2",
                 _ = self.quit.recv() => "SIGQUIT",
             };
             tracing::warn!(
                 signal = ignored,
-                "ignored; SIGTERM ends the agent, and a new start reads its files again"
+                "ignored; SIGTERM ends the agent, and SIGHUP has it look at its configuration"
             );
         }
     }

@@ -21,8 +21,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt as fmt_layer;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Format, Json, JsonFields};
+use tracing_subscriber::layer::Layered;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Registry, reload};
 
 use crate::metrics::counter;
 use crate::sandbox;
@@ -55,6 +59,26 @@ const OWN: &str = "seawall_";
 #[derive(Clone, Debug)]
 pub(crate) struct Log(Arc<Queue>);
 
+/// Who sets how much is heard, while it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Loudness(reload::Handle<Targets, Lines>);
+
+/// Beneath it, the lines of all that is heard.
+type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, Log>, Registry>;
+
+impl Loudness {
+    /// Hears this level from now on.
+    pub(crate) fn set(&self, level: Level) {
+        // It fails only where there is no log any more.
+        let _ = self.0.reload(heard(level));
+    }
+}
+
+/// What is heard at a level: what the product says itself; of libraries, what they warn of ([`Log::subscriber`]).
+fn heard(level: Level) -> Targets {
+    Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     /// A lock, because lines come from every thread; it is held for the copy of one line, never while writing.
@@ -76,31 +100,31 @@ impl Log {
     ///
     /// # Errors
     /// The thread cannot be started, or there is a log already.
-    pub(crate) fn start(level: Level) -> io::Result<Self> {
+    pub(crate) fn start(level: Level) -> io::Result<(Self, Loudness)> {
         let log = Self(Arc::default());
         let writing = log.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
-        tracing::subscriber::set_global_default(log.subscriber(level)).map_err(io::Error::other)?;
+        let (subscriber, loudness) = log.subscriber(level);
+        tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
         // The usual hook writes to standard error itself: a panic would wait there for its reader instead of ending the thread.
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
             tracing::error!(thread = thread.name(), %panic, "a thread panicked");
         }));
-        Ok(log)
+        Ok((log, loudness))
     }
 
     /// Makes lines of events that are of this level and are said by the product itself. What libraries say is heard from warnings on:
     /// below, each says a dozen lines of each call to a cloud (41,600 of hyper's in five seconds were measured), so whoever has calls
     /// made would fill the log, and what it is turned up for would be lost.
-    fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + 'static {
-        let heard = Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level);
-        let lines = tracing_subscriber::fmt()
+    fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, Loudness) {
+        let lines = fmt_layer::layer()
             .json()
-            .with_max_level(level)
             .with_writer(self.clone())
             // It would complain about a line that cannot be written by a macro that panics when it cannot write.
             .log_internal_errors(false);
-        lines.finish().with(heard)
+        let (heard, loudness) = reload::Layer::new(heard(level));
+        (Registry::default().with(lines).with(heard), Loudness(loudness))
     }
 
     /// Lines lost so far.
@@ -280,7 +304,11 @@ mod tests {
             (Level::ERROR, &["own error", "rustls errs"]),
         ] {
             let log = Log(Arc::default());
-            tracing::subscriber::with_default(log.subscriber(level), || {
+            // Set while it runs, from the other end.
+            let (subscriber, loudness) =
+                log.subscriber(if level == Level::DEBUG { Level::ERROR } else { Level::DEBUG });
+            tracing::subscriber::with_default(subscriber, || {
+                loudness.set(level);
                 tracing::trace!(target: "h2::client", "h2 traces");
                 tracing::debug!(target: "hyper_util::client::legacy::connect::http", "hyper debugs");
                 tracing::info!(target: "rustls::client", "rustls informs");

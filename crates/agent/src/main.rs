@@ -7,6 +7,7 @@ mod ask;
 mod build;
 mod callers;
 mod captured;
+mod changeover;
 mod clients;
 mod cloud;
 mod complain;
@@ -36,6 +37,7 @@ mod places;
 mod poller;
 mod ready;
 mod redirect;
+mod reload;
 mod reply;
 mod retire;
 mod room;
@@ -54,9 +56,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ask::Asked;
-use config::{Config, Downward};
+use config::{Config, Door, Downward};
 use import::Request;
-use log::{Log, complain};
+use log::{Log, Loudness, complain};
+use reload::Loaded;
 
 /// Each tool that can be left behind stands where `IMPORT` does.
 const HELP: &str = "\
@@ -85,7 +88,11 @@ IMPORT                                        print the configuration that means
   seawall-agent version
   seawall-agent help
 
-Signals: SIGTERM and SIGINT drain, the second one ends at once; SIGHUP, SIGUSR1, SIGUSR2 and SIGQUIT are ignored.
+The configuration is read again when its file changes, and applied without ending a connection; a bad one is refused and the one
+in force stays, as the log, `status` and an event say. What only a restart changes is said there, too, and in `config-default`.
+
+Signals: SIGTERM and SIGINT drain, the second one ends at once; SIGHUP reads the configuration again at once; SIGUSR1, SIGUSR2 and
+SIGQUIT are ignored.
 Exit codes: 0 stopped as asked; 1 bad configuration, a port in use, anything that stops the start; 2 bad usage.
 Example:
   seawall-agent config-default > agent.yaml && seawall-agent check --config agent.yaml
@@ -117,7 +124,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(path)) => {
             heap::share();
             match start(&path) {
-                Ok((config, log)) => serve(&config, &log),
+                Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
                 Err(error) => done(Err(error)),
             }
         }
@@ -199,15 +206,15 @@ fn config_flag(args: &mut Vec<OsString>) -> Result<Option<PathBuf>, String> {
     }))
 }
 
-fn start(path: &Path) -> anyhow::Result<(Config, Log)> {
-    let config = Config::load(path)?;
-    let log = Log::start(config.log_level).context("cannot start the log")?;
-    Ok((config, log))
+fn start(path: &Path) -> anyhow::Result<(Loaded, Log, Loudness)> {
+    let loaded = Loaded::of(path)?;
+    let (log, loudness) = Log::start(loaded.config.log_level).context("cannot start the log")?;
+    Ok((loaded, log, loudness))
 }
 
 /// Serves until told to stop. The last lines are given a moment to be read, and nothing waits for a reader beyond it.
-fn serve(config: &Config, log: &Log) -> ExitCode {
-    let result = build::serve(config, log);
+fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> ExitCode {
+    let result = build::serve(loaded, log, loudness);
     if let Err(error) = &result {
         log.say(&format!("seawall-agent: {error:#}\n"));
     }
@@ -226,11 +233,11 @@ fn check(path: &Path) -> anyhow::Result<()> {
 }
 
 fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
-    ask::probe(&Config::load(path)?, asked)
+    ask::probe(&Door::of(path)?, asked)
 }
 
 fn status(path: &Path) -> anyhow::Result<()> {
-    say(&ask::status(&Config::load(path)?)?)
+    say(&ask::status(&Door::of(path)?)?)
 }
 
 /// For whoever has the file and not the node: what is said here about credentials and files would be about the wrong machine.

@@ -19,7 +19,7 @@ use seawall_cluster::Complaint;
 use seawall_core::{Clock, Moment, PodUid};
 
 use crate::clients::First;
-use crate::cloud::Clouds;
+use crate::cloud::CloudsInForce;
 use crate::cloud::names::CloudName;
 use crate::complain::Complainer;
 use crate::entitlements::{Failing, LeaseState};
@@ -42,7 +42,7 @@ const AFTER_THE_END: Duration = Duration::from_secs(3600);
 /// What was seen at each look, of each cloud.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    clouds: Arc<Clouds>,
+    clouds: Arc<CloudsInForce>,
     clock: Clock,
     found: Arc<Found>,
     known: [HashMap<PodUid, Concerned>; CloudName::ALL.len()],
@@ -65,7 +65,7 @@ impl Looker for Seen {
 }
 
 impl Seen {
-    pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
+    pub(crate) fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
@@ -133,7 +133,7 @@ impl Seen {
         let Trouble { ends, failing: Failing { since, step, fault } } = *trouble;
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
-        let first = self.clouds.clients(cloud).first.map(|First { left, who }| {
+        let first = self.clouds.now().clients(cloud).first.map(|First { left, who }| {
             let at = hour(wall + ends.before(left).since(now));
             format!(
                 " {who} want longer ones from {at} UTC on: they ask anew, some on every call, and fail if the agent is restarted."
@@ -258,7 +258,7 @@ mod tests {
         fn new(pods: usize) -> Self {
             let World { clouds, clock, hand, .. } = World::of("aws: { region: eu-central-1 }\n");
             let found = Arc::<Found>::default();
-            let seen = Seen::new(clouds, clock.clone(), found.clone());
+            let seen = Seen::new(Arc::new(CloudsInForce::new(clouds)), clock.clone(), found.clone());
             let mut node = Self { clock, hand, seen, found, said: vec![], pods: vec![], told: vec![] };
             (0..pods).for_each(|number| node.add(number));
             node

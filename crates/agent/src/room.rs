@@ -82,7 +82,7 @@ impl Room {
         let connections = narrow(limits.connections.map_or(fit, u64::from).min(open));
         Self {
             connections,
-            connections_per_caller: limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections),
+            connections_per_caller: per_caller(limits, connections),
             held: memory.map_or(MOST_HELD, |room| (room / 4).clamp(LEAST_HELD, MOST_HELD)) as usize,
             lanes: lanes as usize,
             forwards: narrow(forwards),
@@ -90,6 +90,15 @@ impl Room {
             cores: machine.cores,
         }
     }
+
+    /// Connections of one caller at most by these limits, in a process that has this room.
+    pub(crate) fn per_caller(&self, limits: &config::Limits) -> u32 {
+        per_caller(limits, self.connections)
+    }
+}
+
+fn per_caller(limits: &config::Limits, connections: u32) -> u32 {
+    limits.connections_per_pod.unwrap_or(MOST_PER_CALLER).min(connections)
 }
 
 /// A power of two that takes at most an eighth of the descriptors.

@@ -12,6 +12,7 @@ use seawall_core::{Pod, PodUid};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
+use crate::cloud::names::CloudName;
 use crate::connections::Cap;
 use crate::entitlements::Entitlements;
 use crate::thrash::Fetches;
@@ -53,6 +54,17 @@ impl PodCaller {
     pub(crate) fn replace(&self, entitlements: Entitlements) {
         self.entitlements.store(Arc::new(entitlements));
         self.replaced.notify_waiters();
+    }
+
+    /// Returns once it is decided what it may have of this cloud.
+    pub(crate) async fn decided(&self, cloud: CloudName) {
+        loop {
+            let change = self.change();
+            if !self.entitlements().is_pending(cloud) {
+                return;
+            }
+            change.await;
+        }
     }
 
     /// The next change of what it may have after this call, whether or not it is being waited for by then.

@@ -19,7 +19,7 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use crate::callers::Caller;
 use crate::clients::{Client, Clients};
-use crate::cloud::Clouds;
+use crate::cloud::CloudsInForce;
 use crate::cloud::names::CloudName;
 use crate::entitlements::{LeaseState, Lending};
 use crate::looks::{Found, FoundCollector, Looker};
@@ -206,7 +206,7 @@ impl History {
 /// What was seen at each look.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    clouds: Arc<Clouds>,
+    clouds: Arc<CloudsInForce>,
     clock: Clock,
     found: Arc<Found>,
     known: HashMap<PodUid, [History; CloudName::ALL.len()]>,
@@ -222,7 +222,7 @@ impl Looker for Seen {
 
 impl Seen {
     /// Nobody has been looked at yet.
-    pub(crate) fn new(clouds: Arc<Clouds>, clock: Clock, found: Arc<Found>) -> Self {
+    pub(crate) fn new(clouds: Arc<CloudsInForce>, clock: Clock, found: Arc<Found>) -> Self {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
@@ -250,7 +250,7 @@ impl Seen {
         let lending = pod.entitlements().lending(cloud);
         let leases = lending.as_ref().map(|lending| &lending.leases[..]).unwrap_or_default();
         history.look(count, leases);
-        let is_too_often = history.is_too_often(leases.len(), self.clouds.clients(cloud).per_hour);
+        let is_too_often = history.is_too_often(leases.len(), self.clouds.now().clients(cloud).per_hour);
         history.stage = match (is_too_often, history.stage) {
             (false, _) => Stage::Calm,
             (true, Stage::Calm) => {
@@ -273,7 +273,7 @@ impl Seen {
         lending: Option<Lending>,
         agent: &[u8],
     ) -> Stage {
-        let clients = self.clouds.clients(cloud);
+        let clients = self.clouds.now().clients(cloud);
         let client = clients.named(agent);
         let leases = lending.as_ref().map_or(1, |lending| lending.leases.len().max(1));
         let leases = u32::try_from(leases).unwrap_or(u32::MAX);
@@ -504,7 +504,7 @@ mod tests {
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
         let world = World::of(BOTH_BROKERED);
         let (found, tide) = (Arc::<Found>::default(), CloudName::Tide);
-        let clouds = world.clouds.clone();
+        let clouds = world.in_force();
         let mut seen = Seen::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)

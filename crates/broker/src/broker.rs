@@ -1,6 +1,6 @@
 //! One cloud's broker, as the agent has it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use seawall_core::{Clock, Floor};
 use tokio::runtime::Handle;
@@ -10,15 +10,19 @@ use crate::counters::Counters;
 use crate::exchange::{EntitlementOf, Exchange};
 use crate::holder::{Holder, HolderSpec};
 use crate::renew::Renewals;
-use crate::schedule;
+use crate::schedule::{self, Notice};
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::slot::Slot;
 use crate::view::PrincipalView;
 
 /// The broker of one cloud, with a floor, a limiter and counters of its own; cheap to clone. Its renewals end with its last
 /// clone and last [`Holder`].
 #[derive(Debug)]
 pub struct Broker<X: Exchange>(Arc<Shared<X>>);
+
+/// Where the schedule hears of slots.
+type Heard<X> = mpsc::UnboundedReceiver<Notice<Weak<Slot<X>>, <X as Exchange>::Principal>>;
 
 impl<X: Exchange> Clone for Broker<X> {
     fn clone(&self) -> Self {
@@ -31,9 +35,26 @@ impl<X: Exchange> Broker<X> {
     pub fn start(settings: Settings, clock: Clock, exchange: Arc<X>, runtime: Handle) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::new(settings, clock.clone(), exchange, runtime, sender));
-        shared.runtime.spawn(shared.limiter.dispatch(clock.clone()));
-        shared.runtime.spawn(schedule::run(Renewals(Arc::downgrade(&shared)), clock, notices));
+        shared.runtime.spawn(shared.limiter.dispatch(clock));
+        Self::renewing(shared, notices)
+    }
+
+    /// The broker of the same cloud that is asked in another way from now on. It holds nothing of what this one does: a credential is
+    /// right for the way in which it was asked for. The pace that the cloud was found to stand is theirs together, or a change of
+    /// the way would be a burst of calls; so is what is counted.
+    pub fn succeeded_by(&self, exchange: Arc<X>) -> Self {
+        let (sender, notices) = mpsc::unbounded_channel();
+        Self::renewing(Arc::new(self.0.succeeded(exchange, sender)), notices)
+    }
+
+    fn renewing(shared: Arc<Shared<X>>, notices: Heard<X>) -> Self {
+        let renewals = Renewals(Arc::downgrade(&shared));
+        shared.runtime.spawn(schedule::run(renewals, shared.clock.clone(), notices));
         Self(shared)
+    }
+
+    pub(crate) fn is_made_of(&self, shared: &Arc<Shared<X>>) -> bool {
+        Arc::ptr_eq(&self.0, shared)
     }
 
     /// One pod's way to its credentials.

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Gcra, Lease, Moment, Pod};
 
+use crate::broker::Broker;
 use crate::exchange::{EntitlementOf, Exchange, WantOf};
 use crate::landings::Landings;
 use crate::lend::Asker;
@@ -18,6 +19,9 @@ use crate::shared::Shared;
 use crate::slot::{Proof, Slot};
 use crate::unavailable::Unavailable;
 use crate::view::PrincipalView;
+
+/// How often one credential is waited for by who catches up, each time for [`crate::Settings::wait`]: longer than a call may take.
+const CATCHING_UP: u32 = 8;
 
 /// A pod that may hold credentials.
 #[derive(Debug)]
@@ -127,6 +131,25 @@ impl<X: Exchange> Holder<X> {
         let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
         let asker = self.asker(&slot.principal);
         self.shared.lease(slot, asker, came, may_miss).await
+    }
+
+    /// Whether credentials come to it from this broker.
+    pub fn is_of(&self, broker: &Broker<X>) -> bool {
+        broker.is_made_of(&self.shared)
+    }
+
+    /// Fetches what another holder of the same pod holds, so that this one can take its place. Each once, and waits until it is there
+    /// or cannot be had; how long that may take in all is the caller's to bound.
+    pub async fn catch_up_with(&self, before: &Self) {
+        let held = before.principals().into_iter().filter(|view| view.times.is_some());
+        for principal in held.map(|view| view.principal) {
+            for _ in 0..CATCHING_UP {
+                // Slow is a call that is still under way.
+                if !matches!(self.lease(principal.want()).await, Err(Unavailable::Slow)) {
+                    break;
+                }
+            }
+        }
     }
 
     /// Watches one credential. What has never been asked for is watched from its first [`Holder::lease`] on.

@@ -33,6 +33,9 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// Whether this is what its own pod asks for by `want`. On every request's way: no allocation.
     fn is_for(&self, want: Self::Want<'_>) -> bool;
 
+    /// What its own pod asks for by it: that of which [`Self::is_for`] is true.
+    fn want(&self) -> Self::Want<'_>;
+
     /// The Kubernetes identity that proves itself.
     fn workload(&self) -> &ServiceAccount;
 

@@ -22,11 +22,11 @@ pub(crate) struct Shared<X: Exchange> {
     pub(crate) exchange: Arc<X>,
     pub(crate) runtime: Handle,
     pub(crate) limiter: Arc<Limiter>,
-    pub(crate) counters: Counters,
-    pub(crate) log: Log,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) log: Arc<Log>,
     notices: Notices<X>,
     /// Slots and holders made so far: the number of the next.
-    made: AtomicU64,
+    made: Arc<AtomicU64>,
     /// Every principal that some holder uses. Weak: holders own the slots.
     slots: Mutex<Slots<X>>,
 }
@@ -47,10 +47,27 @@ impl<X: Exchange> Shared<X> {
             exchange,
             runtime,
             limiter: Limiter::new(&settings),
-            counters: Counters::default(),
-            log: Log::new(X::CLOUD),
+            counters: Arc::default(),
+            log: Arc::new(Log::new(X::CLOUD)),
             notices,
-            made: AtomicU64::new(0),
+            made: Arc::default(),
+            slots: Mutex::default(),
+        }
+    }
+
+    /// The same cloud asked in another way: what it was found to stand and what was counted goes on, and nothing is held. Numbers go on,
+    /// too: holders of both have turns in one limiter.
+    pub(crate) fn succeeded(&self, exchange: Arc<X>, notices: Notices<X>) -> Self {
+        Self {
+            settings: self.settings,
+            clock: self.clock.clone(),
+            exchange,
+            runtime: self.runtime.clone(),
+            limiter: self.limiter.clone(),
+            counters: self.counters.clone(),
+            log: self.log.clone(),
+            notices,
+            made: self.made.clone(),
             slots: Mutex::default(),
         }
     }

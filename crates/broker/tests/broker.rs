@@ -45,6 +45,55 @@ fn a_thousand_askers_cost_one_call() {
     });
 }
 
+/// What is right under one way of asking need not be under another, and what a cloud stands does not change with it.
+#[test]
+fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count() {
+    run(|| async {
+        let world = world();
+        let pod = world.pod("cart-0", "cart");
+        world.answer(&pod, TOKEN).await.unwrap();
+        world.answer(&pod, audience("a")).await.unwrap();
+        world.cloud.next.lock().unwrap().push_back(Mood::Fails(Fault::Throttled));
+        let other = world.pod("pay-0", "pay");
+        world.answer(&other, TOKEN).await.unwrap_err();
+
+        let next = world.broker.succeeded_by(world.cloud.clone());
+        let again = next.holder(world::spec("cart-0", "cart", Arc::default()));
+        assert!(again.is_of(&next) && !again.is_of(&world.broker));
+        assert!(again.held(TOKEN, world.now()).is_none());
+        assert_eq!(next.counters().calls(), world.broker.counters().calls());
+        assert_eq!(next.upstream_rate(), world.broker.upstream_rate());
+
+        let before = world.cloud.count();
+        let caught_up = tokio::spawn({
+            let (again, pod) = (again.clone(), pod.clone());
+            async move { again.catch_up_with(&pod).await }
+        });
+        world.pass(10 * SECOND).await;
+        caught_up.await.unwrap();
+        assert_eq!(world.cloud.count(), before + 2);
+        assert!(again.held(TOKEN, world.now()).is_some() && again.held(audience("a"), world.now()).is_some());
+    });
+}
+
+/// A cloud that fails for good is not waited for, and the caller bounds the rest.
+#[test]
+fn who_catches_up_asks_once_for_each_credential() {
+    run(|| async {
+        let world = world();
+        let pod = world.pod("cart-0", "cart");
+        world.answer(&pod, TOKEN).await.unwrap();
+        let next = world.broker.succeeded_by(world.cloud.clone());
+        let again = next.holder(world::spec("cart-0", "cart", Arc::default()));
+        world.cloud.turns(Mood::Fails(Fault::Denied));
+        let before = world.cloud.count();
+        let caught_up = tokio::spawn(async move { again.catch_up_with(&pod).await });
+        world.pass(10 * SECOND).await;
+        assert!(caught_up.is_finished());
+        assert_eq!(world.cloud.count(), before + 1);
+    });
+}
+
 #[test]
 fn all_waiters_get_the_failure() {
     run(|| async {

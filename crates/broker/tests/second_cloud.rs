@@ -46,6 +46,10 @@ impl Principal for RoleOf {
         self.role == role
     }
 
+    fn want(&self) -> Role {
+        self.role
+    }
+
     fn workload(&self) -> &ServiceAccount {
         &self.workload
     }

@@ -1,4 +1,5 @@
-//! Events on a pod, so that `kubectl describe pod` says why it got no credentials.
+//! Events on a pod, so that `kubectl describe pod` says why it got no credentials; and on the agent's own, or on the node, of what
+//! concerns the agent itself.
 //!
 //! A pod can ask thousands of times a second and be refused each time. So: one event per pod and reason in a while, a
 //! bounded rate for the whole node, a bounded memory of what was said, and a failed post is not tried again.
@@ -34,6 +35,8 @@ pub enum Complaint {
     FetchedTooOften,
     /// The pod's credentials could not be renewed in time.
     NotRenewed,
+    /// Of the agent itself: another configuration was refused, and the one in force stays.
+    ConfigurationRefused,
 }
 
 impl Complaint {
@@ -46,6 +49,7 @@ impl Complaint {
             Self::NoToken => "NoServiceAccountToken",
             Self::FetchedTooOften => "CredentialsFetchedTooOften",
             Self::NotRenewed => "CredentialsNotRenewed",
+            Self::ConfigurationRefused => "ConfigurationRefused",
         }
     }
 }
@@ -81,7 +85,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Report {
-    pod: Pod,
+    /// Nothing is the node.
+    pod: Option<Pod>,
     complaint: Complaint,
     message: String,
 }
@@ -110,13 +115,20 @@ impl Reporter {
             Admitted::NoRoom => return false,
             Admitted::News => {}
         }
-        let message = message.chars().take(LONGEST).collect();
-        let is_queued = self.0.queue.try_send(Report { pod: record.pod.clone(), complaint, message }).is_ok();
+        let is_queued = self.0.post(Some(record.pod.clone()), complaint, message);
         if !is_queued {
             self.0.forget(&record.pod, complaint);
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
         }
         is_queued
+    }
+
+    /// Tells of the agent itself, on its own pod or, where that is not known, on the node. Returns at once, with whether there was room for it
+    /// within the node's rate; that nothing is told twice is the caller's to see to.
+    pub fn tell(&self, own: Option<&PodRecord>, complaint: Complaint, message: &str) -> bool {
+        if self.0.rate.take(self.0.link.clock.now()).is_err() {
+            return false;
+        }
+        self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
     /// Events posted, and events lost: over the rate, over the queue, or not taken by the API server. Repetitions
@@ -134,6 +146,15 @@ enum Admitted {
 }
 
 impl Inner {
+    fn post(&self, pod: Option<Pod>, complaint: Complaint, message: &str) -> bool {
+        let message = message.chars().take(LONGEST).collect();
+        let is_queued = self.queue.try_send(Report { pod, complaint, message }).is_ok();
+        if !is_queued {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        is_queued
+    }
+
     fn admit(&self, pod: &Pod, complaint: Complaint) -> Admitted {
         let now = self.link.clock.now();
         let mut said = self.said();
@@ -173,7 +194,7 @@ impl Poster {
         while let Some(report) = reports.recv().await {
             let posted = self.post(&report).await;
             if let Err(failure) = &posted {
-                debug!(pod = %report.pod.name, reason = %failure, "an event is lost");
+                debug!(reason = %failure, complaint = report.complaint.as_str(), "an event is lost");
             }
             let Some(tally) = self.tally.upgrade() else { return };
             let counter = if posted.is_ok() { &tally.posted } else { &tally.dropped };
@@ -182,24 +203,27 @@ impl Poster {
     }
 
     async fn post(&self, report: &Report) -> Result<(), Failure> {
-        let path = format!("/api/v1/namespaces/{}/events", report.pod.service_account.namespace);
-        let request = request::create(&path, &self.event(report));
+        let request = request::create(&path(report), &self.event(report));
         self.link.client.call::<IgnoredAny>(request, self.link.patience.answer).await.map(drop)
     }
 
     /// Source: Kubernetes API reference, Event v1 core.
     fn event(&self, report: &Report) -> serde_json::Value {
         let Report { pod, complaint, message } = report;
-        let (namespace, name, uid) = (&*pod.service_account.namespace, &*pod.name, &*pod.uid.0);
+        let node = &*self.node;
+        // Of a node, whose name is what tools look for in the place of its UID (as kubelets post them).
+        let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
+            ("Pod", Some(&*pod.service_account.namespace), &*pod.name, &*pod.uid.0)
+        });
         let now = jiff::Timestamp::try_from(self.link.clock.wall()).unwrap_or_default();
         // Whole seconds: `metav1.Time` has no fractions.
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         serde_json::json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"generateName": format!("{name}."), "namespace": namespace},
+            "metadata": {"generateName": format!("{name}."), "namespace": namespace.unwrap_or(OF_NODES)},
             "involvedObject": {
-                "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid,
+                "apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid,
             },
             "type": "Warning",
             "reason": complaint.as_str(),
@@ -213,6 +237,14 @@ impl Poster {
         })
     }
 }
+
+fn path(report: &Report) -> String {
+    let namespace = report.pod.as_ref().map_or(OF_NODES, |pod| &*pod.service_account.namespace);
+    format!("/api/v1/namespaces/{namespace}/events")
+}
+
+/// Where the API server takes events of what is in no namespace (kubernetes, pkg/apis/core/validation, `ValidateEventCreate`).
+const OF_NODES: &str = "default";
 
 /// Who reports.
 const AGENT: &str = "seawall-agent";
@@ -262,6 +294,28 @@ mod tests {
             assert!(asked.try_recv().is_err());
             hand.advance(QUIET);
         }
+    }
+
+    #[tokio::test]
+    async fn what_concerns_the_agent_is_told_on_its_pod_or_on_the_node() {
+        let (clock, _hand) = Clock::manual();
+        let (link, mut asked) = link(clock);
+        let (reporter, poster) = Reporter::new(link, "node1".into());
+        tokio::spawn(poster);
+        let own = record(7);
+        for (pod, namespace, kind, uid) in
+            [(Some(&own), "reef", "Pod", "uid-7"), (None, "default", "Node", "node1")]
+        {
+            assert!(reporter.tell(pod, Complaint::ConfigurationRefused, "no"));
+            let event = asked.recv().await.unwrap();
+            assert_eq!(event.what, format!("POST /api/v1/namespaces/{namespace}/events"));
+            let object = &event.body["involvedObject"];
+            assert_eq!((&object["kind"], &object["uid"]), (&kind.into(), &uid.into()));
+            assert_eq!(event.body["reason"], "ConfigurationRefused");
+            event.answer(201, &serde_json::json!({}));
+        }
+        let is_said = |_: &u32| reporter.tell(None, Complaint::ConfigurationRefused, "no");
+        assert!((0..100).filter(is_said).count() <= 8, "within the node's rate");
     }
 
     #[tokio::test]

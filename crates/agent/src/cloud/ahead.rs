@@ -23,9 +23,15 @@ pub(super) trait First: Send + 'static {
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Where they are handed in.
+/// Where they are handed in. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Ahead<F>(mpsc::Sender<F>);
+
+impl<F> Clone for Ahead<F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
 impl<F: First> Ahead<F> {
     /// They are fetched on this runtime.

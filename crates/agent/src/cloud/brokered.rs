@@ -12,7 +12,7 @@ use seawall_broker::{Broker, Exchange, Holder, PrincipalView};
 use seawall_core::{Clock, Moment};
 use serde_json::{Map, Value, json};
 
-use crate::entitlements::{Entitlement, Failing, LeaseState};
+use crate::entitlements::{CatchUp, Entitlement, Failing, LeaseState};
 
 /// What one cloud's broker has to tell at a scrape.
 pub(crate) struct Figures {
@@ -188,6 +188,14 @@ impl<X: Exchange> Entitlement for Arc<Holder<X>> {
         let principals = self.principals();
         json!({ "principals": principals.iter().map(|view| describe(view, now)).collect::<Vec<_>>() })
     }
+}
+
+/// What fetches by one holder what another of the same pod holds; nothing where they are one.
+pub(super) fn catching_up<X: Exchange>(own: &Arc<Holder<X>>, before: &Arc<Holder<X>>) -> Option<CatchUp> {
+    let is_one = Arc::ptr_eq(own, before);
+    let (own, before) = (own.clone(), before.clone());
+    let catch_up = || Box::pin(async move { own.catch_up_with(&before).await }) as CatchUp;
+    (!is_one).then(catch_up)
 }
 
 /// The leases that a pod holds.

@@ -1,5 +1,6 @@
 //! What a room is to the list of clouds, which alone speaks to it: its section, and the cloud at work.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,8 +22,20 @@ use crate::places::Places;
 use crate::ready::Probe;
 use crate::route::Route;
 
+/// Whether something is the same as something else of its own type.
+pub(crate) trait Same {
+    /// Whether `other` is of this type, and equal.
+    fn is_same(&self, other: &dyn Any) -> bool;
+}
+
+impl<T: PartialEq + 'static> Same for T {
+    fn is_same(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
+    }
+}
+
 /// A cloud's section of the configuration, checked.
-pub(crate) trait Section {
+pub(crate) trait Section: Any + Same {
     /// The annotations that it wants to know.
     fn selection(&self) -> Selection {
         Selection::default()
@@ -31,20 +44,26 @@ pub(crate) trait Section {
     /// Whether pods get credentials of their own, so that each must be known.
     fn must_know_pods(&self) -> bool;
 
-    /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody.
+    /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody. `before` is the same cloud by another section, if
+    /// it is at work: what the sections do not say differently is taken over from it, with what is held and counted.
     ///
     /// # Errors
     /// A file that the section names cannot be read or used.
-    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>>;
+    fn start(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        before: Option<&dyn Cloud>,
+    ) -> anyhow::Result<Arc<dyn Cloud>>;
 }
 
 /// A cloud at work: one for the process.
-pub(crate) trait Cloud: Debug + Send + Sync {
+pub(crate) trait Cloud: Any + Debug + Send + Sync {
     /// What is asked of it, by kind.
     fn routes(&self) -> &'static [&'static Route];
 
     /// What a pod may have, which had `before`; nothing while it is not known what decides that. Leases stay where what decides
-    /// it is the same.
+    /// it is the same and they come in the way in which this cloud asks for them.
     fn entitle(&self, applicant: &Applicant<'_>, before: &Entitlements) -> Option<Arc<dyn Entitlement>>;
 
     /// One of its dialects, on one traffic thread.

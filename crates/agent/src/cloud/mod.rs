@@ -16,11 +16,13 @@ pub(crate) mod tests;
 #[cfg(test)]
 mod tide;
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use seawall_attest::FileKey;
 use seawall_core::facts::Selection;
@@ -97,6 +99,16 @@ impl Sections {
         DialectName::ALL.iter().copied().filter(|dialect| on.contains(&dialect.cloud())).collect()
     }
 
+    /// Those that are on in both and not said to be the same.
+    pub(crate) fn changed(&self, other: &Self) -> Vec<CloudName> {
+        let theirs = other.all();
+        let is_changed = |(name, section): &(CloudName, &dyn Section)| {
+            let same = theirs.iter().find(|(known, _)| known == name);
+            same.is_some_and(|(_, theirs)| !section.is_same(*theirs as &dyn Any))
+        };
+        self.all().into_iter().filter(is_changed).map(|(name, _)| name).collect()
+    }
+
     /// The annotations that they want to know.
     pub(crate) fn selections(&self) -> Vec<Selection> {
         self.all().into_iter().map(|(_, section)| section.selection()).collect()
@@ -108,9 +120,38 @@ impl Sections {
     }
 }
 
-/// The clouds at work: those that are on, for the process.
+/// The clouds at work: those that are on, for the process, by one configuration.
 #[derive(Debug)]
-pub(crate) struct Clouds(Vec<(CloudName, Box<dyn Cloud>)>);
+pub(crate) struct Clouds(Vec<(CloudName, Arc<dyn Cloud>)>);
+
+/// Those of the configuration in force. Who outlives a configuration asks here each time, and keeps none.
+#[derive(Debug)]
+pub(crate) struct CloudsInForce(ArcSwap<Clouds>);
+
+impl CloudsInForce {
+    /// These, until others take their place.
+    pub(crate) fn new(clouds: Arc<Clouds>) -> Self {
+        Self(ArcSwap::new(clouds))
+    }
+
+    /// As they are now.
+    pub(crate) fn now(&self) -> Arc<Clouds> {
+        self.0.load_full()
+    }
+
+    /// Those take their place.
+    pub(crate) fn replace(&self, clouds: Arc<Clouds>) {
+        self.0.store(clouds);
+    }
+
+    /// Registers what they count. Counts go on from one configuration to the next.
+    pub(crate) fn register(self: &Arc<Self>, registry: &mut Registry, clock: &Clock) {
+        let (clouds, clock) = (self.clone(), clock.clone());
+        let figures = move || clouds.now().brokers().map(|(_, broker)| broker.figures(&clock)).collect();
+        registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));
+        self.now().0.iter().for_each(|(_, cloud)| cloud.register(registry));
+    }
+}
 
 /// How one cloud's credentials stand to their floor.
 #[derive(Debug)]
@@ -128,8 +169,29 @@ impl Clouds {
     /// # Errors
     /// A file that a section names cannot be read or used.
     pub(crate) fn start(sections: &Sections, clock: &Clock, runtime: &Handle) -> anyhow::Result<Self> {
-        let start = |(name, section): (_, &dyn Section)| Ok((name, section.start(clock, runtime)?));
+        let start = |(name, section): (_, &dyn Section)| Ok((name, section.start(clock, runtime, None)?));
         sections.all().into_iter().map(start).collect::<anyhow::Result<_>>().map(Self)
+    }
+
+    /// Those of other sections, which take over what stays as it is: a cloud of which nothing changed is the same one. Asks nobody.
+    ///
+    /// # Errors
+    /// A file that a section names cannot be read or used.
+    pub(crate) fn succeeded_by(
+        &self,
+        sections: &Sections,
+        changed: &[CloudName],
+        clock: &Clock,
+        runtime: &Handle,
+    ) -> anyhow::Result<Self> {
+        let next = |(name, section): (CloudName, &dyn Section)| {
+            let before = self.0.iter().find(|(known, _)| *known == name).map(|(_, cloud)| cloud);
+            match before.filter(|_| !changed.contains(&name)) {
+                Some(same) => Ok((name, same.clone())),
+                None => Ok((name, section.start(clock, runtime, before.map(|cloud| &**cloud))?)),
+            }
+        };
+        sections.all().into_iter().map(next).collect::<anyhow::Result<_>>().map(Self)
     }
 
     fn find(&self, name: CloudName) -> Option<&dyn Cloud> {
@@ -173,14 +235,6 @@ impl Clouds {
     /// What is asked of them, by kind.
     pub(crate) fn routes(&self) -> Vec<&'static Route> {
         self.0.iter().flat_map(|(_, cloud)| cloud.routes().iter().copied()).collect()
-    }
-
-    /// Registers what they count.
-    pub(crate) fn register(self: &Arc<Self>, registry: &mut Registry, clock: &Clock) {
-        let (clouds, clock) = (self.clone(), clock.clone());
-        let figures = move || clouds.brokers().map(|(_, broker)| broker.figures(&clock)).collect();
-        registry.register_collector(Box::new(BrokerCollector(Box::new(figures))));
-        self.0.iter().for_each(|(_, cloud)| cloud.register(registry));
     }
 
     /// What an operator should see though the agent serves.

@@ -40,6 +40,7 @@ impl SubjectTokens for Named {
 
 /// A pod on a listener that speaks both dialects.
 pub(crate) struct World {
+    sections: Sections,
     pub(crate) clouds: Arc<Clouds>,
     tools: Tools,
     pub(crate) dialects: Rc<Dialects>,
@@ -79,7 +80,7 @@ impl World {
         let entitlements = entitlements(&clouds, &pod, Beside::NotRead, &subject, Complainer::default());
         let (caller, tenant) = resident(pod, entitlements);
         let dialects = Rc::new(clouds.speak(&[sections.dialects()], &tools).unwrap().remove(0));
-        Self { clouds, tools, dialects, caller, tenant, clock, hand, subject, is_expected: false }
+        Self { sections, clouds, tools, dialects, caller, tenant, clock, hand, subject, is_expected: false }
     }
 
     /// Another pod of the same ServiceAccount, of which this is known.
@@ -87,6 +88,11 @@ impl World {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let entitlements = entitlements(&self.clouds, &pod, known, &self.subject, complainer);
         resident(pod, entitlements)
+    }
+
+    /// Its clouds, as who outlives them has them.
+    pub(crate) fn in_force(&self) -> Arc<CloudsInForce> {
+        Arc::new(CloudsInForce::new(self.clouds.clone()))
     }
 
     pub(crate) fn pod(&self) -> &Arc<PodCaller> {
@@ -97,6 +103,32 @@ impl World {
     /// What its pod may have by what is known of its ServiceAccount.
     pub(crate) fn entitlements(&self, service_account: Beside) -> Entitlements {
         entitlements(&self.clouds, &self.pod().pod, service_account, &self.subject, Complainer::default())
+    }
+
+    /// What its pod, which had `before`, may have of these clouds by the same.
+    pub(crate) fn entitlements_of(
+        &self,
+        clouds: &Clouds,
+        service_account: Beside,
+        before: &Entitlements,
+    ) -> Entitlements {
+        let applicant = Applicant {
+            pod: &self.pod().pod,
+            facts: &Facts { pod: Annotations::default(), service_account, namespace: Beside::NotRead },
+            subject: &|| self.subject.clone(),
+            complainer: Complainer::default(),
+            ahead: false,
+        };
+        clouds.entitle(&applicant, before)
+    }
+
+    /// The clouds of these sections in the place of its own, and which of them are others.
+    pub(crate) fn succeeded_by(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
+        let document = Document::parse(sections).unwrap();
+        let next = Sections::read(&document.root(), Path::new("/"), &[]);
+        let changed = self.sections.changed(&next);
+        let clouds = self.clouds.succeeded_by(&next, &changed, &self.clock, &Handle::current());
+        (Arc::new(clouds.unwrap()), changed)
     }
 
     /// This pod, of which that is known, and for which credentials are fetched ahead.
@@ -265,7 +297,7 @@ async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
     document.finish(()).unwrap();
     let mut registry = Registry::default();
     let clouds = Clouds::start(&sections, &clock, &Handle::current()).unwrap();
-    Arc::new(clouds).register(&mut registry, &clock);
+    Arc::new(CloudsInForce::new(Arc::new(clouds))).register(&mut registry, &clock);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();

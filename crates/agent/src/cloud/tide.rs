@@ -52,10 +52,15 @@ impl interface::Section for Section {
         true
     }
 
-    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+    fn start(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        _: Option<&dyn Cloud>,
+    ) -> anyhow::Result<Arc<dyn Cloud>> {
         let floor = Floor { hard: Duration::from_secs(60), target: Duration::from_secs(120) };
         let (settings, exchange) = (Settings::of(floor, 10.0), Arc::new(self.clone()));
-        Ok(Box::new(Tide(Broker::start(settings, clock.clone(), exchange, runtime.clone()))))
+        Ok(Arc::new(Tide(Broker::start(settings, clock.clone(), exchange, runtime.clone()))))
     }
 }
 
@@ -74,6 +79,8 @@ impl seawall_broker::Principal for Sailor {
     fn is_for(&self, (): ()) -> bool {
         true
     }
+
+    fn want(&self) {}
 
     fn workload(&self) -> &ServiceAccount {
         &self.0

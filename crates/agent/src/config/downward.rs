@@ -32,6 +32,11 @@ impl Downward {
         }
     }
 
+    /// The agent's own pod, as far as it is told.
+    pub(crate) fn own_pod(&self) -> Option<&PodUid> {
+        self.pod.as_ref()
+    }
+
     /// With something in the place of what is not told, where only the configuration is looked at and nobody tells it.
     pub(crate) fn or_any(self) -> Self {
         // An address of documentation (RFC 5737).

@@ -5,6 +5,8 @@
 //! cloud's own section and is read in its room (`cloud`). `default.yaml` is both the documentation and the source of
 //! `config-default`; a test keeps it equal to the defaults here.
 
+mod classes;
+mod door;
 mod downward;
 mod effective;
 mod identity;
@@ -21,6 +23,7 @@ use serde::Serialize;
 use crate::cloud::Sections;
 use crate::cloud::names::{CloudName, DialectName};
 
+pub(crate) use door::Door;
 pub(crate) use downward::Downward;
 pub(crate) use effective::{effective, yaml};
 pub(crate) use identity::{ByCluster, Identity, Kernel};
@@ -70,6 +73,21 @@ pub(crate) enum ConfigError {
     Mistaken { path: PathBuf, mistakes: Mistakes },
 }
 
+impl ConfigError {
+    /// The same without what stands in the file, which may be anything, for where it is read by others than those who may read the file.
+    pub(crate) fn in_short(&self) -> String {
+        match self {
+            Self::Unreadable { .. } => self.to_string(),
+            Self::Mistaken { mistakes, .. } => {
+                let each = mistakes.0.iter();
+                let each: Vec<_> =
+                    each.map(|mistake| format!("{}: expected {}", mistake.path, mistake.expected)).collect();
+                each.join("; ")
+            }
+        }
+    }
+}
+
 impl Config {
     /// Reads and checks a file; relative paths in it are relative to its folder.
     ///
@@ -79,16 +97,22 @@ impl Config {
         Self::load_for(path, &Downward::here())
     }
 
+    /// Checks what was read of this file.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    pub(crate) fn of_text(text: &str, path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(text, base, downward)
+            .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
+    }
+
     /// As [`Self::load`], where this is what the file leaves to each node.
     ///
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub(crate) fn load_for(path: &Path, downward: &Downward) -> Result<Self, ConfigError> {
-        let text = file::read(path, values::LARGEST)
-            .map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
-        let base = path.parent().unwrap_or(Path::new(""));
-        Self::parse(text.expose(), base, downward)
-            .map_err(|mistakes| ConfigError::Mistaken { path: path.into(), mistakes })
+        Self::of_text(&text_of(path)?, path, downward)
     }
 
     /// Checks a text; `base` is where its relative paths start, `downward` what the text leaves to each node.
@@ -125,6 +149,16 @@ impl Config {
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
+}
+
+/// The text of a configuration.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn text_of(path: &Path) -> Result<String, ConfigError> {
+    let read = file::read(path, values::LARGEST);
+    let text = read.map_err(|reason| ConfigError::Unreadable { path: path.into(), reason })?;
+    Ok(text.expose().clone())
 }
 
 /// Where keys are now that stood elsewhere before each cloud had its own section.
@@ -172,7 +206,7 @@ fn addresses<'d>(node: &Node<'d>, downward: &Downward) -> Vec<(SocketAddr, Optio
 
 /// Where the admin port is; not where pods are answered, which one process cannot do at the same address.
 fn admin(node: &Node<'_>, listen: &[SocketAddr]) -> SocketAddr {
-    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(8989));
+    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(door::ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
         own.port() == admin.port()

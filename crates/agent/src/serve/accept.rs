@@ -121,15 +121,15 @@ impl Thread {
         let caller = self.shared.callers.at(&ends);
         let tenant = self.tenant(&caller, &ends);
         let is_known = !self.is_stranger(&tenant);
-        let Some(dialects) = self.listeners.get(listener).cloned() else { return is_known };
+        let Some(spoken) = self.listeners.get(listener).cloned() else { return is_known };
         let Some(permits) = self.permits(&tenant) else {
             self.metrics.connections.refused_at_cap.fetch_add(1, Ordering::Relaxed);
-            self.refuse_at_cap(&mut stream, peer, &dialects, &tenant);
+            self.refuse_at_cap(&mut stream, peer, &spoken.now(), &tenant);
             return is_known;
         };
         let who = Who { caller, tenant };
         let key = self.connections.borrow_mut().enter(permits, |key| {
-            Rc::new(Connection::new(self.clone(), key, Socket::new(stream), peer, dialects, who))
+            Rc::new(Connection::new(self.clone(), key, Socket::new(stream), peer, spoken, who))
         });
         // Its first request has most often come with it.
         self.work.push(key);
@@ -161,13 +161,13 @@ impl Thread {
 
     /// Room in a caller's own cap.
     pub(super) fn permit(&self, own: &Arc<Cap>) -> Option<Permit> {
-        let (bounds, open) = (&self.shared.bounds, &self.shared.open);
-        let take = || own.may_take(open, bounds.connections).then(|| own.take(bounds.connections_per_caller));
+        let (bounds, open, most) = (&self.shared.bounds, &self.shared.open, self.allowance.get().connections);
+        let take = || own.may_take(open, bounds.connections).then(|| own.take(most));
         take().flatten().or_else(|| {
             let made_room = self.connections.borrow_mut().end_least_of(own);
             self.count_evicted(made_room);
             // Its own place that it just gave up is its own to take, whatever others have by now.
-            if made_room { own.take(bounds.connections_per_caller) } else { None }
+            if made_room { own.take(most) } else { None }
         })
     }
 

@@ -19,7 +19,7 @@ use super::turn::{After, Asker};
 use super::{READ, Scratch, Thread};
 use crate::callers::Caller;
 use crate::connections::{Entered, State, Waits};
-use crate::dialect::Dialects;
+use crate::dialect::Spoken;
 use crate::held::Held;
 use crate::listen::UNREAD;
 use crate::tenants::Tenant;
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     pub(super) thread: Rc<Thread>,
     pub(super) key: Key,
     /// What is spoken where it was accepted.
-    pub(super) dialects: Rc<Dialects>,
+    spoken: Rc<Spoken>,
     /// It is parked, or has a task: the poller's word is not for its next turn.
     is_away: Cell<bool>,
     /// Whole requests may stand in what is kept: the next turn looks there and does not read.
@@ -85,7 +85,7 @@ impl Connection {
         key: Key,
         socket: Socket,
         peer: SocketAddr,
-        dialects: Rc<Dialects>,
+        spoken: Rc<Spoken>,
         who: Who,
     ) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Connection {
             thread,
             socket,
             key,
-            dialects,
+            spoken,
             peer,
         }
     }
@@ -268,14 +268,15 @@ impl Connection {
         let now = self.now();
         let Who { caller, tenant } = who;
         let came = self.came.take().unwrap_or(now);
-        let asker = Asker { dialects: &self.dialects, caller, tenant, peer: self.peer.ip(), came };
+        let dialects = &*self.spoken.now();
+        let asker = Asker { dialects, caller, tenant, peer: self.peer.ip(), came };
         let mut batch = self.thread.answer_all(asker, bytes, now, out);
         self.thread.turns.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
         // Behind an answer that closes nothing is looked at any more.
         let closes = matches!(batch.after, After::Close | After::Linger);
         let rest = if closes { &[] } else { &bytes[batch.taken..] };
         if !keep(kept, tenant, rest) {
-            batch.after = self.thread.refuse_to_hold(&self.dialects, &batch.after, out)?;
+            batch.after = self.thread.refuse_to_hold(dialects, &batch.after, out)?;
         }
         if batch.taken > 0 && kept.is_some() {
             // Whole requests came, so the head behind them is another one and has a time of its own.

@@ -1,7 +1,7 @@
 //! The traffic threads: accept, read, answer, write.
 //!
 //! Here is the thread: its rounds, its sweeps, its drain. [`mod@accept`] lets connections in, [`work`] has those go on that have
-//! something to do, [`mod@connection`] is one of them, on its [`socket`]; [`turn`] is what one turn of it makes of the bytes that
+//! something to do, [`mod@change`] has it speak otherwise while it runs, [`mod@connection`] is one of them, on its [`socket`]; [`turn`] is what one turn of it makes of the bytes that
 //! it read, [`wait`] what of it takes time.
 //!
 //! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime, and shares nothing it writes with
@@ -12,6 +12,7 @@
 //! has the figures). What a request means its dialect decides; this module knows bytes, states and limits.
 
 mod accept;
+mod change;
 mod connection;
 mod socket;
 mod turn;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+pub(crate) use self::change::{Change, Changes, Speak};
 use self::connection::Connection;
 use self::unsettled::Unsettled;
 use self::work::Work;
@@ -36,7 +38,7 @@ use tokio::task::{JoinError, LocalSet};
 use crate::callers::Callers;
 use crate::connections::{Cap, Connections, SWEEP, Timeouts};
 use crate::date::Date;
-use crate::dialect::Dialects;
+use crate::dialect::{Dialects, Spoken};
 use crate::lanes::{KnownLanes, Lanes};
 use crate::lifecycle::{DRAIN, Stop};
 use crate::metrics::Traffic;
@@ -59,13 +61,19 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) connections: u32,
-    pub(crate) connections_per_caller: u32,
     /// Bytes that this thread's connections may hold together.
     pub(crate) held: usize,
     /// Cores of CPU quota.
     pub(crate) cores: Option<f64>,
-    pub(crate) timeouts: Timeouts,
     pub(crate) wire: seawall_wire::Limits,
+}
+
+/// What one caller may, and for how long. Another configuration may allow otherwise while the thread runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    /// Connections of one caller.
+    pub(crate) connections: u32,
+    pub(crate) timeouts: Timeouts,
 }
 
 const FULL: Refusal = Refusal::new(503, "connections", "Too many connections are open; try again shortly.");
@@ -94,7 +102,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Thread {
     shared: Shared,
     /// What each listener speaks.
-    listeners: Vec<Rc<Dialects>>,
+    listeners: Vec<Rc<Spoken>>,
+    allowance: Cell<Allowance>,
     metrics: Arc<Traffic>,
     stop: Stop,
     connections: RefCell<Connections<Rc<Connection>>>,
@@ -137,6 +146,7 @@ impl Thread {
     pub(crate) fn new(
         shared: Shared,
         listeners: Vec<Dialects>,
+        allowance: Allowance,
         metrics: Arc<Traffic>,
         stop: Stop,
         number: u64,
@@ -150,7 +160,8 @@ impl Thread {
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
             shared,
-            listeners: listeners.into_iter().map(Rc::new).collect(),
+            listeners: listeners.into_iter().map(|dialects| Rc::new(Spoken::new(dialects))).collect(),
+            allowance: Cell::new(allowance),
             metrics,
             stop,
             connections: RefCell::default(),
@@ -169,11 +180,11 @@ impl Thread {
         })
     }
 
-    /// Serves these lanes until the stop has begun and the drain is over.
+    /// Serves these lanes until the stop has begun and the drain is over, and makes these changes meanwhile.
     ///
     /// # Errors
-    /// The poller failed: nobody can be served.
-    pub(crate) async fn run(self, lanes: Lanes) -> io::Result<()> {
+    /// The poller failed, or a change could not be made: nobody can be served.
+    pub(crate) async fn run(self, lanes: Lanes, changes: Changes) -> io::Result<()> {
         let thread = Rc::new(self);
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
@@ -181,6 +192,7 @@ impl Thread {
         let rounds = local.spawn_local(thread.clone().keep_rounds());
         let sweeping = local.spawn_local(thread.clone().sweep());
         let working = local.spawn_local(thread.clone().work());
+        let changing = local.spawn_local(thread.clone().make(changes));
         let until_stopped = async {
             let accepted = tokio::select! {
                 () = stop.begun() => None,
@@ -206,6 +218,7 @@ impl Thread {
                     failed = working => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
                     ended = rounds => Err(died(ended)),
                     ended = sweeping => Err(died(ended)),
+                    failed = changing => failed.unwrap_or_else(|error| Err(io::Error::other(error))),
                 }
             })
             .await;
@@ -286,8 +299,8 @@ impl Thread {
     /// Ends a few of those that waited longer than they may; how many.
     fn end_overdue(&self) -> usize {
         let now = self.shared.clock.now();
-        let ended =
-            self.connections.borrow_mut().end_overdue(&self.shared.bounds.timeouts, now, ENDED_AT_ONCE);
+        let timeouts = self.allowance.get().timeouts;
+        let ended = self.connections.borrow_mut().end_overdue(&timeouts, now, ENDED_AT_ONCE);
         self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
         ended
     }

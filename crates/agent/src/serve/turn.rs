@@ -295,7 +295,7 @@ mod tests {
     use crate::lifecycle;
     use crate::metrics::Traffic;
     use crate::ready::ProbeAddress;
-    use crate::serve::{Bounds, Shared};
+    use crate::serve::{Allowance, Bounds, Shared};
 
     fn thread(world: &World) -> Thread {
         let timeouts = Timeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
@@ -305,17 +305,12 @@ mod tests {
             callers: Arc::new(Callers::anyone(ProbeAddress::default())),
             open: Arc::default(),
             strangers: Arc::default(),
-            bounds: Bounds {
-                connections: 8,
-                connections_per_caller: 8,
-                held: 8 * 1024,
-                cores: None,
-                timeouts,
-                wire,
-            },
+            bounds: Bounds { connections: 8, held: 8 * 1024, cores: None, wire },
         };
+        let allowance = Allowance { connections: 8, timeouts };
         let routes: Vec<_> = world.clouds.routes().into_iter().chain([&LOAN]).collect();
-        Thread::new(shared, Vec::new(), Arc::new(Traffic::new(&routes)), lifecycle::switch().1, 0).unwrap()
+        Thread::new(shared, Vec::new(), allowance, Arc::new(Traffic::new(&routes)), lifecycle::switch().1, 0)
+            .unwrap()
     }
 
     fn bytes(request: &str) -> String {

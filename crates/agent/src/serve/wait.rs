@@ -126,7 +126,9 @@ impl Connection {
         }
     }
 
-    /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why.
+    /// Waits until it is known who asks, and what it may have of a cloud; whoever is not known by then is nobody, and is told why. Who asks
+    /// on a connection was decided once for all: a pod that is known waits for the cloud alone, and is not attested again (what the
+    /// kernel notes of a connection is good for one look).
     async fn settle(&self, cloud: CloudName, patience: Duration) -> Caller {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
@@ -136,6 +138,14 @@ impl Connection {
         self.came.set(Some(now));
         self.waits.note(State::Busy, now);
         let callers = &thread.shared.callers;
+        let known = self.who.borrow().caller.clone();
+        if let Caller::Pod(pod) = known {
+            let decided = tokio::time::timeout(patience, pod.decided(cloud)).await;
+            return decided.map_or_else(
+                |_| Caller::Nobody(callers.why_nobody(&ends, cloud)),
+                |()| Caller::Pod(pod.clone()),
+            );
+        }
         let is_stranger = thread.is_stranger(&self.who.borrow().tenant);
         let place = is_stranger.then(|| thread.unsettled.take(self.peer.ip()));
         if let Some(None) = place {

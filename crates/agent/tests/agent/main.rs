@@ -22,6 +22,7 @@ mod lifecycle;
 mod long_polls;
 mod pages;
 mod refresh;
+mod reload;
 mod scale;
 mod tenants;
 mod upstream;

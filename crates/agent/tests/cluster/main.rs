@@ -21,5 +21,6 @@ mod everyday;
 mod libraries;
 mod memory;
 mod outage;
+mod reload;
 mod shipped;
 mod upstream;

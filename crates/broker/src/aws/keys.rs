@@ -54,6 +54,22 @@ pub enum KeySource {
     },
 }
 
+/// Of keys that are given, those in one place are the same: none are compared.
+impl PartialEq for KeySource {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Instance { url: one }, Self::Instance { url: other }) => one == other,
+            (Self::File { path: one, profile: own }, Self::File { path: other, profile }) => {
+                one == other && own == profile
+            }
+            (Self::Given(one), Self::Given(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for KeySource {}
+
 /// Largest file read.
 const LARGEST: usize = 64 * 1024;
 

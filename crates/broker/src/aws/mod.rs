@@ -68,7 +68,7 @@ pub const WEB_IDENTITY_AUDIENCE: &str = "sts.amazonaws.com";
 pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 
 /// Where and as what to ask. What differs from role to role is in [`Access`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Keys that sign, for the ways that need some.
     pub keys: Option<KeySource>,

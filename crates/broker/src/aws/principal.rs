@@ -122,6 +122,8 @@ impl crate::principal::Principal for Principal {
         true
     }
 
+    fn want(&self) {}
+
     fn workload(&self) -> &ServiceAccount {
         &self.workload
     }

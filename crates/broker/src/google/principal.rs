@@ -45,6 +45,10 @@ impl crate::principal::Principal for Principal {
         self.want.as_ref() == want
     }
 
+    fn want(&self) -> WantRef<'_> {
+        self.want.as_ref()
+    }
+
     fn workload(&self) -> &ServiceAccount {
         &self.workload
     }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Entitlement, Own, Standing};
 use crate::cloud::brokered;
-use crate::entitlements::{self, Lending};
+use crate::cloud::names::CloudName;
+use crate::entitlements::{self, CatchUp, Decided, Entitlements, Lending};
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the role that it acts as and how it takes it, and what it holds.
@@ -19,6 +20,15 @@ impl entitlements::Entitlement for Entitlement {
                 "principals": own.holder.principals().iter().map(|view| principal(view, now)).collect::<Vec<_>>(),
             }),
             Standing::Refused(why) => json!({ "standing": why.code }),
+        }
+    }
+
+    fn catching_up(&self, before: &Entitlements) -> Option<CatchUp> {
+        match (&self.standing, before.of::<Self>(CloudName::Aws)) {
+            (Standing::Role(own), Decided::Is(Self { standing: Standing::Role(before), .. })) => {
+                brokered::catching_up(&own.holder, &before.holder)
+            }
+            _ => None,
         }
     }
 

@@ -83,6 +83,15 @@ impl Service {
         })
     }
 
+    /// By another section: with the same keys, and counting on.
+    ///
+    /// # Errors
+    /// An expression that the configuration took for good is none.
+    pub(super) fn succeeded_by(&self, section: &Section) -> anyhow::Result<Self> {
+        let without_token = self.without_token.clone();
+        Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
+    }
+
     fn now(&self) -> UnixTime {
         UnixTime::from(self.clock.wall())
     }
@@ -515,7 +524,7 @@ mod tests {
         let world = World::of("aws: { region: eu-central-1, imds: { tokens: optional } }\n");
         let counted = || {
             let mut registry = prometheus_client::registry::Registry::default();
-            world.clouds.clone().register(&mut registry, &world.clock);
+            world.in_force().register(&mut registry, &world.clock);
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
             let count =

@@ -30,6 +30,7 @@ mod tests;
 mod token_keys;
 mod wait;
 
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -126,6 +127,8 @@ impl Entitlement {
 struct Aws {
     rules: Rules,
     accesses: Accesses,
+    /// What the broker asks, and how: leases that came in another way are not answered with, but fetched anew.
+    asks: Config,
     broker: Broker,
     ahead: Ahead<First>,
     service: Arc<Service>,
@@ -154,29 +157,54 @@ impl interface::Section for Section {
         true
     }
 
-    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+    fn start(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        before: Option<&dyn Cloud>,
+    ) -> anyhow::Result<Arc<dyn Cloud>> {
+        let before = before.and_then(|cloud| (cloud as &dyn Any).downcast_ref::<Aws>());
         let more_roots =
             self.exchange.ca_file.as_deref().map(named_file).transpose().context("aws.caFile")?;
-        let config = Config { more_roots, ..access::config(&self.exchange, &self.imds.upstream) };
-        let exchange = Arc::new(AwsExchange::new(config, clock.clone())?);
-        let keys = Arc::new(TokenKeys::open(self.imds.key_file.as_deref(), clock)?);
+        let asks = Config { more_roots, ..access::config(&self.exchange, &self.imds.upstream) };
+        let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
+        let broker = match before {
+            Some(before) if before.asks == asks => before.broker.clone(),
+            Some(before) => before.broker.succeeded_by(exchange()?),
+            None => Broker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+        };
         let remark = self.imds.remark();
-        remark.iter().for_each(|remark| tracing::warn!("{remark}"));
-        runtime.spawn(keys.clone().keep());
-        Ok(Box::new(Aws {
+        if before.is_none_or(|before| before.remark != remark) {
+            remark.iter().for_each(|remark| tracing::warn!("{remark}"));
+        }
+        Ok(Arc::new(Aws {
             rules: self.rules.clone(),
             accesses: Accesses::new(&self.exchange)?,
-            broker: Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone()),
-            ahead: Ahead::start(runtime),
-            service: Arc::new(Service::new(self, keys, clock.clone())?),
+            asks,
+            broker,
+            ahead: before.map_or_else(|| Ahead::start(runtime), |before| before.ahead.clone()),
+            service: Arc::new(self.service(clock, runtime, before)?),
             containers: Containers::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream.clone(),
             passes: !self.imds.passthrough.is_empty(),
             remark,
-            pace: Arc::default(),
+            pace: before.map(|before| before.pace.clone()).unwrap_or_default(),
             clock: clock.clone(),
         }))
+    }
+}
+
+impl Section {
+    /// What all threads' dialects have in common. Session tokens that were given stay good: their keys and what is counted are taken over
+    /// (another file of keys needs another process).
+    fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Service> {
+        if let Some(before) = before {
+            return before.service.succeeded_by(self);
+        }
+        let keys = Arc::new(TokenKeys::open(self.imds.key_file.as_deref(), clock)?);
+        runtime.spawn(keys.clone().keep());
+        Service::new(self, keys, clock.clone())
     }
 }
 
@@ -255,6 +283,7 @@ impl Aws {
         let access = self.accesses.of(applicant.pod, allowed);
         if let Decided::Is(Entitlement { standing: Standing::Role(own), .. }) = before
             && *own.access == access
+            && own.holder.is_of(&self.broker)
         {
             return own.clone();
         }

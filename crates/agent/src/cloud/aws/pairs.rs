@@ -235,7 +235,7 @@ impl Node {
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
         let found = Arc::<Found>::default();
-        let seen = Seen::new(world.clouds.clone(), world.clock.clone(), found.clone());
+        let seen = Seen::new(world.in_force(), world.clock.clone(), found.clone());
         Self { world, sts, pairs, seen, found }
     }
 

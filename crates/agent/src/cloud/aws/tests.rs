@@ -247,7 +247,7 @@ async fn watched(world: &World, seen: &mut Seen, seconds: u64) -> Vec<String> {
 async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
     let (world, sts) = start(60 * MINUTE).await;
     world.first().await;
-    let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Arc::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
     // Away until shortly before the floor, however early the renewal began.
@@ -297,7 +297,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
     let throttled =
         Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
     sts.set_faults(&throttled);
-    let mut seen = Seen::new(world.clouds.clone(), world.clock.clone(), Arc::default());
+    let mut seen = Seen::new(world.in_force(), world.clock.clone(), Arc::default());
     let (mut told, mut without) = (Vec::new(), 0);
     for _ in 0..20 * 3 {
         pass(20).await;
@@ -319,7 +319,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     world.first().await;
     assert!(world.life().await.unwrap() <= 15 * MINUTE);
     let mut registry = Registry::default();
-    world.clouds.register(&mut registry, &world.clock);
+    world.in_force().register(&mut registry, &world.clock);
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
     for line in [r#"seawall_cut_short_total{cloud="aws"} 1"#, r#"seawall_below_floor_total{cloud="aws"} 1"#] {

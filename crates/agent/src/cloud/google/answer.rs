@@ -86,6 +86,10 @@ impl Dialect for GoogleDialect {
             (Serves::Federate { .. }, Caller::Anyone) => Err(ANYONE),
             (Serves::Federate { .. }, Caller::Pod(pod)) => self.federate(pod, asked, out),
             (Serves::Federate { probe }, Caller::Probe) => self.look(probe, asked, out),
+            (Serves::Conceal, Caller::Pod(pod)) => {
+                let later = self.passthrough.forward(asked.tenant, asked.head);
+                later.map(|later| Step::Later(wait::while_let_through(pod, later, self.server())))
+            }
             (Serves::Conceal, _) => self.passthrough.forward(asked.tenant, asked.head).map(Step::Later),
         };
         step.unwrap_or_else(|refusal| {
@@ -133,7 +137,8 @@ impl GoogleDialect {
         match pod.entitlements().of(CloudName::Google) {
             Decided::Is(Entitlement::Federated(own)) => self.own(pod, own, asked, out),
             Decided::Is(Entitlement::Passthrough) => {
-                self.passthrough.forward(asked.tenant, asked.head).map(Step::Later)
+                let later = self.passthrough.forward(asked.tenant, asked.head)?;
+                Ok(Step::Later(wait::while_let_through(pod, later, self.server())))
             }
             Decided::Is(Entitlement::Refused(tree, why)) => self.bare(pod, tree, *why, asked, out),
             Decided::NotYet => Ok(self.not_yet(asked, out)),

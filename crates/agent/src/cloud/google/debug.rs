@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Entitlement, Federated};
 use crate::cloud::brokered;
-use crate::entitlements::{self, Lending};
+use crate::cloud::names::CloudName;
+use crate::entitlements::{self, CatchUp, Decided, Entitlements, Lending};
 
 impl entitlements::Entitlement for Entitlement {
     /// What a pod may have, in a word, the Google service account it acts as, and what it holds.
@@ -21,6 +22,15 @@ impl entitlements::Entitlement for Entitlement {
             "googleServiceAccount": own.and_then(|own| own.account.as_deref()),
             "principals": own.map(|own| principals(own, now)).unwrap_or_default(),
         })
+    }
+
+    fn catching_up(&self, before: &Entitlements) -> Option<CatchUp> {
+        match (self, before.of(CloudName::Google)) {
+            (Self::Federated(own), Decided::Is(Self::Federated(before))) => {
+                brokered::catching_up(&own.holder, &before.holder)
+            }
+            _ => None,
+        }
     }
 
     fn lending(&self) -> Option<Lending> {

@@ -13,12 +13,15 @@ mod trees;
 mod wait;
 mod write;
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use seawall_broker::google::{Broker, GoogleExchange, Holder, HolderSpec, SETTINGS};
+use seawall_broker::google::{
+    Broker, Config as ExchangeConfig, GoogleExchange, Holder, HolderSpec, SETTINGS,
+};
 use seawall_cloud::Refusal;
 use seawall_cloud::gce::{self, Server};
 use seawall_cluster::Complaint;
@@ -105,6 +108,9 @@ enum Gives {
 
 #[derive(Debug)]
 struct Federation {
+    /// What the broker asks, and how: leases that came in another way are not answered with, because whom a provider takes a pod for, and
+    /// what it lets it be, is the provider's to say. They are fetched anew instead.
+    asks: ExchangeConfig,
     broker: Broker,
     trees: Trees,
     passthrough: HashSet<ServiceAccount>,
@@ -129,15 +135,22 @@ impl interface::Section for Section {
         matches!(self.mode, Mode::Federate(_))
     }
 
-    fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
+    fn start(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        before: Option<&dyn Cloud>,
+    ) -> anyhow::Result<Arc<dyn Cloud>> {
+        let before = before.and_then(|cloud| (cloud as &dyn Any).downcast_ref::<Google>());
         let gives = match &self.mode {
             Mode::Conceal => Gives::Conceal,
             Mode::Federate(federate) => {
                 let passthrough = self.passthrough.iter().cloned().collect();
-                Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime)?))
+                let before = before.and_then(Google::federation);
+                Gives::Federate(Box::new(Federation::start(federate, passthrough, clock, runtime, before)?))
             }
         };
-        Ok(Box::new(Google { upstream: self.upstream.clone(), gives }))
+        Ok(Arc::new(Google { upstream: self.upstream.clone(), gives }))
     }
 }
 
@@ -192,14 +205,19 @@ impl Federation {
         passthrough: HashSet<ServiceAccount>,
         clock: &Clock,
         runtime: &Handle,
+        before: Option<&Self>,
     ) -> anyhow::Result<Self> {
-        let mut exchange = federate.exchange.clone();
-        exchange.more_roots =
-            federate.ca_file.as_deref().map(named_file).transpose().context("google.caFile")?;
-        let exchange = Arc::new(GoogleExchange::new(exchange, clock.clone())?);
-        let broker = Broker::start(SETTINGS, clock.clone(), exchange, runtime.clone());
+        let mut asks = federate.exchange.clone();
+        asks.more_roots = federate.ca_file.as_deref().map(named_file).transpose().context("google.caFile")?;
+        let exchange = || Ok::<_, anyhow::Error>(Arc::new(GoogleExchange::new(asks.clone(), clock.clone())?));
+        let broker = match before {
+            Some(before) if before.asks == asks => before.broker.clone(),
+            Some(before) => before.broker.succeeded_by(exchange()?),
+            None => Broker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+        };
         let trees = Trees::new(&federate.node, &federate.pool);
-        Ok(Self { broker, trees, passthrough, ahead: Ahead::start(runtime) })
+        let ahead = before.map_or_else(|| Ahead::start(runtime), |before| before.ahead.clone());
+        Ok(Self { asks, broker, trees, passthrough, ahead })
     }
 
     /// Nothing while it is not known which account the pod's ServiceAccount stands for.
@@ -213,8 +231,12 @@ impl Federation {
         };
         match account::of(applicant.facts) {
             Ok(account) => match before {
-                Decided::Is(Entitlement::Federated(own)) if own.account == account => {
-                    Some(Entitlement::Federated(own.clone()))
+                Decided::Is(Entitlement::Federated(own))
+                    if own.account == account && own.holder.is_of(&self.broker) =>
+                {
+                    // The facts may be others by another configuration.
+                    let tree = self.trees.of(account.as_ref());
+                    Some(Entitlement::Federated(Federated { tree, ..own.clone() }))
                 }
                 _ => Some(self.federated(applicant, account, before)),
             },

@@ -8,7 +8,7 @@ use std::time::Duration;
 use seawall_broker::Unavailable;
 use seawall_broker::google::{Credential, WantRef};
 use seawall_cloud::Refusal;
-use seawall_cloud::gce::{Alt, Hold, Known, Look};
+use seawall_cloud::gce::{Alt, Hold, Known, Look, Server};
 use seawall_core::{Lease, Moment};
 
 use super::write::{Came, tag};
@@ -17,7 +17,7 @@ use crate::cloud::names::CloudName;
 use crate::entitlements::Decided;
 use crate::lifecycle::Stop;
 use crate::long_polls::{LongPolls, PollPlace};
-use crate::reply::{Later, Reply};
+use crate::reply::{Later, Reply, Writing, Written};
 use crate::roster::PodCaller;
 use crate::tenants::Tenant;
 
@@ -86,21 +86,27 @@ async fn other_text(pod: &PodCaller, look: &Look, known: &Known<'_>) -> Came {
     loop {
         let change = pod.change();
         match look_again(pod, look) {
-            Ok(now) if now.etag == known.etag => {}
-            other => return other.map_or_else(Came::Refused, Came::Known),
+            None => {}
+            Some(Ok(now)) if now.etag == known.etag => {}
+            Some(other) => return other.map_or_else(Came::Refused, Came::Known),
         }
         change.await;
     }
 }
 
-fn look_again(pod: &PodCaller, look: &Look) -> Result<Known<'static>, Refusal> {
+/// Nothing while it is not known what the pod may have.
+fn look_again(pod: &PodCaller, look: &Look) -> Option<Result<Known<'static>, Refusal>> {
     match pod.entitlements().of(CloudName::Google) {
         Decided::Is(Entitlement::Federated(Federated { tree, .. }) | Entitlement::Refused(tree, _)) => {
-            tree.look(look).map(Known::into_owned)
+            Some(tree.look(look).map(Known::into_owned))
         }
-        Decided::Is(Entitlement::Passthrough) | Decided::NotYet | Decided::Off => Err(NO_MORE),
+        Decided::Is(Entitlement::Passthrough) | Decided::Off => Some(Err(NO_MORE)),
+        Decided::NotYet => None,
     }
 }
+
+/// How long a request that waited for a change waits for its outcome, once there is one.
+const CHANGING: Duration = Duration::from_secs(1);
 
 /// Waits for another lease than the one whose tag was seen. The lease is looked up again after the wait, and not kept over
 /// it: while the cloud is down it may have expired meanwhile, and the account may be another one by then.
@@ -124,6 +130,8 @@ async fn next_lease(
             }
         };
         let _ = tokio::time::timeout(timeout, over).await;
+        // For a moment it is not, while another configuration takes the place of the one in force.
+        let _ = tokio::time::timeout(CHANGING, pod.decided(CloudName::Google)).await;
     }
     let own = federated(pod)?;
     own.holder.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))
@@ -136,6 +144,42 @@ fn federated(pod: &PodCaller) -> Result<Federated, Refusal> {
         Decided::Is(Entitlement::Passthrough | Entitlement::Refused(..)) | Decided::NotYet | Decided::Off => {
             Err(NO_MORE)
         }
+    }
+}
+
+/// A request that waits at the real server for a change, which may be hours, is let wait there for as long as its pod may be there at
+/// all: what comes of it are the node's own credentials. Others come soon and are answered as they were asked.
+pub(super) fn while_let_through(pod: &Arc<PodCaller>, later: Later, server: Server) -> Later {
+    if !later.is_poll {
+        return later;
+    }
+    let (pod, Later { route, reply, .. }) = (pod.clone(), later);
+    Later::new(route, true, async move {
+        tokio::select! {
+            reply = reply => reply,
+            () = no_more_let_through(&pod) => Box::new(NoMore(server)),
+        }
+    })
+}
+
+async fn no_more_let_through(pod: &PodCaller) {
+    loop {
+        let change = pod.change();
+        match pod.entitlements().of(CloudName::Google) {
+            Decided::Is(Entitlement::Passthrough) | Decided::NotYet => {}
+            Decided::Is(Entitlement::Federated(_) | Entitlement::Refused(..)) | Decided::Off => return,
+        }
+        change.await;
+    }
+}
+
+/// [`NO_MORE`], in the words of this server.
+struct NoMore(Server);
+
+impl Reply for NoMore {
+    fn write(self: Box<Self>, writing: &Writing<'_>, out: &mut Vec<u8>) -> Written {
+        self.0.refusal(out, writing.frame, &NO_MORE, writing.request);
+        Written::whole(NO_MORE.status)
     }
 }
 

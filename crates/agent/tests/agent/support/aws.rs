@@ -152,6 +152,12 @@ impl World {
         self.agent = Agent::start(PROGRAM, &self.files.path().join("agent.yaml"));
     }
 
+    /// Writes what `edit` makes of the agent's file.
+    pub(crate) fn edit(&self, edit: impl FnOnce(String) -> String) {
+        let file = self.files.path().join("agent.yaml");
+        std::fs::write(&file, edit(std::fs::read_to_string(&file).unwrap())).unwrap();
+    }
+
     /// The token that a pod shows at the containers' endpoint.
     pub(crate) fn token(&self, pod: &Pod, audience: &str) -> String {
         token(&self.issuer, pod, &[audience])

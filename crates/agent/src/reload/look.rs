@@ -1,0 +1,126 @@
+//! When the configuration's file is to be read again: by what `stat` says of it, once a second.
+//!
+//! Looks and not inotify, on purpose. A ConfigMap that is mounted as a folder is changed by swapping a link beside the file, another tool
+//! renames a file over it or writes into it, and the path may go over links into other folders: whoever watches has to watch
+//! all of these and follow them as they change; `stat` follows them by itself. Watches come out of a number per user that the node's
+//! other agents use up (`max_user_instances` is 128), and some file systems tell nothing. A look is one system call of some
+//! microseconds, beside a thread that wakes four times a second anyway.
+//!
+//! A file is read only once two looks in a row found it the same: what is being written is neither taken for what was meant nor called
+//! a mistake. So a change counts after one to two seconds, and what is read was last changed a second ago, which is more than file
+//! systems' clocks are coarse: nothing that is written later can look the same.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Between two looks.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// What tells a file from what it was: another one by its place, the same one by its times and size. Nothing where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen(Option<[i64; 7]>);
+
+impl Seen {
+    /// As it is now, over all links.
+    pub(super) fn at(path: &Path) -> Self {
+        let told = std::fs::metadata(path).ok();
+        Self(told.map(|told| {
+            let id = |number: u64| number.cast_signed();
+            [
+                id(told.dev()),
+                id(told.ino()),
+                id(told.size()),
+                told.mtime(),
+                told.mtime_nsec(),
+                told.ctime(),
+                told.ctime_nsec(),
+            ]
+        }))
+    }
+}
+
+/// What earlier looks found.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// When it was read.
+    read: Option<Seen>,
+    last: Option<Seen>,
+}
+
+impl Looks {
+    /// Whether the file is to be read, of which a look found this.
+    pub(super) fn found(&mut self, now: Seen) -> bool {
+        let is_settled = self.last.replace(now) == Some(now);
+        is_settled && self.read.replace(now) != Some(now)
+    }
+
+    /// Whatever the next two looks find is read, if it is the same.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(number: i64) -> Seen {
+        Seen(Some([number; 7]))
+    }
+
+    #[test]
+    fn what_is_still_being_written_is_not_read() {
+        let mut looks = Looks::default();
+        let found: Vec<_> = [1, 1, 1, 2, 3, 3, 3, 1, 2, 2].map(|number| looks.found(seen(number))).into();
+        assert_eq!(found, [false, true, false, false, false, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_file_that_is_missing_for_a_moment_is_as_it_was() {
+        let mut looks = Looks::default();
+        let (there, gone) = (seen(1), Seen(None));
+        assert_eq!(
+            [there, there, gone, there, there].map(|now| looks.found(now)),
+            [false, true, false, false, false]
+        );
+        assert_eq!(
+            [gone, gone].map(|now| looks.found(now)),
+            [false, true],
+            "and one that stays away is read, and cannot be"
+        );
+        looks.forget();
+        assert_eq!([gone, gone, gone].map(|now| looks.found(now)), [false, true, false]);
+    }
+
+    #[test]
+    fn every_way_of_changing_a_file_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        // As a kubelet mounts a ConfigMap: a link in the folder goes over a link that is swapped.
+        for version in ["v1", "v2"] {
+            std::fs::create_dir(at(version)).unwrap();
+            write(&format!("{version}/agent.yaml"), "same");
+        }
+        link("v1", "..data");
+        link("..data/agent.yaml", "agent.yaml");
+        let mut before = Seen::at(&at("agent.yaml"));
+        let mut is_changed = || {
+            let now = Seen::at(&at("agent.yaml"));
+            std::mem::replace(&mut before, now) != now
+        };
+        assert!(!is_changed());
+        link("v2", "..tmp");
+        std::fs::rename(at("..tmp"), at("..data")).unwrap();
+        assert!(is_changed());
+        write("agent.yaml", "longer than before");
+        assert!(is_changed());
+        write("new", "renamed");
+        std::fs::rename(at("new"), at("agent.yaml")).unwrap();
+        assert!(is_changed());
+        std::fs::remove_file(at("agent.yaml")).unwrap();
+        assert!(is_changed() && !is_changed());
+    }
+}
