@@ -79,7 +79,7 @@ fn every_family_that_a_running_agent_has_is_found_in_the_sources() {
 fn each_alert_says_how_bad_it_is_how_long_it_lasts_and_of_which_agent_it_speaks() {
     let alerts = objects::document(ALERTS);
     let alerts = alerts["alerts"].as_array().unwrap();
-    assert_eq!(alerts.len(), 5);
+    assert_eq!(alerts.len(), 6);
     for alert in alerts {
         let text = |key: &str| alert[key].as_str().unwrap_or_else(|| panic!("{key} of {alert}"));
         assert!(
