@@ -64,7 +64,7 @@ fn without_total(name: &str) -> &str {
     name.strip_suffix("_total").unwrap_or(name)
 }
 
-fn metrics_of_the_sources() -> BTreeSet<String> {
+pub(crate) fn metrics_of_the_sources() -> BTreeSet<String> {
     let texts = sources(&crates().join("agent/src"));
     let strings = texts.iter().flat_map(|text| text.split('"').skip(1));
     strings.filter(|word| is_metric(word)).map(str::to_owned).collect()
@@ -192,4 +192,13 @@ fn configurations_and_charts_values_on_the_pages_are_taken_by_check() {
         let check = run(PROGRAM, &["check", "--offline", "--config", file.to_str().unwrap()]);
         assert_eq!(check.status.code(), Some(0), "{yaml}\n{}", String::from_utf8_lossy(&check.stderr));
     }
+}
+
+#[test]
+fn every_alert_of_the_chart_has_its_section_and_no_other_is_there() {
+    let of_chart: BTreeSet<&str> =
+        ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let sections = OPERATE.lines().filter_map(|line| line.strip_prefix("### "));
+    let told: BTreeSet<&str> = sections.filter(|word| word.starts_with("Seawall")).collect();
+    assert_eq!(told, of_chart);
 }
