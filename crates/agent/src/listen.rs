@@ -52,6 +52,15 @@ pub(crate) struct Listeners {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
+impl Listeners {
+    /// A socket of the first listener with this port.
+    pub(crate) fn at(&self, port: u16) -> Option<&TcpListener> {
+        let lanes = || self.of_thread.iter().flatten();
+        let listener = self.addresses.iter().position(|address| address.port() == port)?;
+        lanes().find(|lane| lane.listener == listener).map(|lane| &lane.socket)
+    }
+}
+
 /// Binds every address, `lanes` (a power of two, at least one for each thread) times.
 ///
 /// # Errors

@@ -134,6 +134,17 @@ def hold(address, port, *own):
     return "%s %d" % s.getsockname()[:2]
 
 
+def squat(address, port):
+    """Listens, beside others if they are willing, and answers nobody."""
+    s = stream(address)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind((address, int(port)))
+    s.listen(4)
+    held.append(s)
+    return "listening"
+
+
 def release():
     while held:
         held.pop().close()
