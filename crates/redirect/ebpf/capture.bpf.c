@@ -199,6 +199,16 @@ ALWAYS int is_exempt(const struct target *to, __u64 pod)
 	return pod && (pod == to->exempt[0] || pod == to->exempt[1]);
 }
 
+// A socket that was disconnected and connects again may be in other hands and go elsewhere: what was written down was for one connect.
+ALWAYS void forget_last(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct mine *noted = sk ? bpf_sk_storage_get(&mine, sk, 0, 0) : 0;
+
+	if (noted)
+		noted->caller.pod = 0;
+}
+
 // Writes down on the socket whose it is. The connection's own ends are not chosen yet.
 ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 pod)
 {
@@ -277,7 +287,10 @@ int seawall4(struct bpf_sock_addr *ctx)
 	__u32 service;
 	int verdict;
 
-	if (!is_tcp(ctx) || (place != ELSEWHERE && port == bpf_htons(53)))
+	if (!is_tcp(ctx))
+		return PASS;
+	forget_last(ctx);
+	if (place != ELSEWHERE && port == bpf_htons(53))
 		return PASS;
 	to = current_target();
 	if (place == ELSEWHERE) {
@@ -316,7 +329,10 @@ int seawall6(struct bpf_sock_addr *ctx)
 	__u32 service;
 	int verdict;
 
-	if (!is_tcp(ctx) || (place != ELSEWHERE && port == bpf_htons(53)))
+	if (!is_tcp(ctx))
+		return PASS;
+	forget_last(ctx);
+	if (place != ELSEWHERE && port == bpf_htons(53))
 		return PASS;
 	to = current_target();
 	if (place == ELSEWHERE) {
@@ -383,6 +399,8 @@ ALWAYS struct mine *written_down(struct bpf_sock_ops *ctx)
 
 ALWAYS void publish(struct bpf_sock_ops *ctx, struct mine *noted)
 {
+	if (!noted->caller.pod)
+		return;
 	ends_of(ctx, &noted->connection);
 	if (bpf_map_update_elem(&callers, &noted->connection, &noted->caller, BPF_ANY)) {
 		count(OFOPS + LOST);

@@ -197,3 +197,17 @@ fn an_agent_in_no_pod_cannot_learn_the_node() {
     let learned = within("node", || gate(&lab).learn_node(&mut callers, lab.id(AGENT), address(NODE)));
     assert!(matches!(learned, Err(Error::NotInPod)), "{learned:?}");
 }
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn what_was_written_down_is_good_for_one_connect_of_a_socket() {
+    let lab = Arc::new(Lab::attached());
+    let agent = Agent::start(&lab);
+    let beside = Agent::saying(&lab, "beside");
+    for uid in [ONE, HOST] {
+        let mut pod = lab.pod(uid);
+        assert_eq!(pod.ask(&format!("ask again {NODE} {}", beside.port)), "beside:nobody");
+        let own = if uid == ONE { "agent:one" } else { "agent:host" };
+        assert_eq!(pod.ask(&format!("ask again {NODE} {}", agent.port)), own);
+    }
+}
