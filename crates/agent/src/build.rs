@@ -28,7 +28,7 @@ use crate::connections::{Cap, Timeouts};
 use crate::identity::{ClusterCollector, ClusterThread, FloorCollector, Strategy, Who};
 use crate::lanes::Lanes;
 use crate::lifecycle::{self, Alive, AllGone, Asked, Signals, Stop, Stopper};
-use crate::listen::{self, Lane};
+use crate::listen::{self, Lane, Listeners};
 use crate::log::{Log, LogCollector, Loudness};
 use crate::long_polls::LongPolls;
 use crate::looks::Found;
@@ -60,7 +60,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let signals = control.block_on(async { Signals::new() }).context("cannot listen for signals")?;
     let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
-    let capture = capture(config, &listeners.addresses, &clock)?;
+    let capture = capture(config, &listeners, &clock)?;
     let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
@@ -119,10 +119,11 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
 }
 
 /// Opens the redirect, in `kernel` identity.
-fn capture(config: &Config, bound: &[SocketAddr], clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
+fn capture(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
     let Identity::Kernel(section) = &config.identity else { return Ok(None) };
-    let spoken = bound.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
-    Ok(Some(Arc::new(Capture::open(section, spoken, clock)?)))
+    let spoken =
+        bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
+    Ok(Some(Arc::new(Capture::open(section, spoken, |port| bound.at(port), clock)?)))
 }
 
 /// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.

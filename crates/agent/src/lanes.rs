@@ -131,7 +131,7 @@ mod tests {
         let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        let lanes = listeners.into_iter().map(|socket| Lane { socket, listener: 0 }).collect();
+        let lanes = listeners.into_iter().map(|socket| Lane { socket, listener: 0, _seal: None }).collect();
         (Lanes::new(lanes).unwrap(), addresses)
     }
 

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,6 +16,8 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::seal::Seal;
 
 /// Connections that may wait in a lane to be accepted; the kernel caps it at `net.core.somaxconn` (4096 by default).
 const BACKLOG: i32 = 256;
@@ -38,6 +41,8 @@ pub(crate) struct Lane {
     pub(crate) socket: TcpListener,
     /// The number of the address that it is bound to.
     pub(crate) listener: usize,
+    /// Keeps other processes out, for as long as the last lane of the address.
+    pub(crate) _seal: Option<Arc<Seal>>,
 }
 
 /// The lanes of each thread, and the addresses they are bound to.
@@ -45,6 +50,15 @@ pub(crate) struct Lane {
 pub(crate) struct Listeners {
     pub(crate) of_thread: Vec<Vec<Lane>>,
     pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// A socket of the first listener with this port.
+    pub(crate) fn at(&self, port: u16) -> Option<&TcpListener> {
+        let lanes = || self.of_thread.iter().flatten();
+        let listener = self.addresses.iter().position(|address| address.port() == port)?;
+        lanes().find(|lane| lane.listener == listener).map(|lane| &lane.socket)
+    }
 }
 
 /// Binds every address, `lanes` (a power of two, at least one for each thread) times.
@@ -58,14 +72,14 @@ pub(crate) fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> an
         let failed = || format!("cannot listen on {address}");
         let address = guard(*address).with_context(failed)?;
         let lanes = lanes.max(threads);
-        for lane in 0..lanes {
-            let socket = open(address, lanes > 1).with_context(failed)?;
-            of_thread[lane % threads].push(Lane { socket, listener });
+        let sockets = (0..lanes).map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
+        let sockets = sockets.with_context(failed)?;
+        if let [first, _, ..] = &*sockets {
+            deal_by_address(first, lanes);
         }
-        if lanes > 1
-            && let Some(lane) = of_thread[0].last()
-        {
-            deal_by_address(&lane.socket, lanes);
+        let seal = (lanes > 1).then(|| sealed(address)).flatten();
+        for (lane, socket) in sockets.into_iter().enumerate() {
+            of_thread[lane % threads].push(Lane { socket, listener, _seal: seal.clone() });
         }
         bound.push(address);
     }
@@ -93,6 +107,14 @@ pub(crate) fn make_room(wanted: u64) -> anyhow::Result<u64> {
 /// with its port decided.
 fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
     open(address, false)?.local_addr()
+}
+
+/// Nobody else may share what the lanes share. Where that cannot be had, everybody is served, and it is said.
+fn sealed(address: SocketAddr) -> Option<Arc<Seal>> {
+    let seal = Seal::of(address).inspect_err(|error| {
+        tracing::warn!(%address, %error, "another process of this user could listen here, too, and take connections");
+    });
+    seal.ok().map(Arc::new)
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
@@ -171,6 +193,27 @@ mod tests {
         let first = bind(&[any()], 2, 8).unwrap();
         let error = bind(&first.addresses, 2, 8).unwrap_err();
         assert!(format!("{error:#}").contains("in use"), "{error:#}");
+    }
+
+    #[test]
+    fn nobody_of_the_same_user_can_join_the_lanes_however_willing_to_share() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
+            let listeners = bind(&[address.parse().unwrap()], 2, 8).unwrap();
+            let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
+            let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
+            let wildcard = format!("{wildcard}:{port}").parse().unwrap();
+            // What is bound elsewhere on the port, and willing to share, opens no way in either.
+            let _elsewhere = open(SocketAddr::from(([127, 0, 0, 5], port)), true);
+            for joined in [at, wildcard] {
+                let error = open(joined, true).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{address} {joined}");
+            }
+            let mut of_thread = listeners.of_thread;
+            of_thread[0].clear();
+            assert!(open(at, true).is_err(), "{address}: the other thread's lanes are there");
+            drop(of_thread);
+            bind(&[at], 2, 8).unwrap();
+        }
     }
 
     /// A caller's storm of connections fills its own lane and no other.

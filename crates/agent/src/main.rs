@@ -44,6 +44,7 @@ mod room;
 mod roster;
 mod route;
 mod sandbox;
+mod seal;
 mod serve;
 mod tenants;
 mod thrash;

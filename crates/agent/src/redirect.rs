@@ -343,6 +343,7 @@ mod tests {
             v6: "fd00::1".parse().ok(),
             metadata: NonZeroU16::new(8988),
             containers: None,
+            ..Agent::default()
         };
         assert_eq!(
             parsed("print translation --node 10.0.0.1 --node fd00::1 --metadata 8988"),

@@ -42,7 +42,7 @@ struct target {
 	__u32 v6[4];
 	__u32 level;		// of `kubepods` in the tree of groups
 	__u16 self;		// where an agent meets itself; nobody is sent there
-	__u16 unused;
+	__u16 seat;		// of the agent's listener in `listeners`
 	__u64 kubepods;		// ids of groups from here on
 	__u64 qos[2];		// those between `kubepods` and most pods
 	__u64 exempt[2];	// the agents' own pods, two while one replaces the other
@@ -96,6 +96,15 @@ struct {
 	__type(key, struct connection);
 	__type(value, struct caller);
 } callers SEC(".maps");
+
+// A listening socket of each agent that lives. The kernel takes it out when it is closed, before its port can be anybody else's: so nobody is
+// sent to a pod on the node's network that listens where an agent died.
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKMAP);
+	__uint(max_entries, 16);
+	__type(key, __u32);
+	__type(value, __u64);
+} listeners SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -190,6 +199,16 @@ ALWAYS int is_exempt(const struct target *to, __u64 pod)
 	return pod && (pod == to->exempt[0] || pod == to->exempt[1]);
 }
 
+// A socket that was disconnected and connects again may be in other hands and go elsewhere: what was written down was for one connect.
+ALWAYS void forget_last(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct mine *noted = sk ? bpf_sk_storage_get(&mine, sk, 0, 0) : 0;
+
+	if (noted)
+		noted->caller.pod = 0;
+}
+
 // Writes down on the socket whose it is. The connection's own ends are not chosen yet.
 ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 pod)
 {
@@ -208,10 +227,23 @@ ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 
 	return 1;
 }
 
+ALWAYS int is_alive(const struct target *to)
+{
+	__u32 seat = to->seat;
+	struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, &seat);
+
+	if (!listener)
+		return 0;
+	bpf_sk_release(listener);
+	return 1;
+}
+
 // A connect straight to the agent, as that of a proxy beside the container that dials the address it was asked for, is as good
 // as a captured one.
-ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 slots)
+ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port, __u32 slots)
 {
+	if (port != to->self && !is_alive(to))
+		return refuse(slots + NO_AGENT);
 	if (!write_down(ctx, to, pod_of_caller(to)))
 		return refuse(slots + NO_POD);
 	count(slots + DIRECT);
@@ -239,7 +271,7 @@ ALWAYS __u32 port_for(struct bpf_sock_addr *ctx, const struct target *to, enum p
 	metadata = READ(to->metadata);
 	containers = READ(to->containers);
 	service = place == METADATA ? metadata : containers;
-	if (!service)
+	if (!service || !is_alive(to))
 		return refuse(slots + NO_AGENT);
 	if (!write_down(ctx, to, pod))
 		return refuse(slots + NO_POD);
@@ -255,13 +287,16 @@ int seawall4(struct bpf_sock_addr *ctx)
 	__u32 service;
 	int verdict;
 
-	if (!is_tcp(ctx) || (place != ELSEWHERE && port == bpf_htons(53)))
+	if (!is_tcp(ctx))
+		return PASS;
+	forget_last(ctx);
+	if (place != ELSEWHERE && port == bpf_htons(53))
 		return PASS;
 	to = current_target();
 	if (place == ELSEWHERE) {
 		if (!to || address != to->v4 || !is_port(to, port))
 			return PASS;
-		return direct(ctx, to, OF4);
+		return direct(ctx, to, port, OF4);
 	}
 	service = port_for(ctx, to, place, port, OF4, &verdict);
 	if (!service || !to)
@@ -294,13 +329,16 @@ int seawall6(struct bpf_sock_addr *ctx)
 	__u32 service;
 	int verdict;
 
-	if (!is_tcp(ctx) || (place != ELSEWHERE && port == bpf_htons(53)))
+	if (!is_tcp(ctx))
+		return PASS;
+	forget_last(ctx);
+	if (place != ELSEWHERE && port == bpf_htons(53))
 		return PASS;
 	to = current_target();
 	if (place == ELSEWHERE) {
 		if (!to || !is_port(to, port) || !is_target6(to, a))
 			return PASS;
-		return direct(ctx, to, OF6);
+		return direct(ctx, to, port, OF6);
 	}
 	service = port_for(ctx, to, place, port, OF6, &verdict);
 	if (!service || !to)
@@ -361,6 +399,8 @@ ALWAYS struct mine *written_down(struct bpf_sock_ops *ctx)
 
 ALWAYS void publish(struct bpf_sock_ops *ctx, struct mine *noted)
 {
+	if (!noted->caller.pod)
+		return;
 	ends_of(ctx, &noted->connection);
 	if (bpf_map_update_elem(&callers, &noted->connection, &noted->caller, BPF_ANY)) {
 		count(OFOPS + LOST);

@@ -138,8 +138,9 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
     thread::spawn(move || answer(&plain, None));
     attach(&pins, &site)?;
-    let agent = Agent { v4: Some(NODE), metadata: NonZeroU16::new(port), ..Agent::default() };
-    Gate::open(&pins, &site)?.point(agent)?;
+    let mut gate = Gate::open(&pins, &site)?;
+    let seat = gate.admit(&target)?;
+    gate.point(Agent { v4: Some(NODE), metadata: NonZeroU16::new(port), seat, ..Agent::default() })?;
     let callers = (Callers::open(&pins)?, pod.group().parent().ok_or("no pod")?.metadata()?.ino());
     thread::spawn(move || answer(&target, Some(callers)));
     // Asked without statistics, whose two clock readings a call cost as much as a small program.

@@ -77,6 +77,12 @@ pub enum Error {
     /// No address, or no port, to send anybody to.
     #[error("a target needs an address and a port")]
     Nowhere,
+    /// More agents than one and the next one.
+    #[error("{agents} agents live on this node already")]
+    Crowded {
+        /// How many.
+        agents: u16,
+    },
     /// The agent's own connection to itself was not written down.
     #[error(
         "the agent's own connection was not seen: it is not in a pod of this node, so hostNetwork pods cannot be told apart"

@@ -1,21 +1,29 @@
 //! Says where captured connections go: the one thing that changes while the programs stay.
 //!
 //! An agent that takes over from another is ready on a port of its own before it writes that here, and from that write on no new connection
-//! reaches the other. Every change keeps what is not its own, under the lock of [`Pins`], so two agents do not undo each other's.
+//! reaches the other. An agent that has died is sent nobody, whoever may listen at its port by then: the programs look for its own listener,
+//! which the kernel forgets when it is closed. Every change keeps what is not its own, under the lock of [`Pins`], so two agents do not undo each other's.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::callers::{Callers, Owner};
 use crate::error::Error;
-use crate::pins::{Pins, TARGET};
+use crate::pins::{LISTENERS, Pins, TARGET};
 use crate::site::Site;
 use crate::target::{Agent, SIZE, Target};
 
 /// The only entry of its map.
 const ONLY: u32 = 0;
+
+/// Agents that can live at once (`listeners` in `ebpf/capture.bpf.c`): one and its next, and more while somebody is at work.
+const SEATS: u16 = 16;
+
+/// `BPF_NOEXIST` in `include/uapi/linux/bpf.h`.
+const UNLESS_TAKEN: u64 = 1;
 
 /// Writes the target.
 #[derive(Debug)]
@@ -23,6 +31,7 @@ pub struct Gate {
     pins: Pins,
     site: Site,
     map: HashMap<MapData, u32, [u8; SIZE]>,
+    listeners: HashMap<MapData, u32, u64>,
 }
 
 impl Gate {
@@ -32,7 +41,10 @@ impl Gate {
     /// Nothing is attached, or this process may not open it.
     pub fn open(pins: &Pins, site: &Site) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
-        Ok(Self { pins: pins.clone(), site: site.clone(), map })
+        // A map of sockets is written with descriptors and read as cookies, as any of eight bytes is.
+        let listeners = Map::HashMap(pins.map(LISTENERS)?);
+        let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
+        Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners })
     }
 
     /// What the programs are told at this moment; nothing before the first agent.
@@ -44,6 +56,40 @@ impl Gate {
             Ok(bytes) => Ok(Some(Target::decode(&bytes))),
             Err(MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(Error::map(TARGET)(error)),
+        }
+    }
+
+    /// Has the programs know one of an agent's listening sockets, for as long as it listens: the agent's seat.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket, or so many agents live already.
+    pub fn admit(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
+        let listener = u64::try_from(listener.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
+        let _turn = self.pins.turn()?;
+        // That of one that has died is not free as long as the programs look there for it: they would find somebody.
+        let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
+        for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.seat != *seat)) {
+            match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
+                Ok(()) => return Ok(seat),
+                Err(error) => {
+                    if !is_taken(&error) {
+                        return Err(Error::map(LISTENERS)(error));
+                    }
+                }
+            }
+        }
+        Err(Error::Crowded { agents: SEATS })
+    }
+
+    /// Whether an agent still listens; nobody else can in its place.
+    ///
+    /// # Errors
+    /// The kernel refuses to read.
+    pub fn lives(&self, agent: Agent) -> Result<bool, Error> {
+        match self.listeners.get(&u32::from(agent.seat), 0) {
+            Ok(_) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(error) => Err(Error::map(LISTENERS)(error)),
         }
     }
 
@@ -151,6 +197,10 @@ impl Gate {
         let target = self.site.describe(change(self.target()?.unwrap_or_default()));
         self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
     }
+}
+
+fn is_taken(error: &MapError) -> bool {
+    matches!(error, MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::AlreadyExists)
 }
 
 fn somewhere(agent: Agent) -> Result<(), Error> {

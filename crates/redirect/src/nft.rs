@@ -180,6 +180,7 @@ mod tests {
             v6: "fd00::1".parse().ok(),
             metadata: port(8988),
             containers: port(8987),
+            ..Agent::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where links and maps are kept while no process of ours has them open: a directory of a BPF file system.
 //!
-//! `PLACE/seawall/v1/` holds the maps by name, and links by hook, version of the programs and group. The directory's `v1` is the layout's:
+//! `PLACE/seawall/v2/` holds the maps by name, and links by hook, version of the programs and group. The directory's `v2` is the layout's:
 //! programs of another layout are attached beside, with maps of their own, never to maps they would misread.
 
 use std::fs::{self, File};
@@ -19,13 +19,15 @@ use crate::target;
 pub(crate) const TARGET: &str = "target";
 pub(crate) const CALLERS: &str = "callers";
 pub(crate) const COUNTS: &str = "counts";
+pub(crate) const LISTENERS: &str = "listeners";
 const MINE: &str = "mine";
 
 /// The maps, with the sizes of their keys and values in bytes.
-pub(crate) const MAPS: [(&str, usize, usize); 4] = [
+pub(crate) const MAPS: [(&str, usize, usize); 5] = [
     (TARGET, 4, target::SIZE),
     (CALLERS, callers::KEY, callers::VALUE),
     (COUNTS, 4, 8),
+    (LISTENERS, 4, 8),
     (MINE, 4, callers::KEY + callers::VALUE),
 ];
 
@@ -33,7 +35,7 @@ pub(crate) const MAPS: [(&str, usize, usize); 4] = [
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
 const FAMILY: &str = "seawall";
-const LAYOUT: &str = "v1";
+const LAYOUT: &str = "v2";
 
 /// A place for pins.
 #[derive(Clone, Debug)]

@@ -15,6 +15,8 @@ pub struct Agent {
     pub metadata: Option<NonZeroU16>,
     /// Answers at AWS's endpoint for containers.
     pub containers: Option<NonZeroU16>,
+    /// By which the programs know that it lives, from [`crate::Gate::admit`].
+    pub seat: u16,
 }
 
 /// The size in bytes of what the programs read.
@@ -58,6 +60,7 @@ impl Target {
         bytes[8..24].copy_from_slice(&self.agent.v6.map_or([0; 16], |v6| v6.octets()));
         bytes[24..28].copy_from_slice(&self.level.to_ne_bytes());
         bytes[28..30].copy_from_slice(&self.own.to_be_bytes());
+        bytes[30..32].copy_from_slice(&self.agent.seat.to_ne_bytes());
         let [first, second] = self.classes;
         let [newer, older] = self.exempt;
         let ids = [self.kubepods, first, second, newer, older, self.node];
@@ -77,6 +80,7 @@ impl Target {
                 v6: (v6 != [0; 16]).then(|| v6.into()),
                 metadata: port(4),
                 containers: port(6),
+                seat: u16::from_ne_bytes(part(bytes, 30)),
             },
             level: u32::from_ne_bytes(part(bytes, 24)),
             own: u16::from_be_bytes(part(bytes, 28)),
@@ -105,6 +109,7 @@ mod tests {
                 v6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7)),
                 metadata: NonZeroU16::new(0x1234),
                 containers: NonZeroU16::new(0x5678),
+                seat: 7,
             },
             own: 0x9abc,
             level: 2,

@@ -2,7 +2,7 @@
 
 Odd sockets (MPTCP, TCP fast open, packets written by hand) are why this is no Rust.
 """
-import errno, os, select, socket, struct, subprocess, sys, time
+import ctypes, errno, os, select, socket, struct, subprocess, sys, time
 
 MPTCP, MSG_FASTOPEN, TCP_FASTOPEN_CONNECT = 262, 0x20000000, 30
 REQUEST = b"GET / HTTP/1.0\r\n\r\n"
@@ -132,6 +132,27 @@ def hold(address, port, *own):
     s.connect((address, port))
     held.append(s)
     return "%s %d" % s.getsockname()[:2]
+
+
+def again(address, port):
+    """Connects to the metadata address, disconnects (AF_UNSPEC), and connects elsewhere with the same socket."""
+    s = stream("169.254.169.254")
+    s.connect(("169.254.169.254", 80))
+    if ctypes.CDLL(None).connect(s.fileno(), bytes(16), 16):
+        return "not disconnected"
+    s.connect((address, port))
+    return asked(s)
+
+
+def squat(address, port):
+    """Listens, beside others if they are willing, and answers nobody."""
+    s = stream(address)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind((address, int(port)))
+    s.listen(4)
+    held.append(s)
+    return "listening"
 
 
 def release():

@@ -71,7 +71,7 @@ mod tests {
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();
-        let Agent { v4, v6, metadata, containers } = answering(listeners, node)?;
+        let Agent { v4, v6, metadata, containers, seat: _ } = answering(listeners, node)?;
         let text = |value: Option<String>| value.unwrap_or("-".to_owned());
         let port = |port: Option<NonZeroU16>| text(port.map(|port| port.to_string()));
         let (v4, v6) = (text(v4.map(|ip| ip.to_string())), text(v6.map(|ip| ip.to_string())));

@@ -9,7 +9,8 @@ mod answering;
 mod metrics;
 mod notes;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,6 @@ use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
 use seawall_core::Clock;
 use seawall_redirect::{Agent, Callers, Counters, Error, Gate, Pins, Pods, Site, status};
-use tokio::net::TcpStream;
 
 use crate::cloud::names::DialectName;
 use crate::config::Kernel;
@@ -31,8 +31,7 @@ pub(crate) use notes::Noted;
 /// this long where another agent stands by.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a living agent's port may take to say so, and how long is waited after what should never fail.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long is waited after what should never fail.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// The redirect, opened.
@@ -48,21 +47,25 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Opens what is attached, for an agent with these listeners, and has the programs know its pod and the node's network.
+    /// Opens what is attached, for an agent with these listeners, and has the programs know its pod, the node's network and, by `socket`, the
+    /// first of the listener's at a port, that it lives.
     ///
     /// # Errors
     /// Nothing is attached, or this process may not use it, or is not in the pod that it is said to be in.
     pub(crate) fn open<'a>(
         section: &Kernel,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
+        socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
         let agent = answering(spoken, section.node).map_err(|reason| anyhow!("listen: {reason}"))?;
-        Self::attached(section, agent, clock)
+        let port = agent.metadata.or(agent.containers).map(NonZeroU16::get);
+        let socket = port.and_then(socket).context("listen: no socket")?;
+        Self::attached(section, agent, socket, clock)
             .context("identity.strategy kernel works with what `seawall-agent redirect attach` attaches")
     }
 
-    fn attached(section: &Kernel, agent: Agent, clock: &Clock) -> anyhow::Result<Self> {
+    fn attached(section: &Kernel, agent: Agent, socket: &TcpListener, clock: &Clock) -> anyhow::Result<Self> {
         let redirect = &section.redirect;
         let site = told(Site::find(&redirect.cgroups, redirect.kubepods.as_deref()))?;
         let pins = told(Pins::at(&redirect.bpffs))?;
@@ -77,8 +80,9 @@ impl Capture {
         told(gate.exempt(own))?;
         let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no address")?;
         told(gate.learn_node(&mut callers, own, address))?;
+        let seat = told(gate.admit(socket))?;
         Ok(Self {
-            agent,
+            agent: Agent { seat, ..agent },
             gate: Mutex::new(gate),
             counters: told(Counters::open(&pins))?,
             noted: Noted::new(callers, site, pods, clock.clone()),
@@ -130,7 +134,7 @@ impl Capture {
     /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), until the stop has begun.
     pub(crate) async fn keep(&self, mut stop: Stop) {
         loop {
-            let pause = match self.look().await {
+            let pause = match self.look() {
                 Ok(()) => LOOK,
                 Err(error) => {
                     tracing::error!(%error, "cannot look after where captured connections are sent");
@@ -144,11 +148,12 @@ impl Capture {
         }
     }
 
-    async fn look(&self) -> Result<(), Error> {
-        let answers = self.gate().target()?.map(|target| target.agent);
-        let Some((last, at)) = other(answers, self.agent) else { return Ok(()) };
-        if refuses(at).await && self.gate().succeed(last, self.agent)? {
-            tracing::warn!(%at, "the agent that captured connections were sent to is dead; they are sent to this one");
+    fn look(&self) -> Result<(), Error> {
+        let mut gate = self.gate();
+        let answers = gate.target()?.map(|target| target.agent);
+        let Some(last) = other(answers, self.agent) else { return Ok(()) };
+        if !gate.lives(last)? && gate.succeed(last, self.agent)? {
+            tracing::warn!(agent = ?last, "the agent that captured connections were sent to is dead; they are sent to this one");
         }
         Ok(())
     }
@@ -163,24 +168,14 @@ impl Capture {
     }
 }
 
-/// The other agent that captured connections are sent to, and where one finds out whether it is dead: only then is it succeeded.
+/// The other agent that captured connections are sent to. Only a dead one is succeeded.
 ///
-/// Two agents that live never fight: each writes once when it becomes ready, and after that only where the other's port refuses, which
-/// a living agent's does not, and only if nobody else has written meanwhile ([`Gate::succeed`]). Of two that find a third dead, one
-/// writes. Where nothing is written (an operator closed or removed it), nothing is.
-fn other(answers: Option<Agent>, own: Agent) -> Option<(Agent, SocketAddr)> {
-    let last = answers?;
-    let ip = last.v4.map(Into::into).or(last.v6.map(Into::into))?;
-    let port = last.metadata.or(last.containers)?;
-    (last != own).then(|| (last, SocketAddr::new(ip, port.get())))
-}
-
-/// Whether nobody listens there. An agent that is too busy to answer does not refuse.
-async fn refuses(at: SocketAddr) -> bool {
-    match tokio::time::timeout(PATIENCE, TcpStream::connect(at)).await {
-        Ok(Err(error)) => error.kind() == std::io::ErrorKind::ConnectionRefused,
-        Ok(Ok(_)) | Err(_) => false,
-    }
+/// Two agents that live never fight: each writes once when it becomes ready, and after that only where the other listens no more, which the
+/// kernel says ([`Gate::lives`]): whoever else may listen at its port by then is no agent, and one that is too busy to answer lives. And
+/// only if nobody else has written meanwhile ([`Gate::succeed`]): of two that find a third dead, one writes. Where nothing is written
+/// (an operator closed or removed it), nothing is.
+fn other(answers: Option<Agent>, own: Agent) -> Option<Agent> {
+    answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
 
 /// Whether each hook has a program for the pods' group.
@@ -201,7 +196,6 @@ fn told<T>(result: Result<T, Error>) -> anyhow::Result<T> {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::num::NonZeroU16;
 
     use super::*;
 
@@ -215,17 +209,14 @@ mod tests {
         assert_eq!(other(None, own), None, "closed or removed by somebody");
         assert_eq!(other(Some(own), own), None);
         assert_eq!(other(Some(Agent::default()), own), None, "nobody has been told of");
-        assert_eq!(other(Some(agent(2)), own), Some((agent(2), "127.0.0.1:2".parse().unwrap())));
+        assert_eq!(other(Some(agent(2)), own), Some(agent(2)));
+        let earlier = Agent { seat: 1, ..own };
+        assert_eq!(
+            other(Some(earlier), own),
+            Some(earlier),
+            "at the same port, and dead since this one listens"
+        );
         let containers = Agent { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
-        assert_eq!(other(Some(containers), own).unwrap().1.port(), 3);
-    }
-
-    #[tokio::test]
-    async fn only_a_port_that_refuses_is_dead() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
-        assert!(!refuses(at).await, "nobody accepts, but it lives");
-        drop(listener);
-        assert!(refuses(at).await);
+        assert_eq!(other(Some(containers), own), Some(containers));
     }
 }

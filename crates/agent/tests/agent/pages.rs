@@ -12,6 +12,7 @@ use seawall_testkit::agent::process::run;
 use seawall_wire::RequestError;
 use tempfile::TempDir;
 
+use crate::chart::ALERTS;
 use crate::support::PROGRAM;
 use crate::support::world::{Plan, World};
 

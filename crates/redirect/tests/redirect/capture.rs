@@ -140,13 +140,12 @@ fn who_dials_the_agents_own_address_is_known_too() {
 fn an_agent_succeeds_only_the_one_it_found_dead_and_not_who_came_meanwhile() {
     let lab = Arc::new(Lab::attached());
     let (next, other) = (Agent::saying(&lab, "next"), Agent::saying(&lab, "other"));
-    let at = |agent: &Agent| at_node(Some(agent.port), None);
-    let dead = at_node(std::num::NonZeroU16::new(1), None);
+    let dead = seawall_redirect::Agent { seat: 15, ..at_node(std::num::NonZeroU16::new(1), None) };
     gate(&lab).point(dead).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
-    assert!(gate(&lab).succeed(dead, at(&next)).unwrap());
-    assert!(!gate(&lab).succeed(dead, at(&other)).unwrap());
+    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    assert!(gate(&lab).succeed(dead, next.at()).unwrap());
+    assert!(!gate(&lab).succeed(dead, other.at()).unwrap());
     assert_eq!(one.get("169.254.169.254"), "next:one");
 }
 

@@ -50,7 +50,8 @@ pub(crate) fn port(listener: &TcpListener) -> NonZeroU16 {
 pub(crate) fn at_node(metadata: Option<NonZeroU16>, containers: Option<NonZeroU16>) -> Listens {
     let v4 = NODE.parse::<Ipv4Addr>().ok();
     let v6 = NODE6.parse::<Ipv6Addr>().ok();
-    Listens { v4, v6, metadata, containers }
+    // The first that is admitted has the first seat.
+    Listens { v4, v6, metadata, containers, seat: 0 }
 }
 
 pub(crate) fn gate(lab: &Lab) -> Gate {
@@ -67,7 +68,9 @@ pub(crate) fn captured() -> (Lab, TcpListener, Callers) {
 
 /// Sends captured connections to a listener.
 pub(crate) fn point(lab: &Lab, listener: &TcpListener) {
-    gate(lab).point(at_node(Some(port(listener)), None)).unwrap();
+    let mut gate = gate(lab);
+    let seat = gate.admit(listener).unwrap();
+    gate.point(Listens { seat, ..at_node(Some(port(listener)), None) }).unwrap();
 }
 
 /// Learns the node's namespace, as an agent's pod does before it serves.
@@ -82,6 +85,7 @@ pub(crate) fn learn(lab: &Lab) {
 
 pub(crate) struct Agent {
     pub(crate) port: NonZeroU16,
+    seat: u16,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -91,7 +95,7 @@ impl Agent {
     pub(crate) fn start(lab: &Arc<Lab>) -> Self {
         learn(lab);
         let agent = Self::beside(lab);
-        gate(lab).point(at_node(Some(agent.port), None)).unwrap();
+        gate(lab).point(agent.at()).unwrap();
         agent
     }
 
@@ -102,7 +106,7 @@ impl Agent {
 
     pub(crate) fn saying(lab: &Arc<Lab>, name: &'static str) -> Self {
         let listener = listen();
-        let port = port(&listener);
+        let (port, seat) = (port(&listener), gate(lab).admit(&listener).unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, lab) = (Arc::clone(&stop), Arc::clone(lab));
         let thread = thread::spawn(move || {
@@ -116,7 +120,12 @@ impl Agent {
                 reply(stream, &format!("{name}:{who}"));
             }
         });
-        Self { port, stop, thread: Some(thread) }
+        Self { port, seat, stop, thread: Some(thread) }
+    }
+
+    /// Where it answers metadata.
+    pub(crate) fn at(&self) -> Listens {
+        Listens { seat: self.seat, ..at_node(Some(self.port), None) }
     }
 }
 
