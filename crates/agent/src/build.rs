@@ -36,6 +36,7 @@ use crate::metrics::{Traffic, TrafficCollector};
 use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
+use crate::sandbox::Seccomp;
 use crate::serve::{Bounds, Shared, Thread};
 use crate::{debug, looks, outage, sandbox, thrash};
 
@@ -61,13 +62,14 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
+    config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
 
     let identity = strategy.name();
     let (stopper, stop) = lifecycle::switch();
     let (parts, hearing) = Parts::new(config, room, strategy, capture, clock, &control, &stopper)?;
     let routes = parts.clouds.routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
-    let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
+    let admin = parts.admin(config.seccomp, &metrics, log, parts.probes(config, &listeners.addresses));
     parts.look(&control);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
@@ -240,6 +242,7 @@ impl Parts {
 
     fn admin(
         &self,
+        seccomp: Seccomp,
         metrics: &[Arc<Traffic>],
         log: &Log,
         listeners: Vec<(SocketAddr, Vec<Probe>)>,
@@ -270,6 +273,7 @@ impl Parts {
             remarks: Box::new(move || {
                 let mut lines = who.remarks();
                 lines.extend(clouds.remarks());
+                lines.extend(seccomp.remark());
                 lines.extend(capture.as_ref().and_then(|capture| capture.remark()));
                 lines
             }),

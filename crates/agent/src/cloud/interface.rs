@@ -31,6 +31,11 @@ pub(crate) trait Section {
     /// Whether pods get credentials of their own, so that each must be known.
     fn must_know_pods(&self) -> bool;
 
+    /// Whether it names a file that is written while the agent serves.
+    fn writes_a_file(&self) -> bool {
+        false
+    }
+
     /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::cloud::Sections;
 use crate::cloud::names::{CloudName, DialectName};
+use crate::sandbox::{Needs, Seccomp};
 
 pub(crate) use downward::Downward;
 pub(crate) use effective::{effective, yaml};
@@ -42,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) clouds: Sections,
     pub(crate) limits: Limits,
     pub(crate) threads: Threads,
+    pub(crate) seccomp: Seccomp,
     #[serde(serialize_with = "effective::level")]
     pub(crate) log_level: tracing::Level,
 }
@@ -122,6 +124,10 @@ impl Config {
             clouds,
             limits: Limits::read(&root.key("limits").table()),
             threads: Threads::read(root),
+            seccomp: root
+                .key("seccomp")
+                .text("enforce, log or off", Seccomp::read)
+                .unwrap_or(Seccomp::Enforce),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
@@ -226,6 +232,13 @@ fn listen(address: SocketAddr, dialects: Option<Node<'_>>, configured: &[Dialect
 
 fn log_level(text: &str) -> Option<tracing::Level> {
     ["error", "warn", "info", "debug"].contains(&text).then(|| text.parse().ok())?
+}
+
+impl Config {
+    /// Which system calls serving by it takes beside those that all do.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs { maps: matches!(self.identity, Identity::Kernel(_)), writing: self.clouds.write_files() }
+    }
 }
 
 impl Threads {

@@ -177,10 +177,14 @@ fn an_agent_that_has_its_maps_open_keeps_no_capability() {
     let kept = if seawall_redirect::maps_take_a_right() { "0000008000000000" } else { "0000000000000000" };
     for (name, status) in agent.threads() {
         let expected = if name == "log" { "0000000000000000" } else { kept };
-        for set in
-            ["CapInh:\t0000000000000000", &format!("CapPrm:\t{expected}"), &format!("CapEff:\t{expected}")]
-        {
-            assert!(status.contains(set), "{name}: {set} in {status}");
+        for line in [
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+            "CapInh:\t0000000000000000",
+            &format!("CapPrm:\t{expected}"),
+            &format!("CapEff:\t{expected}"),
+        ] {
+            assert!(status.contains(line), "{name}: {line} in {status}");
         }
     }
 }

@@ -154,6 +154,10 @@ impl interface::Section for Section {
         true
     }
 
+    fn writes_a_file(&self) -> bool {
+        self.imds.key_file.is_some()
+    }
+
     fn start(&self, clock: &Clock, runtime: &Handle) -> anyhow::Result<Box<dyn Cloud>> {
         let more_roots =
             self.exchange.ca_file.as_deref().map(named_file).transpose().context("aws.caFile")?;
