@@ -71,6 +71,11 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(config.seccomp, &metrics, log, parts.probes(config, &listeners.addresses));
     parts.look(&control);
+    let capture = parts.capture.clone();
+    if let Some(capture) = capture.clone() {
+        let (stopper, stop) = (stopper.clone(), stop.clone());
+        control.spawn(async move { capture.watch(stopper, stop).await });
+    }
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
@@ -93,6 +98,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
     }
     hearing.map(ClusterThread::end).transpose()?;
+    capture.map_or(Ok(()), |capture| capture.ended())?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -185,7 +191,7 @@ async fn control_thread(
     doors.serve(&admin, &stop);
     tokio::select! {
         signal = signals.next() => tracing::info!(signal, "stopping"),
-        () = stop.begun() => tracing::error!("a thread ended by itself; stopping"),
+        () = stop.begun() => tracing::error!("the agent ends by itself; stopping"),
     }
     stopper.stop();
     tokio::select! {

@@ -105,8 +105,18 @@ impl Node {
     /// The programs attached, no agent yet.
     pub(crate) fn start(accounts: &[&str]) -> Self {
         let node = Self::bare(accounts);
-        attach(&node.groups.pins, &node.groups.site).unwrap_or_else(|error| panic!("{error}"));
+        node.attach();
         node
+    }
+
+    /// As `seawall-agent redirect attach` does.
+    pub(crate) fn attach(&self) {
+        attach(&self.groups.pins, &self.groups.site).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// As `seawall-agent redirect remove` does.
+    pub(crate) fn detach(&self) {
+        remove(&self.groups.pins).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// What starts an agent in a pod of its own.
