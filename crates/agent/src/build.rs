@@ -2,7 +2,7 @@
 //!
 //! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
 //! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
+//! its own and sees of the control thread only the broker's snapshots. In `source-ip`, `sock-diag` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
 use std::net::SocketAddr;
@@ -38,6 +38,7 @@ use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::room::Room;
 use crate::sandbox::Seccomp;
 use crate::serve::{Bounds, Shared, Thread};
+use crate::sockets::Sockets;
 use crate::{debug, looks, outage, sandbox, thrash};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
@@ -59,7 +60,7 @@ pub(crate) fn serve(config: &Config, log: &Log) -> anyhow::Result<()> {
     let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
     let capture = capture(config, &listeners.addresses, &clock)?;
-    let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
+    let strategy = strategy.noting(capture.as_deref().map(Capture::noted)).asking(sockets(config, &clock)?);
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
     config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
@@ -124,6 +125,12 @@ fn capture(config: &Config, bound: &[SocketAddr], clock: &Clock) -> anyhow::Resu
     let Identity::Kernel(section) = &config.identity else { return Ok(None) };
     let spoken = bound.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
     Ok(Some(Arc::new(Capture::open(section, spoken, clock)?)))
+}
+
+/// Opens what tells who made sockets, in `sock-diag` identity.
+fn sockets(config: &Config, clock: &Clock) -> anyhow::Result<Option<Sockets>> {
+    let Identity::SockDiag(section) = &config.identity else { return Ok(None) };
+    Sockets::open(&section.redirect, clock).map(Some)
 }
 
 /// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.

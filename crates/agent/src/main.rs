@@ -42,6 +42,7 @@ mod roster;
 mod route;
 mod sandbox;
 mod serve;
+mod sockets;
 mod tenants;
 mod thrash;
 mod turns;

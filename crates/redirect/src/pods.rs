@@ -63,7 +63,7 @@ impl Pods {
 
     /// The groups of a pod: its own, its containers' and theirs; none for one that is not there. Lists a directory for each.
     ///
-    /// A container that may make groups can make any number. Beyond [`MOST`] of a pod, and [`DEEPEST`], they are left out: their sockets are
+    /// A container that may make groups can make any number. Beyond 256 of a pod, and six levels, they are left out: their sockets are
     /// nobody's then.
     ///
     /// # Errors

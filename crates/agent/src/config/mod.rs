@@ -24,7 +24,7 @@ use crate::sandbox::{Needs, Seccomp};
 
 pub(crate) use downward::Downward;
 pub(crate) use effective::{effective, yaml};
-pub(crate) use identity::{ByCluster, Identity, Kernel};
+pub(crate) use identity::{ByCluster, Identity, Kernel, Redirect};
 pub(crate) use limits::Limits;
 
 /// The documented default, as `config-default` prints it.

@@ -21,4 +21,5 @@ mod libraries;
 mod memory;
 mod outage;
 mod shipped;
+mod sockets;
 mod upstream;
