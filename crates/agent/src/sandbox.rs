@@ -33,20 +33,20 @@ pub(crate) enum Seccomp {
     /// The kernel's log names them, and they are let pass: for whoever looks for what a machine needs that others do not.
     Log,
     /// The kernel is told of no list, because some have no filters.
-    Off,
+    None,
 }
 
 impl Seccomp {
     /// By its name in the configuration.
     pub(crate) fn read(text: &str) -> Option<Self> {
-        [Self::Enforce, Self::Log, Self::Off].into_iter().find(|one| one.as_str() == text)
+        [Self::Enforce, Self::Log, Self::None].into_iter().find(|one| one.as_str() == text)
     }
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
             Self::Log => "log",
-            Self::Off => "off",
+            Self::None => "none",
         }
     }
 
@@ -58,7 +58,7 @@ impl Seccomp {
         match self {
             Self::Enforce => filter::enforce(needs),
             Self::Log => filter::log(needs),
-            Self::Off => Ok(()),
+            Self::None => Ok(()),
         }
     }
 

@@ -126,7 +126,7 @@ impl Config {
             threads: Threads::read(root),
             seccomp: root
                 .key("seccomp")
-                .text("enforce, log or off", Seccomp::read)
+                .text("enforce, log or none", Seccomp::read)
                 .unwrap_or(Seccomp::Enforce),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
@@ -320,6 +320,17 @@ google:
     #[test]
     fn the_documented_default_is_the_default() {
         assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
+    }
+
+    /// `off`, as the last was called, is YAML's word for false.
+    #[test]
+    fn whether_system_calls_are_refused_is_read_in_plain_words() {
+        for (text, expected) in
+            [("enforce", Seccomp::Enforce), ("log", Seccomp::Log), ("none", Seccomp::None)]
+        {
+            assert_eq!(parse(&format!("{LEAST}seccomp: {text}\n")).unwrap().seccomp, expected);
+        }
+        assert!(parse(&format!("{LEAST}seccomp: off\n")).unwrap_err().to_string().contains("seccomp"));
     }
 
     #[test]

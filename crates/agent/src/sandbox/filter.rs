@@ -48,7 +48,7 @@ fn refusal(errno: libc::c_int) -> SeccompAction {
 
 fn start(program: &BpfProgram) -> anyhow::Result<()> {
     apply_filter_all_threads(program)
-        .context("the kernel takes no filter of system calls (`seccomp: off` does without)")
+        .context("the kernel takes no filter of system calls (`seccomp: none` does without)")
 }
 
 /// Answers `named` to these calls and `other` to all else. Calls of another machine's kind (32 bits on one of 64) end the process.
