@@ -2,7 +2,7 @@
 //!
 //! Order: read what the configuration names, bind every socket, give up privileges, then serve. The main thread is the
 //! control thread: leases, refreshes and the admin port live on its runtime. Each traffic thread has a runtime of
-//! its own and sees of the control thread only the broker's snapshots. In `source-ip` and `kernel`, what hears the API server has a thread
+//! its own and sees of the control thread only the broker's snapshots. In `source-ip`, `sock-diag` and `kernel`, what hears the API server has a thread
 //! and a runtime, too (`identity`).
 
 use std::net::SocketAddr;
@@ -38,7 +38,9 @@ use crate::places::Places;
 use crate::ready::{Probe, ProbeAddress, Readiness};
 use crate::reload::{BulletinCollector, Loaded, Reach, Reloader, Speaking};
 use crate::room::Room;
+use crate::sandbox::Seccomp;
 use crate::serve::{Allowance, Bounds, Change, Changes, Shared, Speak, Thread};
+use crate::sockets::Sockets;
 use crate::{debug, looks, outage, reload, sandbox, thrash};
 
 /// Open files that are asked for: more than the caps need where memory sets no bound.
@@ -61,9 +63,10 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
     let capture = capture(config, &listeners, &clock)?;
-    let strategy = strategy.noting(capture.as_deref().map(Capture::noted));
+    let strategy = strategy.noting(capture.as_deref().map(Capture::noted)).asking(sockets(config, &clock)?);
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
+    config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
 
     let identity = strategy.name();
     let (stopper, stop) = lifecycle::switch();
@@ -71,8 +74,13 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let (parts, hearing) = Parts::new(&loaded, room, strategy, capture, clock, &control, &stopper, obeyed)?;
     let routes = parts.clouds.now().routes();
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
-    let admin = parts.admin(&metrics, log, parts.probes(config, &listeners.addresses));
+    let admin = parts.admin(config.seccomp, &metrics, log, parts.probes(config, &listeners.addresses));
     parts.look(&control);
+    let capture = parts.capture.clone();
+    if let Some(capture) = capture.clone() {
+        let (stopper, stop) = (stopper.clone(), stop.clone());
+        control.spawn(async move { capture.watch(stopper, stop).await });
+    }
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
@@ -98,6 +106,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread ended in a panic"))?;
     }
     hearing.map(ClusterThread::end).transpose()?;
+    capture.map_or(Ok(()), |capture| capture.ended())?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -124,6 +133,12 @@ fn capture(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<
     let spoken =
         bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
     Ok(Some(Arc::new(Capture::open(section, spoken, |port| bound.at(port), clock)?)))
+}
+
+/// Opens what tells who made sockets, in `sock-diag` identity.
+fn sockets(config: &Config, clock: &Clock) -> anyhow::Result<Option<Sockets>> {
+    let Identity::SockDiag(section) = &config.identity else { return Ok(None) };
+    Sockets::open(&section.redirect, clock).map(Some)
 }
 
 /// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.
@@ -196,7 +211,7 @@ async fn control_thread(
                 Asked::Look => look.notify_one(),
                 Asked::End(signal) => break tracing::info!(signal, "stopping"),
             },
-            () = stop.begun() => break tracing::error!("a thread ended by itself; stopping"),
+            () = stop.begun() => break tracing::error!("the agent ends by itself; stopping"),
         }
     }
     stopper.stop();
@@ -261,6 +276,7 @@ impl Parts {
 
     fn admin(
         &self,
+        seccomp: Seccomp,
         metrics: &[Arc<Traffic>],
         log: &Log,
         listeners: Vec<(SocketAddr, Vec<Probe>)>,
@@ -294,6 +310,7 @@ impl Parts {
                 let mut lines = who.remarks();
                 lines.extend(told.remark());
                 lines.extend(clouds.now().remarks());
+                lines.extend(seccomp.remark());
                 lines.extend(capture.as_ref().and_then(|capture| capture.remark()));
                 lines
             }),

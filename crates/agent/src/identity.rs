@@ -14,7 +14,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use seawall_attest::{
-    AllPods, Attestation, Attested, Founding, Kernel, NoPod, SourceIp, StaticIdentity, Wait,
+    AllPods, Attestation, Attested, Founding, Kernel, NoPod, NodePods, SockDiag, SourceIp, StaticIdentity,
+    Wait,
 };
 use seawall_cluster::{Access, Cluster, Hearing};
 use seawall_core::{Clock, Floor, PodUid};
@@ -32,6 +33,7 @@ use crate::lifecycle::{self, Stop, Stopper};
 use crate::metrics::gauge;
 use crate::ready::ProbeAddress;
 use crate::roster::{PodCaller, Roster};
+use crate::sockets::Sockets;
 
 /// A strategy whose files are read and nothing of which runs.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(crate) enum Strategy {
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     SourceIp,
+    /// The same.
+    SockDiag(Option<Sockets>),
     /// Open once the process may still open what the kernel keeps ([`Strategy::noting`]).
     Kernel(Option<Noted>),
 }
@@ -54,6 +58,9 @@ impl Way {
     fn over(self, pods: Told) -> anyhow::Result<(Arc<dyn Attestation>, Arc<dyn Founding>)> {
         match self {
             Self::SourceIp => Ok(both(SourceIp::new(pods))),
+            Self::SockDiag(sockets) => {
+                Ok(both(SockDiag::new(pods, sockets.context("the kernel cannot be asked about sockets")?)))
+            }
             Self::Kernel(noted) => {
                 Ok(both(Kernel::new(pods, noted.context("what the kernel notes is not open")?)))
             }
@@ -73,6 +80,9 @@ impl Strategy {
         Ok(match &config.identity {
             Identity::Static { file } => Self::File(StaticIdentity::load(file, &Sections::file_keys())?),
             Identity::SourceIp(section) => Self::Cluster(cluster(section, &config.clouds), Way::SourceIp),
+            Identity::SockDiag(section) => {
+                Self::Cluster(cluster(&section.cluster, &config.clouds), Way::SockDiag(None))
+            }
             Identity::Kernel(section) => {
                 Self::Cluster(cluster(&section.cluster, &config.clouds), Way::Kernel(None))
             }
@@ -96,6 +106,7 @@ impl Strategy {
         match self {
             Self::File(_) => "static",
             Self::Cluster(_, Way::SourceIp) => "source-ip",
+            Self::Cluster(_, Way::SockDiag(_)) => "sock-diag",
             Self::Cluster(_, Way::Kernel(_)) => "kernel",
             Self::Anyone => "anyone",
         }
@@ -105,6 +116,14 @@ impl Strategy {
     pub(crate) fn noting(self, noted: Option<Noted>) -> Self {
         match self {
             Self::Cluster(cluster, Way::Kernel(_)) => Self::Cluster(cluster, Way::Kernel(noted)),
+            other => other,
+        }
+    }
+
+    /// With what tells who made sockets, for the one that asks that.
+    pub(crate) fn asking(self, sockets: Option<Sockets>) -> Self {
+        match self {
+            Self::Cluster(cluster, Way::SockDiag(_)) => Self::Cluster(cluster, Way::SockDiag(sockets)),
             other => other,
         }
     }
@@ -239,6 +258,14 @@ impl AllPods for Told {
 
     fn shares_the_nodes_network(&self, uid: &PodUid) -> bool {
         self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
+    }
+}
+
+impl NodePods for Told {
+    fn on_the_nodes_network(&self) -> Vec<PodUid> {
+        let snapshot = self.0.snapshot();
+        let on_node = snapshot.pods().filter(|record| record.host_network);
+        on_node.map(|record| record.pod.uid.clone()).collect()
     }
 }
 

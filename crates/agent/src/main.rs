@@ -46,6 +46,7 @@ mod route;
 mod sandbox;
 mod seal;
 mod serve;
+mod sockets;
 mod tenants;
 mod thrash;
 mod turns;

@@ -97,13 +97,13 @@ impl<P: AllPods, N: Notes> Kernel<P, N> {
 }
 
 /// Both ends without the forms that IPv4 has in IPv6; nothing for a connection that has ended.
-fn pair(ends: &Ends<'_>) -> Option<Pair> {
+pub(crate) fn pair(ends: &Ends<'_>) -> Option<Pair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     Some(Pair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
 
 /// Whoever has the address that it connects to is on this very machine.
-fn is_the_nodes(pair: Pair) -> bool {
+pub(crate) fn is_the_nodes(pair: Pair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
 

@@ -7,6 +7,7 @@
 //! per connection.
 
 mod kernel;
+mod sock_diag;
 mod source_ip;
 mod static_identity;
 mod token_file;
@@ -18,6 +19,7 @@ use std::pin::Pin;
 use seawall_core::PodUid;
 
 pub use kernel::{AllPods, Kernel, Notes, Owner, Pair};
+pub use sock_diag::{Maker, NodePods, SockDiag, Sockets};
 pub use source_ip::{NoPod, Pods, SourceIp};
 pub use static_identity::{Attested, ByFile, Carrier, FileKey, IdentityError, StaticIdentity};
 pub use token_file::TokenFile;

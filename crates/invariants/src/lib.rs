@@ -9,5 +9,7 @@ pub mod broker;
 pub mod cloud;
 #[cfg(feature = "load")]
 pub mod load;
+#[cfg(feature = "redirect")]
+pub mod redirect;
 #[cfg(feature = "wire")]
 pub mod wire;

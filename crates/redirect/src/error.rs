@@ -88,6 +88,9 @@ pub enum Error {
         "the agent's own connection was not seen: it is not in a pod of this node, so hostNetwork pods cannot be told apart"
     )]
     NotInPod,
+    /// The kernel says of no socket in which group it was made.
+    #[error("the kernel does not tell in which control group a socket was made, as one from 5.15 on does")]
+    SocketsUntold,
     /// The kernel refused a program. Its verifier says why.
     #[error("the kernel refuses the program for {hook}: {source}")]
     Program {

@@ -3,8 +3,10 @@
 //! Three programs for the kernel (`ebpf/capture.bpf.c`), attached to the control group of the node's pods: `connect` to a metadata
 //! address becomes one to the agent, and who connects is written down before the first packet leaves. [`attach()`], [`status()`] and
 //! [`remove()`] are an operator's (`seawall-agent redirect`); [`Gate`] says where captured connections go, and [`Callers`] tells at accept
-//! whose each is; both are the agent's. Beside them rules for netfilter ([`nft`]): a net for what does not call `connect`, and
+//! whose each is; both are the agent's, which learns by [`Attachment`] when what it opened is attached no more. Beside them rules for netfilter ([`nft`]): a net for what does not call `connect`, and
 //! a way without programs.
+//!
+//! Where there are no programs, [`Sockets`] tells of connections within the node's own network whose they are.
 //!
 //! The programs stay when every process of ours has ended, and then refuse: a pod never reaches the real server because an agent
 //! died. Refuses to know what a pod is in the cluster (it gives groups and UIDs), and what is done with a connection.
@@ -23,6 +25,9 @@ mod pods;
 mod prerequisites;
 mod remove;
 mod site;
+pub mod sock_diag;
+mod sockets;
+mod standing;
 mod status;
 mod target;
 
@@ -38,5 +43,7 @@ pub use pods::Pods;
 pub use prerequisites::maps_take_a_right;
 pub use remove::remove;
 pub use site::Site;
+pub use sockets::Sockets;
+pub use standing::{Attachment, Standing};
 pub use status::{HookStatus, LinkStatus, Status, status};
 pub use target::{Agent, Target};

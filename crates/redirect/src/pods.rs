@@ -1,11 +1,12 @@
 //! Which pod a group is, both ways: by listing three directories.
 //!
-//! A pod's own groups below its own are never looked at: a directory called `pod<another's UID>` inside a container is nobody.
+//! A pod's own groups below its own are never taken for a pod's: a directory called `pod<another's UID>` inside a container is nobody. Only
+//! where a group below is to be found again ([`Pods::groups_of`]) they are listed.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirEntryExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
 
 use seawall_core::PodUid;
@@ -60,6 +61,29 @@ impl Pods {
         self.by_uid.get(pod).copied()
     }
 
+    /// The groups of a pod: its own, its containers' and theirs; none for one that is not there. Lists a directory for each.
+    ///
+    /// A container that may make groups can make any number. Beyond 256 of a pod, and six levels, they are left out: their sockets are
+    /// nobody's then.
+    ///
+    /// # Errors
+    /// One cannot be listed.
+    pub fn groups_of(site: &Site, pod: &PodUid) -> Result<Vec<u64>, Error> {
+        for (directory, prefix) in site.classes() {
+            let directory = directory.join(name(pod, &prefix, site.is_systemds()));
+            match directory.metadata() {
+                Ok(found) => {
+                    let mut groups = vec![found.ino()];
+                    below(&directory, DEEPEST, &mut groups).map_err(Error::system("list", directory))?;
+                    return Ok(groups);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::system("look at", directory)(error)),
+            }
+        }
+        Ok(Vec::new())
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -71,6 +95,35 @@ impl Pods {
     pub fn is_empty(&self) -> bool {
         self.by_group.is_empty()
     }
+}
+
+/// What a pod's groups are listed to: more than container runtimes and an init of its own make.
+const MOST: usize = 256;
+const DEEPEST: u32 = 6;
+
+/// Adds the groups in a directory. One that goes meanwhile takes its own along.
+fn below(directory: &Path, levels: u32, groups: &mut Vec<u64>) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if groups.len() >= MOST {
+            return Ok(());
+        }
+        if entry.file_type()?.is_dir() {
+            groups.push(entry.ino());
+            if levels > 1 {
+                below(&entry.path(), levels - 1, groups)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name(pod: &PodUid, prefix: &str, systemds: bool) -> String {
+    if systemds { format!("{prefix}{}.slice", pod.0.replace('-', "_")) } else { format!("{prefix}{}", pod.0) }
 }
 
 /// The UID in a group's name. systemd reads `-` as a step in its tree of slices, so kubelets write `_` there.
@@ -95,6 +148,28 @@ mod tests {
         assert_eq!(read(&format!("pod{UID}"), "pod", false).as_deref(), Some(UID));
         let name = format!("kubepods-burstable-pod{}.slice", UID.replace('-', "_"));
         assert_eq!(read(&name, "kubepods-burstable-pod", true).as_deref(), Some(UID));
+    }
+
+    #[test]
+    fn a_pods_name_is_read_as_it_is_written() {
+        let pod = PodUid(UID.into());
+        for (prefix, systemds) in [("pod", false), ("kubepods-burstable-pod", true)] {
+            assert_eq!(read(&name(&pod, prefix, systemds), prefix, systemds).as_deref(), Some(UID));
+        }
+    }
+
+    #[test]
+    fn groups_of_a_pod_are_bounded_however_many_it_makes() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("1/2/3/4/5/6/7/8");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        let mut groups = Vec::new();
+        below(folder.path(), DEEPEST, &mut groups).unwrap();
+        assert_eq!(groups.len(), 6, "and no file");
+        (0..2 * MOST).for_each(|n| fs::create_dir(deep.join(format!("n{n}"))).unwrap());
+        below(&deep, DEEPEST, &mut groups).unwrap();
+        assert_eq!(groups.len(), MOST);
     }
 
     #[test]

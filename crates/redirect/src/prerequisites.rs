@@ -21,17 +21,20 @@ pub fn maps_take_a_right() -> bool {
 }
 
 pub(crate) fn check() -> Result<(), Error> {
-    let have =
-        KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
-    if have < LEAST {
-        return Err(Error::Kernel { have: readable(have) });
-    }
+    kernel()?;
     let held = capabilities(None).map_err(io::Error::from);
     let held = held.map_err(Error::system("ask for capabilities of", "/proc/self"))?;
     match missing(held.effective) {
         missing if missing.is_empty() => Ok(()),
         missing => Err(Error::Capability { missing: missing.join(" and ") }),
     }
+}
+
+/// Whether the kernel is right about which pod a socket belongs to.
+pub(crate) fn kernel() -> Result<(), Error> {
+    let have =
+        KernelVersion::current().map_err(|error| Error::Kernel { have: format!("unknown ({error})") })?;
+    if have < LEAST { Err(Error::Kernel { have: readable(have) }) } else { Ok(()) }
 }
 
 /// Linux, `KERNEL_VERSION`: a byte each behind the first.

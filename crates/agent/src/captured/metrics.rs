@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use seawall_redirect::Counts;
+use seawall_redirect::{Counts, Standing};
 
 use super::Capture;
 use crate::metrics::{counter, gauge};
@@ -23,6 +23,11 @@ impl Collector for CaptureCollector {
         if let Ok(is_target) = self.0.is_target() {
             let help = "Whether captured connections are sent to this agent";
             gauge(out, "seawall_redirect_target", help, if is_target { 1.0 } else { 0.0 })?;
+        }
+        if let Ok(standing) = self.0.attachment.standing() {
+            let help = "Whether what this agent opened of the redirect is attached";
+            let is_attached = standing == Standing::Same;
+            gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;
         }
         let help = "Connections from pods' addresses of which the kernel had noted nothing";
         counter(out, "seawall_redirect_unnoted_connections", help, self.0.noted.missed())?;

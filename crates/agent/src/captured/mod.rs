@@ -18,11 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use rustix::thread::CapabilitySet;
 use seawall_core::Clock;
-use seawall_redirect::{Agent, Callers, Counters, Error, Gate, Pins, Pods, Site, status};
+use seawall_redirect::{
+    Agent, Attachment, Callers, Counters, Error, Gate, Pins, Pods, Site, Standing, status,
+};
 
 use crate::cloud::names::DialectName;
 use crate::config::Kernel;
-use crate::lifecycle::Stop;
+use crate::lifecycle::{Stop, Stopper};
 pub(crate) use answering::answering;
 pub(crate) use metrics::CaptureCollector;
 pub(crate) use notes::Noted;
@@ -34,6 +36,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long is waited after what should never fail.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
+/// What is said where what was opened is attached no more.
+const GONE: &str = "what this agent opened of the redirect is removed: pods reach the real metadata server until `seawall-agent redirect attach` has run";
+const ANOTHER: &str =
+    "the redirect was removed and attached anew, and this agent cannot open what is attached now";
+
 /// The redirect, opened.
 #[derive(Debug)]
 pub(crate) struct Capture {
@@ -43,7 +50,10 @@ pub(crate) struct Capture {
     gate: Mutex<Gate>,
     counters: Counters,
     noted: Noted,
+    attachment: Attachment,
     has_taken_over: AtomicBool,
+    /// Whether what is attached by now is not what this opened.
+    is_superseded: AtomicBool,
 }
 
 impl Capture {
@@ -75,6 +85,7 @@ impl Capture {
             let (own, directory) = (&section.own.0, site.directory().display());
             format!("no group of the agent's own pod ({own}, by POD_UID) below {directory}")
         })?;
+        let attachment = told(Attachment::of(&pins))?;
         let mut callers = told(Callers::open(&pins))?;
         let mut gate = told(Gate::open(&pins, &site))?;
         told(gate.exempt(own))?;
@@ -86,7 +97,9 @@ impl Capture {
             gate: Mutex::new(gate),
             counters: told(Counters::open(&pins))?,
             noted: Noted::new(callers, site, pods, clock.clone()),
+            attachment,
             has_taken_over: AtomicBool::new(false),
+            is_superseded: AtomicBool::new(false),
         })
     }
 
@@ -102,8 +115,47 @@ impl Capture {
 
     /// Why no pod is served though this agent answers.
     pub(crate) fn obstacle(&self) -> Option<String> {
+        match self.attachment.standing() {
+            Ok(Standing::Same) => {}
+            Ok(Standing::Gone) => return Some(GONE.to_owned()),
+            Ok(Standing::Another) => return Some(ANOTHER.to_owned()),
+            Err(error) => return Some(error.to_string()),
+        }
         let is_not_yet = !self.has_taken_over.load(Ordering::Acquire);
         is_not_yet.then(|| "captured connections are not sent to this agent yet".to_owned())
+    }
+
+    /// Looks after what this agent opened, until the stop has begun, and begins it when something else is attached in its place. The agent
+    /// cannot open that: it has given up the rights, and only at a start learns what it must know of the node. Whoever started it does so again. Where
+    /// nothing is attached any more it stays, and is not ready: a new start would find nothing either.
+    pub(crate) async fn watch(&self, stopper: Stopper, mut stop: Stop) {
+        let mut last = Standing::Same;
+        while !stop.has_begun() {
+            // What cannot be looked at `obstacle` tells of.
+            let now = self.attachment.standing().unwrap_or(last);
+            if now == Standing::Another {
+                tracing::error!("the redirect was attached anew; ending, to be started again");
+                self.is_superseded.store(true, Ordering::Release);
+                return stopper.stop();
+            }
+            if now == Standing::Gone && last != now {
+                tracing::error!("the redirect was removed");
+            }
+            last = now;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = stop.begun() => {}
+            }
+        }
+    }
+
+    /// Whether the agent may end as one that was told to.
+    ///
+    /// # Errors
+    /// It ends because it must be started again.
+    pub(crate) fn ended(&self) -> anyhow::Result<()> {
+        ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
+        Ok(())
     }
 
     /// What an operator should see though this agent serves.

@@ -44,6 +44,11 @@ pub(crate) trait Section: Any + Same {
     /// Whether pods get credentials of their own, so that each must be known.
     fn must_know_pods(&self) -> bool;
 
+    /// Whether it names a file that is written while the agent serves.
+    fn writes_a_file(&self) -> bool {
+        false
+    }
+
     /// The cloud at work; what it does in the background runs on `runtime`. Asks nobody. `before` is the same cloud by another section, if
     /// it is at work: what the sections do not say differently is taken over from it, with what is held and counted.
     ///

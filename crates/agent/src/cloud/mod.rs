@@ -114,6 +114,11 @@ impl Sections {
         self.all().into_iter().map(|(_, section)| section.selection()).collect()
     }
 
+    /// Whether some cloud writes a file.
+    pub(crate) fn write_files(&self) -> bool {
+        self.all().into_iter().any(|(_, section)| section.writes_a_file())
+    }
+
     /// Whether some cloud gives pods credentials of their own.
     pub(crate) fn must_know_pods(&self) -> bool {
         self.all().into_iter().any(|(_, section)| section.must_know_pods())

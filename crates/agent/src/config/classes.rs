@@ -30,6 +30,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "limits.forwards",
     "limits.longPolls",
     "listen",
+    "seccomp",
     "threads",
 ];
 

@@ -21,6 +21,7 @@ use crate::cloud::Sections;
 pub(crate) enum Identity {
     Static { file: PathBuf },
     SourceIp(Box<ByCluster>),
+    SockDiag(Box<BySockets>),
     Kernel(Box<Kernel>),
     Anyone,
 }
@@ -39,6 +40,14 @@ pub(crate) struct ByCluster {
     pub(crate) token_lifetime: Duration,
     /// The key of the taint to take off the node once ready.
     pub(crate) taint: Option<String>,
+}
+
+/// The same, and those on the node's network by who made their sockets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct BySockets {
+    #[serde(flatten)]
+    pub(crate) cluster: ByCluster,
+    pub(crate) redirect: Redirect,
 }
 
 /// The same, and told apart by what the kernel noted of their connections, too.
@@ -75,6 +84,7 @@ fn node_name<S: Serializer>(node: &NodeName, to: S) -> Result<S::Ok, S::Error> {
 enum Wanted {
     Static,
     SourceIp,
+    SockDiag,
     Kernel,
     Anyone,
 }
@@ -84,6 +94,7 @@ impl Wanted {
         Some(match text {
             "static" => Self::Static,
             "source-ip" => Self::SourceIp,
+            "sock-diag" => Self::SockDiag,
             "kernel" => Self::Kernel,
             "anyone" => Self::Anyone,
             _ => return None,
@@ -102,7 +113,7 @@ impl Identity {
     ) -> Self {
         let table = root.key("identity").table();
         let strategy = table.key("strategy");
-        let wanted = strategy.text("static, source-ip, kernel or anyone", Wanted::read);
+        let wanted = strategy.text("static, source-ip, sock-diag, kernel or anyone", Wanted::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
         // Read whichever strategy is on, so that a file prepared for all is checked as a whole.
         let cluster = ByCluster::read(&table, base, downward, wanted);
@@ -112,12 +123,15 @@ impl Identity {
                 // Handing every caller credentials of its own needs to know the caller; there is no default pod.
                 if clouds.must_know_pods() {
                     strategy.mistake(
-                        "static, source-ip or kernel, because whoever gives credentials must know each pod",
+                        "static, source-ip, sock-diag or kernel, because whoever gives credentials must know each pod",
                     );
                 }
                 Self::Anyone
             }
             (Some(Wanted::SourceIp), Some(cluster)) => Self::SourceIp(Box::new(cluster)),
+            (Some(Wanted::SockDiag), Some(cluster)) => {
+                Self::SockDiag(Box::new(BySockets { cluster, redirect }))
+            }
             (Some(Wanted::Kernel), Some(cluster)) => {
                 Self::Kernel(Box::new(Kernel::read(root, &strategy, cluster, redirect, listen, downward)))
             }
@@ -135,7 +149,7 @@ impl ByCluster {
         let name = table.key("node");
         let node = name.text("the node's name", NodeName::parse);
         let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
-        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::Kernel));
+        let is_wanted = matches!(wanted, Some(Wanted::SourceIp | Wanted::SockDiag | Wanted::Kernel));
         if is_wanted && node.is_none() && !name.is_present() {
             name.mistake(format!("the node's name, here or in the environment variable {}", Downward::NODE));
         }
@@ -228,6 +242,19 @@ mod tests {
         assert_eq!((kernel.cluster.node.as_str(), &*kernel.own.0), ("n1", "5eaf"));
         let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
         assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroups, kernel.redirect.kubepods), usual);
+    }
+
+    #[test]
+    fn sockets_are_asked_about_with_the_pods_groups_and_no_other_place() {
+        let text = "identity: { strategy: sock-diag, redirect: { cgroups: /host, kubepods: a/kubepods }";
+        let config = read(text, &Downward::on("n1")).unwrap();
+        let Identity::SockDiag(section) = config.identity else { panic!("{:?}", config.identity) };
+        assert_eq!(
+            (section.redirect.cgroups, section.redirect.kubepods),
+            ("/host".into(), Some("a/kubepods".into()))
+        );
+        let mistakes = read("identity: { strategy: sock-diag", &Downward::default()).unwrap_err();
+        assert!(mistakes.contains("identity.node"), "{mistakes}");
     }
 
     #[test]

@@ -22,11 +22,12 @@ use serde::Serialize;
 
 use crate::cloud::Sections;
 use crate::cloud::names::{CloudName, DialectName};
+use crate::sandbox::{Needs, Seccomp};
 
 pub(crate) use door::Door;
 pub(crate) use downward::Downward;
 pub(crate) use effective::{effective, yaml};
-pub(crate) use identity::{ByCluster, Identity, Kernel};
+pub(crate) use identity::{ByCluster, Identity, Kernel, Redirect};
 pub(crate) use limits::Limits;
 
 /// The documented default, as `config-default` prints it.
@@ -45,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) clouds: Sections,
     pub(crate) limits: Limits,
     pub(crate) threads: Threads,
+    pub(crate) seccomp: Seccomp,
     #[serde(serialize_with = "effective::level")]
     pub(crate) log_level: tracing::Level,
 }
@@ -146,6 +148,10 @@ impl Config {
             clouds,
             limits: Limits::read(&root.key("limits").table()),
             threads: Threads::read(root),
+            seccomp: root
+                .key("seccomp")
+                .text("enforce, log or none", Seccomp::read)
+                .unwrap_or(Seccomp::Enforce),
             log_level: root.key("logLevel").text(LEVEL, log_level).unwrap_or(tracing::Level::INFO),
         }
     }
@@ -262,6 +268,13 @@ fn log_level(text: &str) -> Option<tracing::Level> {
     ["error", "warn", "info", "debug"].contains(&text).then(|| text.parse().ok())?
 }
 
+impl Config {
+    /// Which system calls serving by it takes beside those that all do.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs { maps: matches!(self.identity, Identity::Kernel(_)), writing: self.clouds.write_files() }
+    }
+}
+
 impl Threads {
     /// How many threads to start. `auto` asks the machine, which counts a CPU quota (cgroup v1 and v2) and
     /// affinity: one thread below two whole cores, else two; more would only share the caches.
@@ -341,6 +354,17 @@ google:
     #[test]
     fn the_documented_default_is_the_default() {
         assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
+    }
+
+    /// `off`, as the last was called, is YAML's word for false.
+    #[test]
+    fn whether_system_calls_are_refused_is_read_in_plain_words() {
+        for (text, expected) in
+            [("enforce", Seccomp::Enforce), ("log", Seccomp::Log), ("none", Seccomp::None)]
+        {
+            assert_eq!(parse(&format!("{LEAST}seccomp: {text}\n")).unwrap().seccomp, expected);
+        }
+        assert!(parse(&format!("{LEAST}seccomp: off\n")).unwrap_err().to_string().contains("seccomp"));
     }
 
     #[test]

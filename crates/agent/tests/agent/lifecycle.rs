@@ -184,7 +184,7 @@ fn killed_and_started_again_it_serves_within_a_second() {
 }
 
 #[test]
-fn no_thread_has_privileges_or_can_gain_any() {
+fn no_thread_has_privileges_or_can_gain_any_or_make_calls_that_agents_do_not() {
     let world = World::start(&Plan::federate().threads("2"));
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     let threads = world.agent.threads();
@@ -193,7 +193,7 @@ fn no_thread_has_privileges_or_can_gain_any() {
     const NONE_PERMITTED: &str = "CapPrm:\t0000000000000000";
     const NONE_EFFECTIVE: &str = "CapEff:\t0000000000000000";
     for (name, status) in threads {
-        for line in ["NoNewPrivs:\t1", NONE_INHERITABLE, NONE_PERMITTED, NONE_EFFECTIVE] {
+        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", NONE_INHERITABLE, NONE_PERMITTED, NONE_EFFECTIVE] {
             assert!(status.contains(line), "{name}: {line} in {status}");
         }
     }

@@ -191,6 +191,28 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     assert_eq!(metric(&first, "seawall_redirect_target"), 1.0);
 }
 
+/// It used to go on with maps that no program read any more, ready and asked by nobody.
+#[test]
+#[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
+fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_anew() {
+    let mut node = Node::start(&["cart"]);
+    let mut agent = node.agent(FIRST);
+    let mut cart = node.pod("cart", "cart");
+    until_true("the API server's word", || cart.fetch(TOKEN).starts_with("200 "));
+    assert_eq!(metric(&agent, "seawall_redirect_attached"), 1.0);
+    node.detach();
+    until_true("the loss to be noticed", || admin(&agent, "/readyz").body.contains("is removed"));
+    assert_eq!(admin(&agent, "/readyz").status, 503);
+    assert_eq!(metric(&agent, "seawall_redirect_attached"), 0.0);
+    until_true("the loss to be told", || !agent.lines("the redirect was removed").is_empty());
+    node.attach();
+    assert_eq!(agent.ended().code(), Some(1), "whoever started it starts it again");
+    assert!(!agent.lines("the redirect was attached anew; ending, to be started again").is_empty());
+    let _next = node.agent(FIRST);
+    until_true("the next agent", || cart.fetch(TOKEN).starts_with("200 "));
+    node.check(&mut cart, "169.254.169.254");
+}
+
 #[test]
 #[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
 fn an_agent_does_not_start_where_nothing_is_attached_and_says_what_to_run() {
@@ -210,10 +232,14 @@ fn an_agent_that_has_its_maps_open_keeps_no_capability() {
     let kept = if seawall_redirect::maps_take_a_right() { "0000008000000000" } else { "0000000000000000" };
     for (name, status) in agent.threads() {
         let expected = if name == "log" { "0000000000000000" } else { kept };
-        for set in
-            ["CapInh:\t0000000000000000", &format!("CapPrm:\t{expected}"), &format!("CapEff:\t{expected}")]
-        {
-            assert!(status.contains(set), "{name}: {set} in {status}");
+        for line in [
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+            "CapInh:\t0000000000000000",
+            &format!("CapPrm:\t{expected}"),
+            &format!("CapEff:\t{expected}"),
+        ] {
+            assert!(status.contains(line), "{name}: {line} in {status}");
         }
     }
 }

@@ -23,4 +23,5 @@ mod memory;
 mod outage;
 mod reload;
 mod shipped;
+mod sockets;
 mod upstream;

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use seawall_redirect::attach::Outcome;
-use seawall_redirect::{Counts, Hook, status};
+use seawall_redirect::{Attachment, Counts, Hook, Standing, remove, status};
 
 use crate::support::*;
 
@@ -19,6 +19,23 @@ fn attaching_twice_changes_nothing() {
     assert_eq!((lab.pin_names(), programs(&lab)), before);
     assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
     assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn who_opened_what_is_attached_learns_that_it_is_gone_or_another_and_not_that_a_version_was_replaced() {
+    let lab = Arc::new(Lab::new());
+    assert!(Attachment::of(&lab.pins).is_err(), "nothing is attached");
+    lab.attach();
+    let opened = Attachment::of(&lab.pins).unwrap();
+    pretend_another_version(&lab, Hook::Connect4);
+    assert_eq!(lab.attach(), Outcome::Replaced);
+    assert_eq!(opened.standing().unwrap(), Standing::Same, "the maps are the same");
+    remove(&lab.pins).unwrap();
+    assert_eq!(opened.standing().unwrap(), Standing::Gone);
+    lab.attach();
+    assert_eq!(opened.standing().unwrap(), Standing::Another);
+    assert_eq!(Attachment::of(&lab.pins).unwrap().standing().unwrap(), Standing::Same);
 }
 
 fn programs(lab: &Lab) -> Vec<u32> {

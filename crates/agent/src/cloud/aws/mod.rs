@@ -157,6 +157,10 @@ impl interface::Section for Section {
         true
     }
 
+    fn writes_a_file(&self) -> bool {
+        self.imds.key_file.is_some()
+    }
+
     fn start(
         &self,
         clock: &Clock,

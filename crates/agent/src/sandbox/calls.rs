@@ -1,0 +1,307 @@
+//! Which calls of the system the serving agent makes, by name; what is not here is refused.
+//!
+//! Found by running the whole test suite under `strace`, built for glibc and for musl, and by reading what the two do later than a test
+//! lives (name look-ups, a panic, the end). Numbers differ from machine to machine, names do not: x86-64 has some calls that
+//! newer kernels' machines never had, and both C libraries still use them there. `filter` beside this makes programs for the kernel of it.
+
+use nix::libc::{self, c_int, c_long};
+
+/// What may be said of an argument.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Is {
+    /// It is this, its low 32 bits alone.
+    Equal(u64),
+    /// It is none of these.
+    NoneOf(&'static [u64]),
+    /// Of the bits of the first, exactly those of the second are set.
+    Bits(u64, u64),
+}
+
+/// What must hold of a call's arguments, each by its place (from 0). All of it.
+pub(super) type Arguments = &'static [(u8, Is)];
+
+/// A call, and ways to make it. One is enough; without any, any way is.
+pub(super) type Call = (c_long, &'static [Arguments]);
+
+/// What of the list a configuration takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// Maps of the redirect's.
+    pub(crate) maps: bool,
+    /// A file that it writes.
+    pub(crate) writing: bool,
+}
+
+impl Needs {
+    /// All calls that are let pass.
+    pub(super) fn calls(self) -> impl Iterator<Item = Call> {
+        let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
+        let maps = self.maps.then_some(MAPS).into_iter().flatten();
+        let writing = self.writing.then_some(WRITING).into_iter().flatten();
+        plain.chain(IN_A_WAY.iter().copied()).chain(maps.copied()).chain(writing.copied())
+    }
+}
+
+/// In whatever way. What they can do is bounded by what the process has open, and by its capabilities, which are none.
+const ALWAYS: &[c_long] = &[
+    // Connections, names, and the admin port, which may be opened late.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_listen,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_close,
+    libc::SYS_fcntl,
+    // Waiting.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_restart_syscall,
+    // Files that are read, and lists of control groups.
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    // Memory; what makes it executable is below.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    // Threads, signals and the end. A thread that is late gives up what it has: nothing can be gained by that any more.
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // What the machine is, and chance.
+    libc::SYS_getrandom,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    // Answered with ENOSYS by a filter of its own: its arguments lie in memory, where no filter sees them, and C libraries then ask by
+    // `clone`.
+    libc::SYS_clone3,
+];
+
+/// Of x86-64 alone.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[c_long] =
+    &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_stat, libc::SYS_lstat, libc::SYS_readlink];
+
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[c_long] = &[];
+
+/// A file that is opened to be read: neither written nor made. (O_TMPFILE takes O_WRONLY or O_RDWR, too.)
+const FOR_READING: Is =
+    Is::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
+
+/// A file that is made anew, never one that was there.
+const MADE_ANEW: Is = Is::Bits(
+    (libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL) as u64,
+    (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL) as u64,
+);
+
+/// Memory that is not to be executed: nothing is loaded after the start.
+const NOT_EXECUTABLE: Is = Is::Bits(libc::PROT_EXEC as u64, 0);
+
+/// A thread of this process, in the namespaces that it is in.
+const A_THREAD: Is = Is::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
+
+const NAMESPACES: c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+
+/// The type without its flags (Linux, `SOCK_TYPE_MASK` in `include/linux/net.h`).
+const SOCK_TYPE: u64 = 0xf;
+const STREAM: Is = Is::Bits(SOCK_TYPE, libc::SOCK_STREAM as u64);
+const DATAGRAM: Is = Is::Bits(SOCK_TYPE, libc::SOCK_DGRAM as u64);
+const RAW: Is = Is::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
+const IPV4: Is = Is::Equal(libc::AF_INET as u64);
+const IPV6: Is = Is::Equal(libc::AF_INET6 as u64);
+
+/// Linux, `include/uapi/asm-generic/ioctls.h`; the library's have another type with each C library.
+const FIONREAD: u64 = 0x541b;
+const FIONBIO: u64 = 0x5421;
+const FIOCLEX: u64 = 0x5451;
+
+/// Linux, `include/uapi/linux/prctl.h`; the library has no name of it.
+const PR_GET_AUXV: u64 = 0x4155_5856;
+
+/// Those whose arguments are looked at. No socket of a file's is among them: glibc asks a cache of names for some by it, and does
+/// without.
+const IN_A_WAY: &[Call] = &[
+    (libc::SYS_openat, &[&[(2, FOR_READING)]]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, &[&[(1, FOR_READING)]]),
+    (libc::SYS_mmap, &[&[(2, NOT_EXECUTABLE)]]),
+    (libc::SYS_mprotect, &[&[(2, NOT_EXECUTABLE)]]),
+    (libc::SYS_clone, &[&[(0, A_THREAD)]]),
+    (
+        libc::SYS_socket,
+        &[
+            &[(0, IPV4), (1, STREAM)],
+            &[(0, IPV6), (1, STREAM)],
+            // Names are asked for by these, and which of the addresses found can be reached.
+            &[(0, IPV4), (1, DATAGRAM)],
+            &[(0, IPV6), (1, DATAGRAM)],
+            &[(0, Is::Equal(libc::AF_NETLINK as u64)), (1, RAW), (2, Is::Equal(libc::NETLINK_ROUTE as u64))],
+        ],
+    ),
+    // What signals are told to each runtime by.
+    (libc::SYS_socketpair, &[&[(0, Is::Equal(libc::AF_UNIX as u64)), (1, STREAM)]]),
+    (libc::SYS_ioctl, &[&[(1, Is::Equal(FIONBIO))], &[(1, Is::Equal(FIOCLEX))], &[(1, Is::Equal(FIONREAD))]]),
+    // A thread's name, what it gives up, and what the kernel told the program at its start.
+    (
+        libc::SYS_prctl,
+        &[
+            &[(0, Is::Equal(libc::PR_SET_NAME as u64))],
+            &[(0, Is::Equal(libc::PR_SET_NO_NEW_PRIVS as u64))],
+            &[(0, Is::Equal(PR_GET_AUXV))],
+        ],
+    ),
+    // The end that a program gives itself when it cannot go on.
+    (libc::SYS_tgkill, &[&[(2, Is::Equal(libc::SIGABRT as u64))]]),
+    (libc::SYS_tkill, &[&[(1, Is::Equal(libc::SIGABRT as u64))]]),
+    // What limits there are, and none is set.
+    (libc::SYS_prlimit64, &[&[(2, Is::Bits(u64::MAX, 0))]]),
+];
+
+/// Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`: BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and
+/// BPF_MAP_GET_NEXT_KEY, on maps that are open. No map is made or opened, no program loaded, nothing attached.
+const MAP_COMMANDS: [u64; 4] = [1, 2, 3, 4];
+
+const MAPS: &[Call] = &[
+    (
+        libc::SYS_bpf,
+        &[
+            &[(0, Is::Equal(MAP_COMMANDS[0]))],
+            &[(0, Is::Equal(MAP_COMMANDS[1]))],
+            &[(0, Is::Equal(MAP_COMMANDS[2]))],
+            &[(0, Is::Equal(MAP_COMMANDS[3]))],
+        ],
+    ),
+    // Agents write in turns.
+    (libc::SYS_flock, &[]),
+];
+
+/// Linux, `include/uapi/asm-generic/unistd.h`; for glibc on aarch64 the library has no name of it.
+#[cfg(target_arch = "aarch64")]
+const RENAMEAT: c_long = 38;
+#[cfg(not(target_arch = "aarch64"))]
+const RENAMEAT: c_long = libc::SYS_renameat;
+
+/// For a file that is replaced whole.
+const WRITING: &[Call] = &[
+    (libc::SYS_openat, &[&[(2, MADE_ANEW)]]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, &[&[(1, MADE_ANEW)]]),
+    (libc::SYS_fsync, &[]),
+    (libc::SYS_unlinkat, &[]),
+    (libc::SYS_renameat2, &[]),
+    (RENAMEAT, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_unlink, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_rename, &[]),
+];
+
+/// What no agent ever does, whatever is wrong with it, and who has taken it over does first. These end the process, because nothing it does is
+/// its own any more; whatever else is not on the list is refused, because it may be a C library's that nobody has met.
+pub(super) const NEVER: &[Call] = &[
+    // Another program, another process.
+    (libc::SYS_execve, &[]),
+    (libc::SYS_execveat, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_fork, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_vfork, &[]),
+    (libc::SYS_clone, &[&[(0, Is::Bits(libc::CLONE_THREAD as u64, 0))]]),
+    // Another process's memory and files.
+    (libc::SYS_ptrace, &[]),
+    (libc::SYS_process_vm_readv, &[]),
+    (libc::SYS_process_vm_writev, &[]),
+    (libc::SYS_pidfd_getfd, &[]),
+    (libc::SYS_kcmp, &[]),
+    // Other namespaces and roots.
+    (libc::SYS_unshare, &[]),
+    (libc::SYS_setns, &[]),
+    (libc::SYS_chroot, &[]),
+    (libc::SYS_pivot_root, &[]),
+    (libc::SYS_mount, &[]),
+    (libc::SYS_umount2, &[]),
+    (libc::SYS_move_mount, &[]),
+    (libc::SYS_open_tree, &[]),
+    (libc::SYS_mount_setattr, &[]),
+    (libc::SYS_fsopen, &[]),
+    (libc::SYS_fspick, &[]),
+    (libc::SYS_fsconfig, &[]),
+    (libc::SYS_fsmount, &[]),
+    (libc::SYS_name_to_handle_at, &[]),
+    (libc::SYS_open_by_handle_at, &[]),
+    // Code in the kernel, and its large surfaces.
+    (libc::SYS_bpf, &[&[(0, Is::NoneOf(&MAP_COMMANDS))]]),
+    (libc::SYS_init_module, &[]),
+    (libc::SYS_finit_module, &[]),
+    (libc::SYS_delete_module, &[]),
+    (libc::SYS_kexec_load, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_kexec_file_load, &[]),
+    (libc::SYS_perf_event_open, &[]),
+    (libc::SYS_userfaultfd, &[]),
+    (libc::SYS_io_uring_setup, &[]),
+    (libc::SYS_io_uring_enter, &[]),
+    (libc::SYS_io_uring_register, &[]),
+    (libc::SYS_add_key, &[]),
+    (libc::SYS_request_key, &[]),
+    (libc::SYS_keyctl, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_iopl, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_ioperm, &[]),
+    // Somebody else, or the whole machine.
+    (libc::SYS_setuid, &[]),
+    (libc::SYS_setgid, &[]),
+    (libc::SYS_setresuid, &[]),
+    (libc::SYS_setresgid, &[]),
+    (libc::SYS_setgroups, &[]),
+    (libc::SYS_reboot, &[]),
+    (libc::SYS_sethostname, &[]),
+    (libc::SYS_settimeofday, &[]),
+    (libc::SYS_clock_settime, &[]),
+    (libc::SYS_swapon, &[]),
+    (libc::SYS_swapoff, &[]),
+];
