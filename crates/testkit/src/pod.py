@@ -320,7 +320,7 @@ def told(line):
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        said = "ok " + told(line)
+        said = "ok " + (told(line) or "ended")
     except OSError as error:
         said = "error " + errno.errorcode.get(error.errno, repr(error))
     print(said, flush=True)

@@ -1,5 +1,6 @@
 //! A control plane whose API server is waited for, and the test's own hand on it.
 
+use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -14,7 +15,16 @@ pub(crate) struct Plane(ControlPlane);
 impl Plane {
     /// Storage and API server, ready.
     pub(crate) fn start(folder: &Path) -> Self {
-        let mut plane = Self(ControlPlane::without_api_server(folder));
+        Self::ready(ControlPlane::without_api_server(folder))
+    }
+
+    /// The same at a node's address.
+    pub(crate) fn of_node(folder: &Path, node: Ipv4Addr) -> Self {
+        Self::ready(ControlPlane::of_node(folder, node))
+    }
+
+    fn ready(plane: ControlPlane) -> Self {
+        let mut plane = Self(plane);
         plane.start_api_server();
         plane
     }
@@ -30,7 +40,7 @@ impl Plane {
 
     /// Who may do everything.
     pub(crate) fn admin(&self) -> Api {
-        Api::new(self.port(), &self.certificate(), ADMIN)
+        Api::new(self.address(), &self.certificate(), ADMIN)
     }
 }
 
