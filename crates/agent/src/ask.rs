@@ -20,12 +20,30 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Beyond what `/debug/pods` says of the fullest node.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// What `probe` is for: whether a pod would be served now.
+/// What a probe is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asked {
+    /// Whether a pod would be served now.
+    Ready,
+    /// Whether the agent goes on at all: one that is not ready, because of others, is not mended by another start.
+    Live,
+}
+
+impl Asked {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Ready => "/readyz",
+            Self::Live => "/healthz",
+        }
+    }
+}
+
+/// What `probe` is for.
 ///
 /// # Errors
 /// Why not, or that nobody answers.
-pub(crate) fn probe(config: &Config) -> anyhow::Result<()> {
-    let (status, body) = get(config, "/readyz")?;
+pub(crate) fn probe(config: &Config, asked: Asked) -> anyhow::Result<()> {
+    let (status, body) = get(config, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }

@@ -52,6 +52,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ask::Asked;
 use config::{Config, Downward};
 use import::Request;
 use log::{Log, complain};
@@ -69,7 +70,9 @@ Usage:
                                         the same of the configuration alone, on any machine: no file that it names is
                                         opened, no credentials are looked for, and no variable need be set; exit 0 if
                                         it has no mistake
-  seawall-agent probe [--config FILE]   ask the agent of this pod whether it is ready; exit 1 if it is not
+  seawall-agent probe [--live] [--config FILE]
+                                        ask the agent of this pod whether it is ready, or with --live only whether it answers;
+                                        exit 1 if it is not
   seawall-agent status [--config FILE]  print what the agent of this pod says: whether it is ready, each pod and what it holds
   seawall-agent config-default          print the documented default configuration
 IMPORT                                        print the configuration that means what these flags of that tool mean,
@@ -95,7 +98,7 @@ const CONFIG: &str = "/etc/seawall/agent.yaml";
 enum Command {
     Serve(PathBuf),
     Check(PathBuf),
-    Probe(PathBuf),
+    Probe(PathBuf, Asked),
     Status(PathBuf),
     CheckOffline(PathBuf),
     Import(Request),
@@ -115,7 +118,7 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::Check(path)) => done(check(&path)),
-        Ok(Command::Probe(path)) => done(probe(&path)),
+        Ok(Command::Probe(path, asked)) => done(probe(&path, asked)),
         Ok(Command::Status(path)) => done(status(&path)),
         Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
@@ -149,7 +152,8 @@ fn command(mut args: Vec<OsString>) -> Result<Command, String> {
     match words[..] {
         [] => Ok(Command::Serve(path)),
         ["check"] => Ok(Command::Check(path)),
-        ["probe"] => Ok(Command::Probe(path)),
+        ["probe"] => Ok(Command::Probe(path, Asked::Ready)),
+        ["probe", "--live"] | ["--live", "probe"] => Ok(Command::Probe(path, Asked::Live)),
         ["status"] => Ok(Command::Status(path)),
         ["check", "--offline"] | ["--offline", "check"] => Ok(Command::CheckOffline(path)),
         ["config-default"] if !named => Ok(Command::Print(config::DEFAULT.into())),
@@ -206,8 +210,8 @@ fn check(path: &Path) -> anyhow::Result<()> {
     say(&config::effective(&config))
 }
 
-fn probe(path: &Path) -> anyhow::Result<()> {
-    ask::probe(&Config::load(path)?)
+fn probe(path: &Path, asked: Asked) -> anyhow::Result<()> {
+    ask::probe(&Config::load(path)?, asked)
 }
 
 fn status(path: &Path) -> anyhow::Result<()> {
@@ -288,6 +292,15 @@ mod tests {
         for args in [&["--offline"][..], &["version", "--offline"], &["check", "--offline", "--offline"]] {
             assert!(parsed(args).is_err(), "{args:?}");
         }
+    }
+
+    #[test]
+    fn a_probe_asks_for_readiness_unless_told_that_an_answer_is_enough() {
+        assert!(matches!(parsed(&["probe"]), Ok(Command::Probe(_, Asked::Ready))));
+        for args in [&["probe", "--live"][..], &["--live", "probe"], &["probe", "--config=a", "--live"]] {
+            assert!(matches!(parsed(args), Ok(Command::Probe(_, Asked::Live))), "{args:?}");
+        }
+        assert!(parsed(&["status", "--live"]).is_err());
     }
 
     /// `check --help` used to be called nonsense.

@@ -29,6 +29,7 @@ Usage:
   seawall-agent redirect print translation --node ADDRESS [--node ADDRESS] --metadata PORT [--containers PORT] [PLACES]
                                                    rules instead of programs, for kernels before 5.15 and nodes with cgroup v1 alone
   seawall-agent redirect print removal             rules that take either away
+  print WHAT --into FILE                           writes them to a file instead, for a container that has nft and none of this
 
 Places:
   --bpffs DIR       where a BPF file system is mounted (default /sys/fs/bpf). In a container: the host's, at another path, because
@@ -50,9 +51,15 @@ pub(crate) enum Request {
     Attach { places: Places, net: bool, within: Option<PathBuf> },
     Status(Places),
     Remove(Places),
-    PrintNet,
-    PrintTranslation { places: Places, agent: Agent },
-    PrintRemoval,
+    Print { rules: Rules, into: Option<PathBuf> },
+}
+
+/// Which of netfilter's rules.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Net,
+    Translation { places: Places, agent: Agent },
+    Removal,
 }
 
 /// Where things are on this node.
@@ -74,6 +81,7 @@ struct Flags {
     nodes: Vec<IpAddr>,
     metadata: Option<NonZeroU16>,
     containers: Option<NonZeroU16>,
+    into: Option<PathBuf>,
 }
 
 impl Request {
@@ -101,15 +109,31 @@ impl Request {
             },
             ["status"] => Self::Status(flags.places()),
             ["remove"] => Self::Remove(flags.places()),
-            ["print", "net"] => Self::PrintNet,
-            ["print", "translation"] => {
-                Self::PrintTranslation { agent: flags.agent()?, places: flags.places() }
+            ["print", what @ ("net" | "translation" | "removal")] => {
+                Self::Print { rules: Rules::of(what, &mut flags)?, into: flags.into.take() }
             }
-            ["print", "removal"] => Self::PrintRemoval,
             _ => return Err(format!("seawall-agent: redirect: cannot make sense of: {}", words.join(" "))),
         };
         flags.nothing_left(words)?;
         Ok(request)
+    }
+}
+
+impl Rules {
+    fn of(what: &str, flags: &mut Flags) -> Result<Self, String> {
+        Ok(match what {
+            "net" => Self::Net,
+            "translation" => Self::Translation { agent: flags.agent()?, places: flags.places() },
+            _ => Self::Removal,
+        })
+    }
+
+    fn text(&self) -> Result<String, Error> {
+        match self {
+            Self::Net => Ok(nft::safety_net()),
+            Self::Translation { places, agent } => nft::translation(agent, &places.site()?),
+            Self::Removal => Ok(nft::removal()),
+        }
     }
 }
 
@@ -137,6 +161,7 @@ impl Flags {
             "--cgroup" => self.cgroup = Some(value.into()),
             "--kubepods" => self.kubepods = Some(value.trim_start_matches('/').into()),
             "--ask-within" => self.within = Some(value.into()),
+            "--into" => self.into = Some(value.into()),
             "--node" => self.nodes.push(value.parse().map_err(|_| wanted("an address of the node's"))?),
             "--metadata" => self.metadata = Some(value.parse().map_err(|_| wanted("a port"))?),
             "--containers" => self.containers = Some(value.parse().map_err(|_| wanted("a port"))?),
@@ -179,6 +204,7 @@ impl Flags {
             ("--node", !self.nodes.is_empty()),
             ("--metadata", self.metadata.is_some()),
             ("--containers", self.containers.is_some()),
+            ("--into", self.into.is_some()),
         ];
         match left.iter().find(|(_, given)| *given) {
             Some((name, _)) => Err(format!("seawall-agent: redirect {} takes no {name}", words.join(" "))),
@@ -207,10 +233,14 @@ pub(crate) fn run(request: &Request) -> anyhow::Result<String> {
         Request::Attach { places, net, within } => attached(places, *net, within.as_deref()),
         Request::Status(places) => told(places),
         Request::Remove(places) => removed(places),
-        Request::PrintNet => Ok(nft::safety_net()),
-        Request::PrintTranslation { places, agent } => Ok(nft::translation(agent, &places.site()?)?),
-        Request::PrintRemoval => Ok(nft::removal()),
+        Request::Print { rules, into } => printed(&rules.text()?, into.as_deref()),
     }
+}
+
+fn printed(rules: &str, into: Option<&Path>) -> anyhow::Result<String> {
+    let Some(file) = into else { return Ok(rules.to_owned()) };
+    std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(format!("written: {}\n", file.display()))
 }
 
 fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result<String> {
@@ -283,7 +313,12 @@ mod tests {
         );
         assert_eq!(parsed("status"), Ok(Request::Status(places())));
         assert_eq!(parsed("remove"), Ok(Request::Remove(places())));
-        assert_eq!(parsed("print net"), Ok(Request::PrintNet));
+        assert_eq!(parsed("print net"), Ok(Request::Print { rules: Rules::Net, into: None }));
+        let into = Some("/rules/a.nft".into());
+        assert_eq!(
+            parsed("print removal --into=/rules/a.nft"),
+            Ok(Request::Print { rules: Rules::Removal, into })
+        );
         let agent = Agent {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
@@ -292,7 +327,7 @@ mod tests {
         };
         assert_eq!(
             parsed("print translation --node 10.0.0.1 --node fd00::1 --metadata 8988"),
-            Ok(Request::PrintTranslation { places: places(), agent })
+            Ok(Request::Print { rules: Rules::Translation { places: places(), agent }, into: None })
         );
     }
 
@@ -313,6 +348,7 @@ mod tests {
             ("status --net", "takes no --net"),
             ("status --ask-within /x", "takes no --ask-within"),
             ("remove --metadata 1", "takes no --metadata"),
+            ("status --into x", "takes no --into"),
             ("print net --cgroup /x", "takes no --cgroup"),
             ("print translation --node here", "\"here\""),
             ("print translation --metadata 0", "a port"),
@@ -324,8 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_printed_without_a_right() {
-        assert!(run(&Request::PrintNet).unwrap().contains("169.254.169.254"));
-        assert!(run(&Request::PrintRemoval).unwrap().contains("delete table"));
+    fn rules_are_printed_without_a_right_and_into_a_file_where_one_is_named() {
+        let print = |rules, into: Option<&Path>| run(&Request::Print { rules, into: into.map(Into::into) });
+        assert!(print(Rules::Net, None).unwrap().contains("169.254.169.254"));
+        let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
+        let file = folder.path().join("rules.nft");
+        assert!(print(Rules::Removal, Some(&file)).unwrap().starts_with("written: "));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft::removal());
+        let nowhere = print(Rules::Net, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
+        assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }
 }
