@@ -16,8 +16,13 @@
 mod support;
 
 mod chart;
+mod collector;
 mod node;
 mod pods;
 mod real;
 
+mod churn;
+mod ends;
 mod install;
+mod libraries;
+mod upgrade;

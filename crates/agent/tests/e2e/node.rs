@@ -8,6 +8,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
 use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, KUBELET, Program, SCHEDULER};
 use seawall_testkit::objects;
@@ -36,7 +37,7 @@ const CONTAINERS: &str = "k8s.io";
 /// A node that is ready, without an agent.
 pub(crate) struct Node {
     pub(crate) api: Api,
-    pub(crate) cloud: Cloud,
+    pub(crate) cloud: Arc<Cloud>,
     pub(crate) real: Real,
     containerd: Option<Program>,
     _kubelet: Program,
@@ -76,7 +77,7 @@ impl Node {
         for (name, email) in &accounts {
             api.make_account(name, email.as_deref());
         }
-        let cloud = Cloud::start(&api, &accounts);
+        let cloud = Arc::new(Cloud::start(&api, &accounts));
         until_true("the node to be ready", || is_ready(&api));
         let containerd = Some(containerd);
         Self { real: Real::start(), api, cloud, containerd, _kubelet: kubelet, _parts: parts, plane }
