@@ -37,6 +37,7 @@ mod poller;
 mod ready;
 mod redirect;
 mod reply;
+mod retire;
 mod room;
 mod roster;
 mod route;
@@ -79,6 +80,8 @@ IMPORT                                        print the configuration that means
                                         of all its programs together; remarks on standard error
   seawall-agent redirect attach|status|remove|print
                                         bring metadata addresses to the agent; `seawall-agent redirect help`
+  seawall-agent retire agents|nodes|stay
+                                        take the agent out of a cluster; `seawall-agent retire help`
   seawall-agent version
   seawall-agent help
 
@@ -103,12 +106,13 @@ enum Command {
     CheckOffline(PathBuf),
     Import(Request),
     Redirect(redirect::Request),
+    Retire(retire::Request),
     Print(String),
 }
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let is_redirect = args.first().is_some_and(|word| word == "redirect");
+    let first = args.first().cloned().unwrap_or_default();
     match command(args) {
         Ok(Command::Serve(path)) => {
             heap::share();
@@ -123,19 +127,30 @@ fn main() -> ExitCode {
         Ok(Command::CheckOffline(path)) => done(check_offline(&path)),
         Ok(Command::Import(request)) => done(import(&request)),
         Ok(Command::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
+        Ok(Command::Retire(request)) => done(retire::run(&request).and_then(|text| say(&text))),
         Ok(Command::Print(text)) => done(say(&text)),
         Err(mistake) => {
-            let help = if is_redirect { redirect::HELP.to_owned() } else { help() };
-            complain(&format!("{mistake}\n\n{help}"));
+            complain(&format!("{mistake}\n\n{}", help_of(&first)));
             ExitCode::from(2)
         }
     }
 }
 
+/// Of a command that has one of its own, or of all.
+fn help_of(word: &OsString) -> String {
+    match word.to_str() {
+        Some("redirect") => redirect::HELP.to_owned(),
+        Some("retire") => retire::HELP.to_owned(),
+        _ => help(),
+    }
+}
+
 fn command(mut args: Vec<OsString>) -> Result<Command, String> {
-    // It has a help of its own.
-    if let Some((_, rest)) = args.split_first().filter(|(word, _)| *word == "redirect") {
-        return redirect::Request::parse(rest).map(Command::Redirect);
+    // They have a help of their own.
+    match args.split_first().map(|(word, rest)| (word.to_str(), rest)) {
+        Some((Some("redirect"), rest)) => return redirect::Request::parse(rest).map(Command::Redirect),
+        Some((Some("retire"), rest)) => return retire::Request::parse(rest).map(Command::Retire),
+        _ => {}
     }
     // With whatever word it comes; what stands behind `--` belongs to another program.
     if args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--help" || arg == "-h") {

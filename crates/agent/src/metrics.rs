@@ -176,29 +176,33 @@ impl TrafficCollector {
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let all = &self.threads;
         let rows: [(&str, &str, u64); 6] = [
-            ("accepted", "Connections accepted", sum(all, |t| &t.connections.accepted)),
-            ("refused_at_cap", "Connections refused because a cap was reached", {
+            ("seawall_connections_accepted", "Connections accepted", sum(all, |t| &t.connections.accepted)),
+            ("seawall_connections_refused_at_cap", "Connections refused because a cap was reached", {
                 sum(all, |t| &t.connections.refused_at_cap)
             }),
             (
-                "evicted_idle",
+                "seawall_connections_evicted_idle",
                 "Idle connections closed to make room",
                 sum(all, |t| &t.connections.evicted_idle),
             ),
             (
-                "timed_out",
+                "seawall_connections_timed_out",
                 "Connections closed for being too slow or idle",
                 sum(all, |t| &t.connections.timed_out),
             ),
             (
-                "ended_with_pod",
+                "seawall_connections_ended_with_pod",
                 "Connections closed because their pod was gone",
                 sum(all, |t| &t.connections.ended_with_pod),
             ),
-            ("accept_errors", "Failed accepts", sum(all, |t| &t.connections.accept_errors)),
+            (
+                "seawall_connections_accept_errors",
+                "Failed accepts",
+                sum(all, |t| &t.connections.accept_errors),
+            ),
         ];
         for (name, help, value) in rows {
-            counter(encoder, &format!("seawall_connections_{name}"), help, value)?;
+            counter(encoder, name, help, value)?;
         }
         gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))?;
         let help = "Requests that wait for a change";

@@ -271,7 +271,17 @@ fn told(places: &Places) -> anyhow::Result<String> {
 }
 
 fn removed(places: &Places) -> anyhow::Result<String> {
-    remove(&places.pins()?)?;
+    match places.pins() {
+        Ok(pins) => remove(&pins)?,
+        // Nothing was ever pinned there, and a node on which the agent could not start is one to leave, too.
+        Err(Error::NoBpffs { path }) => {
+            return Ok(format!(
+                "no BPF file system is mounted at {}, so nothing is pinned there\n",
+                path.display()
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    }
     match nft::apply(&nft::removal()) {
         Ok(()) => Ok("removed, the net's rules too\n".to_owned()),
         Err(Error::NoNft) => {
@@ -357,6 +367,14 @@ mod tests {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");
         }
+    }
+
+    #[test]
+    fn where_no_bpf_file_system_is_there_is_nothing_to_remove() {
+        let folder = tempfile::TempDir::with_prefix("seawall-no-bpffs-").unwrap();
+        let at = |path: PathBuf| run(&Request::Remove(Places { bpffs: path, ..places() }));
+        assert!(at(folder.path().into()).unwrap().contains("nothing is pinned there"));
+        assert!(at(folder.path().join("misspelt")).is_err());
     }
 
     #[test]

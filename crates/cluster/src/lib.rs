@@ -36,6 +36,7 @@ mod node;
 mod object;
 mod pulse;
 mod request;
+mod retire;
 mod server;
 mod token_request;
 mod watch;
@@ -55,6 +56,7 @@ pub use events::{Complaint, Reporter};
 pub use hearing::{Hearing, Unheard};
 pub use index::{DELETION_LEEWAY, NoPod, PodRecord, Snapshot};
 pub use pulse::WatchHealth;
+pub use retire::{Left, Retirement};
 
 use beside::{Kind, Selected};
 use client::{Connector, Link};

@@ -34,18 +34,18 @@ pub(crate) async fn open(link: &Link, node: &str, taint: &str) {
     info!(node, taint, "the node is open");
 }
 
-/// One try. Somebody else's change in between makes it fail: the patch names the taints that it saw.
-async fn remove(link: &Link, name: &str, taint: &str) -> Result<(), Failure> {
+/// One try; whether the taint was there. Somebody else's change in between makes it fail: the patch names the taints that it saw.
+pub(crate) async fn remove(link: &Link, name: &str, taint: &str) -> Result<bool, Failure> {
     let path = format!("/api/v1/nodes/{name}");
     let node: Node = link.client.call(request::get(&path, Form::Whole), link.patience.answer).await?;
     let seen = node.spec.taints;
     let kept: Vec<&Value> = seen.iter().filter(|entry| entry["key"] != taint).collect();
     if kept.len() == seen.len() {
-        return Ok(());
+        return Ok(false);
     }
     let patch = json!([
         {"op": "test", "path": "/spec/taints", "value": seen},
         {"op": "replace", "path": "/spec/taints", "value": kept},
     ]);
-    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.patience.answer).await.map(drop)
+    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.patience.answer).await.map(|_| true)
 }

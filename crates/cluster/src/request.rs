@@ -56,6 +56,11 @@ pub(crate) fn patch(path: &str, changes: &Value) -> Built {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
 
+/// An object to take away, in this way.
+pub(crate) fn delete(path: &str, options: &Value) -> Built {
+    with_body(Method::DELETE, path, JSON, options)
+}
+
 fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> Built {
     let request = Request::builder().method(method).uri(path);
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(body.to_string().into())
@@ -65,6 +70,13 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> Built {
 pub(crate) fn list(path: &str, form: Form, fields: Option<&str>, limit: u32, next: Option<&str>) -> Built {
     let limit = limit.to_string();
     let parameters = [("fieldSelector", fields), ("limit", Some(&limit)), ("continue", next)];
+    Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
+}
+
+/// As [`list`], of those with these labels.
+pub(crate) fn select(path: &str, form: Form, labels: Option<&str>, limit: u32, next: Option<&str>) -> Built {
+    let limit = limit.to_string();
+    let parameters = [("labelSelector", labels), ("limit", Some(&*limit)), ("continue", next)];
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 

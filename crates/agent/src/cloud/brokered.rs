@@ -35,20 +35,28 @@ impl Figures {
             cloud: X::CLOUD,
             calls: counters.calls().into_iter().collect(),
             counts: [
-                ("coalesced", "Requests that shared another's upstream call", counters.coalesced_total()),
-                ("evicted", "Credentials dropped for a pod's newer ones", counters.evicted_total()),
-                ("misses_refused", "Misses refused, asked too fast", counters.misses_refused_total()),
                 (
-                    "below_floor",
+                    "seawall_coalesced",
+                    "Requests that shared another's upstream call",
+                    counters.coalesced_total(),
+                ),
+                ("seawall_evicted", "Credentials dropped for a pod's newer ones", counters.evicted_total()),
+                ("seawall_misses_refused", "Misses refused, asked too fast", counters.misses_refused_total()),
+                (
+                    "seawall_below_floor",
                     "Credentials issued too short-lived for the floor",
                     counters.below_floor_total(),
                 ),
                 (
-                    "cut_short",
+                    "seawall_cut_short",
                     "Times that a shorter life had to be asked for than is wanted",
                     counters.cut_total(),
                 ),
-                ("floor_breaches", "Answers with less life than the floor", counters.floor_breaches_total()),
+                (
+                    "seawall_floor_breaches",
+                    "Answers with less life than the floor",
+                    counters.floor_breaches_total(),
+                ),
             ],
             upstream_rate: broker.upstream_rate(),
             principals: principals.len(),
@@ -147,8 +155,7 @@ fn calls(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Er
 fn counts(out: &mut DescriptorEncoder<'_>, all: &[Figures]) -> Result<(), fmt::Error> {
     let Some(first) = all.first() else { return Ok(()) };
     for (place, (name, help, _)) in first.counts.iter().enumerate() {
-        let name = format!("seawall_{name}");
-        let mut family = out.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Counter)?;
         for figures in all {
             let (_, _, count) = figures.counts[place];
             ConstCounter::new(count).encode(family.encode_family(&[("cloud", figures.cloud)])?)?;

@@ -201,9 +201,63 @@ securityContext:
 {{- if eq (int .Values.port) (int .Values.containersPort) -}}
   {{- fail (printf "containersPort: %d is `port`, too; expected another" (int .Values.port)) -}}
 {{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.metrics.address) -}}
+  {{- fail (printf "metrics.serviceMonitor: nobody reaches %s from elsewhere; expected a metrics.address that Prometheus reaches, such as 0.0.0.0:8989 (it names pods and accounts to everybody who reaches it)" .Values.metrics.address) -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.nodes) -}}
+  {{- fail "networkPolicy.nodes: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
+{{- end -}}
 {{- $running := lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-agent" -}}
 {{- $before := dig "metadata" "annotations" "seawall.dev/mode" .Values.mode ($running | default dict) -}}
 {{- if ne $before .Values.mode -}}
   {{- fail (printf "mode: this release runs with %s, and what that left on the nodes would go on sending pods to where no agent of mode %s listens; expected `helm uninstall` before" $before .Values.mode) -}}
 {{- end -}}
+{{- end }}
+
+{{/* A step of the removal at the API server. Needs (list root step weight arguments hook). */}}
+{{- define "seawall.removalJob" }}
+{{- $root := index . 0 }}
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: seawall-removal-{{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  annotations:
+    {{- toYaml (set (deepCopy (index . 4)) "helm.sh/hook-weight" (toString (index . 2))) | nindent 4 }}
+spec:
+  backoffLimit: 0
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: seawall-removal
+        app.kubernetes.io/component: {{ index . 1 }}
+    spec:
+      {{- include "seawall.pod" $root | nindent 6 }}
+      tolerations: [{ operator: Exists }]
+      nodeSelector: { kubernetes.io/os: linux }
+      {{- with $root.Values.affinity }}
+      affinity: {{ toJson . }}
+      {{- end }}
+      restartPolicy: Never
+      serviceAccountName: seawall-removal
+      containers:
+        - name: retire
+          image: {{ include "seawall.image" $root }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          args:
+            - retire
+            - {{ index . 1 }}
+            - --namespace={{ $root.Release.Namespace }}
+            - --within={{ $root.Values.removal.patience }}
+            {{- range index . 3 }}
+            - {{ . }}
+            {{- end }}
+          {{- with $root.Values.env }}
+          env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          securityContext:
+            {{- include "seawall.rights" nil | nindent 12 }}
+          terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
