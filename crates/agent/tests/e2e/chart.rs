@@ -1,7 +1,7 @@
 //! The chart as it is shipped, installed by helm, with the image as it is built.
 
 use std::fs;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ impl Node {
 
     /// Begins to install it, with these values more.
     pub(crate) fn install_with(&self, more: &Value) -> Child {
-        self.helm(&["install", "seawall", CHART, "--create-namespace"], more).spawn().unwrap()
+        let mut command = self.helm(&["install", "seawall", CHART, "--create-namespace"], more);
+        command.stdout(Stdio::null()).spawn().unwrap()
     }
 
     /// Another revision of it.
@@ -91,23 +92,23 @@ impl Node {
 
     /// The process of the one agent that there is.
     pub(crate) fn agent_process(&self) -> u32 {
-        until("the agent's process", || match processes("seawall-agent", "--config")[..] {
+        until("the agent's process", || match processes("/seawall-agent")[..] {
             [only] => Some(only),
             _ => None,
         })
     }
 }
 
-/// Processes of this program, of those whose words contain this.
-pub(crate) fn processes(program: &str, word: &str) -> Vec<u32> {
+/// The processes that are this program without a word more: what it serves with, and not what a probe or an operator runs beside.
+fn processes(program: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_it = |number: &u32| {
-        let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-        words.next().is_some_and(|name| name.ends_with(program)) && words.any(|w| w.contains(word))
-    };
-    numbers.filter(is_it).collect()
+    let line = format!("{program}\0");
+    numbers
+        .filter(|number| {
+            fs::read(format!("/proc/{number}/cmdline")).is_ok_and(|words| words == line.as_bytes())
+        })
+        .collect()
 }
 
 /// One set of values over another, as helm does it.

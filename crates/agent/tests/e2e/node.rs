@@ -18,7 +18,7 @@ use crate::real::Real;
 use crate::support::api::{Api, NODE};
 use crate::support::cloud::{Cloud, email};
 use crate::support::plane::Plane;
-use crate::support::{until, until_true};
+use crate::support::until_true;
 
 /// The node's.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
@@ -249,12 +249,4 @@ fn kubelet(folder: &Path) -> Value {
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     })
-}
-
-/// The first container of a pod, as containerd calls it.
-pub(crate) fn container_of(api: &Api, path: &str) -> String {
-    let named =
-        |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].as_str().map(str::to_owned);
-    let id = until("a container", || named(&api.must("GET", path, None)));
-    id.strip_prefix("containerd://").unwrap().to_owned()
 }
