@@ -96,11 +96,6 @@ impl Node {
         self.command(self.plane.programs().join("kubectl"))
     }
 
-    /// What the kubelet says that a container wrote.
-    pub(crate) fn log_of(&self, pod: &str) -> String {
-        self.api.call("GET", &format!("{}/{pod}/log", objects::pods()), None).unwrap().1
-    }
-
     /// Ends containerd at once and starts another; containers go on, sandboxes as well.
     pub(crate) fn restart_containerd(&mut self) {
         self.containerd = None;

@@ -94,15 +94,6 @@ impl Node {
         self.api.must("GET", &format!("{}/{name}", pods()), None)
     }
 
-    /// How a pod ended: `Succeeded` or `Failed`.
-    pub(crate) fn until_ended(&self, name: &str) -> String {
-        let ended = |phase: &Value| ["Succeeded", "Failed"].iter().any(|end| phase == end);
-        until("the pod to end", || {
-            let phase = self.pod(name)["status"]["phase"].clone();
-            ended(&phase).then(|| phase.as_str().unwrap().to_owned())
-        })
-    }
-
     /// Deletes a pod and waits until nothing is left of it.
     pub(crate) fn delete(&self, name: &str) {
         self.api.must("DELETE", &format!("{}/{name}", pods()), None);
