@@ -5,13 +5,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use seawall_testkit::objects::{NAMESPACE, pods};
 use seawall_testkit::pod::Process;
 use serde_json::{Value, json};
 
 use crate::node::Node;
-use crate::support::{until, until_true};
+use crate::support::{pause, until, until_true};
 
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
@@ -102,7 +103,11 @@ impl Node {
 
     pub(crate) fn until_gone(&self, name: &str) {
         let path = format!("{}/{name}", pods());
-        until_true("the pod to be gone", || matches!(self.api.call("GET", &path, None), Ok((404, _))));
+        until_true("the pod to be gone", || {
+            // Many wait for this at once, and the API server has the same processors as everybody.
+            pause(Duration::from_millis(200));
+            matches!(self.api.call("GET", &path, None), Ok((404, _)))
+        });
     }
 
     /// `kubectl exec` in a pod.
