@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use seawall_testkit::objects::{NAMESPACE, pods};
+use seawall_testkit::parts::part;
 use seawall_testkit::pod::Process;
 use serde_json::{Value, json};
 
@@ -46,10 +47,20 @@ pub(crate) fn pod(name: &str, account: &str, class: Class) -> Value {
     running(name, account, class, &["/pause"])
 }
 
+/// What of the machine is in the pods, at the same places: its libraries and its Python, the tests' own programs, and the client
+/// libraries, whose Python may be another.
+fn places() -> Vec<String> {
+    let interpreter = part("python/bin/python").canonicalize().unwrap();
+    let installed = interpreter.ancestors().nth(2).unwrap().to_owned();
+    let installed = Some(installed).filter(|place| !place.starts_with("/usr"));
+    let cache = part("python").parent().unwrap().to_owned();
+    let shown = [Some(cache), installed].into_iter().flatten().map(|place| place.display().to_string());
+    ["/usr", "/lib", "/lib64"].map(str::to_owned).into_iter().chain([program("")]).chain(shown).collect()
+}
+
 /// One that runs this of the machine's programs.
 pub(crate) fn running(name: &str, account: &str, class: Class, command: &[&str]) -> Value {
-    let cache = seawall_testkit::parts::part("python").parent().unwrap().display().to_string();
-    let places = ["/usr", "/lib", "/lib64", &program(""), &cache];
+    let places = places();
     let named = places.iter().enumerate().map(|(number, path)| (format!("place-{number}"), path));
     let mount = |(name, path)| json!({"name": name, "mountPath": path, "readOnly": true});
     let volume = |(name, path)| json!({"name": name, "hostPath": {"path": path}});
