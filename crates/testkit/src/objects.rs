@@ -95,9 +95,14 @@ pub fn agent_token_request() -> Value {
     })
 }
 
+/// What stands in a YAML file of one document.
+pub fn document(yaml: &str) -> Value {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
 /// Every object of a YAML file, in order, each with the path where it is made.
 pub fn of_yaml(yaml: &str) -> Vec<(String, Value)> {
-    let objects = yaml.split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap());
+    let objects = yaml.split("\n---\n").map(document);
     objects.map(|object| (collection_of(&object), object)).collect()
 }
 

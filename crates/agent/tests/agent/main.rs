@@ -11,6 +11,7 @@ mod admin;
 mod aws;
 mod aws_refused;
 mod bad_input;
+mod chart;
 mod conceal;
 mod configuration;
 mod connections;

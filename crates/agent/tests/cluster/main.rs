@@ -14,6 +14,7 @@ mod aws;
 mod aws_libraries;
 mod bad_input;
 mod captured;
+mod chart;
 mod churn;
 mod crowd;
 mod everyday;

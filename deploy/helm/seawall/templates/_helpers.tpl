@@ -95,6 +95,9 @@ securityContext:
   runAsUser: 0
   seccompProfile:
     type: RuntimeDefault
+  {{- with .Values.seLinuxOptions }}
+  seLinuxOptions: {{ toJson . }}
+  {{- end }}
 {{- end }}
 
 {{/* Rules for nft's program in another image, written by ours, which has no other program. Needs (list root words-to-print more-arguments). */}}

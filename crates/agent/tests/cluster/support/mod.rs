@@ -28,7 +28,7 @@ pub(crate) use seawall_testkit::agent::{client, library, process};
 pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
 
 /// The agent as cargo built it for these tests.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// What is shipped, word for word.
 pub(crate) const SHIPPED: [&str; 3] = [
