@@ -47,12 +47,11 @@ fn no_pod_is_given_anothers_while_addresses_and_sandboxes_change_hands() {
 
 /// Lets pods live and end until so many have.
 fn churn(node: &Node, collector: &Collector, accounts: &[String], next: &AtomicUsize, until: usize) {
+    let another = || next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < until).then_some(n + 1));
     std::thread::scope(|scope| {
         for _ in 0..LIVING {
             scope.spawn(|| {
-                while let Some(n) =
-                    next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < until).then(|| n + 1)).ok()
-                {
+                while let Ok(n) = another() {
                     // Neighbours in time at one address are hardly ever of one account.
                     live(node, collector, n, &accounts[n % accounts.len()]);
                 }

@@ -13,7 +13,7 @@ use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
 fn every_library_gets_the_pods_own_tokens() {
     let node = Node::start(&["cart", "search"]);
     node.install();
-    let libraries: Vec<Library> = GOOGLE.into_iter().filter(|library| is_here(library)).collect();
+    let libraries: Vec<Library> = GOOGLE.into_iter().filter(is_here).collect();
     assert_eq!(libraries.len(), 4);
     for (name, class) in [("cart", Class::Guaranteed), ("search", Class::BestEffort)] {
         let mut pod = pod(name, name, class);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
-use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, KUBELET, Program, SCHEDULER};
+use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, ControlPlane, KUBELET, Program, SCHEDULER};
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ impl Node {
         fs::create_dir(folder).unwrap();
         let containerd = start_containerd(folder);
         have_network();
-        let plane = Plane::of_node(folder, ADDRESS);
+        let plane = Plane::ready(ControlPlane::of_node(folder, ADDRESS));
         let api = plane.admin();
         let parts = [start_controllers(&plane, folder), start_scheduler(&plane, folder)];
         import_images();

@@ -1,6 +1,5 @@
 //! A control plane whose API server is waited for, and the test's own hand on it.
 
-use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
@@ -18,12 +17,8 @@ impl Plane {
         Self::ready(ControlPlane::without_api_server(folder))
     }
 
-    /// The same at a node's address.
-    pub(crate) fn of_node(folder: &Path, node: Ipv4Addr) -> Self {
-        Self::ready(ControlPlane::of_node(folder, node))
-    }
-
-    fn ready(plane: ControlPlane) -> Self {
+    /// The API server of this one, ready.
+    pub(crate) fn ready(plane: ControlPlane) -> Self {
         let mut plane = Self(plane);
         plane.start_api_server();
         plane
