@@ -21,6 +21,9 @@ cluster-test: toolchain test-parts ## Tests against a real etcd and kube-apiserv
 redirect-test: toolchain redirect-parts ## Tests of the redirect's programs and rules in this kernel (root, control groups of version 2)
 	scripts/redirect-test
 
+e2e: toolchain test-parts ## A real kubelet's node, the agent's chart and image on it, and real pods (root; the first time builds Kubernetes)
+	scripts/e2e
+
 ebpf: ebpf-tools ## Compiles the redirect's programs for the kernel anew (Debian 12's clang 14); the object is committed
 	scripts/ebpf build
 
@@ -60,4 +63,4 @@ ebpf-tools:
 redirect-parts:
 	@scripts/setup redirect
 
-.PHONY: help build demo test cluster-test redirect-test ebpf check bench image dist image-twice fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
+.PHONY: help build demo test cluster-test redirect-test e2e ebpf check bench image dist image-twice fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts

@@ -1,13 +1,13 @@
-//! A real kube-apiserver on a real etcd, one pair for each test, on loopback. No scheduler, no controllers, no kubelet: the
-//! test plays them, so that it decides what happens when.
+//! A real kube-apiserver on a real etcd, one pair for each test, on loopback. No scheduler, no controllers, no kubelet: most
+//! tests play them, so that they decide what happens when; `scripts/e2e` has real ones, for whom the API server is at an address of a node.
 //!
-//! Runs only where nothing can get out: `scripts/cluster-test` makes the network and process namespaces, and this refuses to
-//! start anywhere else. It speaks no HTTP: whether the API server is ready, the client of the tests that called it finds out.
+//! Runs only where nothing can get out: `scripts/cluster-test` and `scripts/e2e` make the network and process namespaces, and this refuses
+//! to start anywhere else. It speaks no HTTP: whether the API server is ready, the client of the tests that called it finds out.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -15,8 +15,19 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::objects::NODE;
+
 /// The token of whoever may do everything.
 pub const ADMIN: &str = "admin-token";
+
+/// The token of the kubelet of [`NODE`].
+pub const KUBELET: &str = "kubelet-token";
+
+/// The token of kube-scheduler.
+pub const SCHEDULER: &str = "scheduler-token";
+
+/// The token of kube-controller-manager.
+pub const CONTROLLERS: &str = "controllers-token";
 
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
@@ -30,19 +41,37 @@ pub struct ControlPlane {
     api_server: Option<Program>,
     _etcd: Program,
     etcd_port: u16,
-    port: u16,
+    door: Door,
+}
+
+/// Where the API server is asked, and at which address it listens for that.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    asked: SocketAddr,
+    listens: Ipv4Addr,
 }
 
 /// A child that does not outlive its owner.
 #[derive(Debug)]
-struct Program(Child);
+pub struct Program(Child);
 
 impl ControlPlane {
     /// Storage alone; the API server's address is known and nobody listens there. All files are in the folder.
     pub fn without_api_server(folder: &Path) -> Self {
+        let listens = Ipv4Addr::LOCALHOST;
+        Self::behind(folder, Door { asked: (listens, free_port()).into(), listens })
+    }
+
+    /// The same for a node with this address: the API server will listen at all that the node has, on the port that the service
+    /// `kubernetes` has, so that the service's address need only be one of them.
+    pub fn of_node(folder: &Path, node: Ipv4Addr) -> Self {
+        Self::behind(folder, Door { asked: (node, 443).into(), listens: Ipv4Addr::UNSPECIFIED })
+    }
+
+    fn behind(folder: &Path, door: Door) -> Self {
         let programs = programs();
-        let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
-        fs::write(folder.join("tokens.csv"), format!("{ADMIN},admin,admin,system:masters\n")).unwrap();
+        let (etcd_port, peer_port) = (free_port(), free_port());
+        fs::write(folder.join("tokens.csv"), users()).unwrap();
         // RSA, because that is what clouds verify.
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         fs::write(folder.join("service-account.key"), key.serialize_pem()).unwrap();
@@ -56,7 +85,7 @@ impl ControlPlane {
                 .args(["--initial-cluster", &format!("default={peers}"), "--unsafe-no-fsync"]),
             &folder.join("etcd.log"),
         );
-        Self { programs, folder: folder.into(), api_server: None, _etcd: etcd, etcd_port, port }
+        Self { programs, folder: folder.into(), api_server: None, _etcd: etcd, etcd_port, door }
     }
 
     /// Starts the API server, which takes some seconds to be ready.
@@ -65,11 +94,14 @@ impl ControlPlane {
         let key = folder.join("service-account.key").display().to_string();
         self.api_server = Some(Program::start(
             Command::new(self.programs.join("kube-apiserver"))
-                .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+                .arg(format!("--bind-address={}", self.door.listens))
+                .arg(format!("--advertise-address={}", self.door.asked.ip()))
+                .arg(format!("--secure-port={}", self.door.asked.port()))
                 .args(["--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.90.0.0/24"])
-                .args(["--authorization-mode=RBAC", &format!("--service-account-issuer={ISSUER}")])
+                .args(["--authorization-mode=Node,RBAC", &format!("--service-account-issuer={ISSUER}")])
+                // A node's name is nobody's to look up here.
+                .arg("--kubelet-preferred-address-types=InternalIP")
                 .arg(format!("--etcd-servers={}", local("http", self.etcd_port)))
-                .arg(format!("--secure-port={}", self.port))
                 .arg(format!("--cert-dir={}", folder.join("certificates").display()))
                 .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
                 .arg(format!("--service-account-key-file={key}"))
@@ -93,9 +125,24 @@ impl ControlPlane {
         self.api_server.as_ref().unwrap().signal(Signal::CONT);
     }
 
-    /// Where the API server listens.
+    /// Where the API server is asked.
+    pub fn address(&self) -> SocketAddr {
+        self.door.asked
+    }
+
+    /// The same, of which the address is loopback's.
     pub fn port(&self) -> u16 {
-        self.port
+        self.door.asked.port()
+    }
+
+    /// Where the programs are.
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
+    /// What ServiceAccounts' tokens are signed with.
+    pub fn account_key(&self) -> PathBuf {
+        self.folder.join("service-account.key")
     }
 
     /// The certificate that the API server makes for itself on its first start, with its issuer.
@@ -121,14 +168,25 @@ impl ControlPlane {
         path
     }
 
+    /// One for whoever has this token, for this API server.
+    pub fn kubeconfig_of(&self, token: &str) -> PathBuf {
+        let path = self.folder.join(format!("{token}.kubeconfig"));
+        fs::write(&path, self.kubeconfig_for(token, self.door.asked)).unwrap();
+        path
+    }
+
     /// What stands in such a file.
     pub fn kubeconfig_text(&self, token: &str, port: u16) -> String {
+        self.kubeconfig_for(token, SocketAddr::new(self.door.asked.ip(), port))
+    }
+
+    fn kubeconfig_for(&self, token: &str, address: SocketAddr) -> String {
         serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
-                "server": local("https", port),
+                "server": format!("https://{address}"),
                 "certificate-authority": self.certificate(),
             }}],
             "users": [{"name": "test", "user": {"token": token}}],
@@ -143,7 +201,8 @@ impl ControlPlane {
 }
 
 impl Program {
-    fn start(command: &mut Command, log: &Path) -> Self {
+    /// Runs; what it says is added to a file.
+    pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::options().create(true).append(true).open(log).unwrap();
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn();
         Self(child.unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program())))
@@ -161,12 +220,24 @@ impl Drop for Program {
     }
 }
 
+/// Who may speak to the API server, as a file that it reads.
+fn users() -> String {
+    let node = format!("{KUBELET},system:node:{NODE},{NODE},system:nodes\n");
+    let parts = [(SCHEDULER, "system:kube-scheduler"), (CONTROLLERS, "system:kube-controller-manager")];
+    let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
+    format!("{ADMIN},admin,admin,system:masters\n{node}{parts}")
+}
+
 /// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.
 fn programs() -> PathBuf {
-    let programs =
-        std::env::var_os("SEAWALL_KUBE").expect("run scripts/cluster-test, which sets SEAWALL_KUBE");
+    let programs = std::env::var_os("SEAWALL_KUBE")
+        .expect("run scripts/cluster-test or scripts/e2e, which set SEAWALL_KUBE");
     let routes = fs::read_to_string("/proc/net/route").unwrap();
-    assert_eq!(routes.lines().count(), 1, "there is a route out: run scripts/cluster-test");
+    let is_gateway = |route: &str| route.split_whitespace().nth(2) != Some("00000000");
+    assert!(
+        !routes.lines().skip(1).any(is_gateway),
+        "there is a route out: run scripts/cluster-test or scripts/e2e"
+    );
     programs.into()
 }
 

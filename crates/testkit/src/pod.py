@@ -338,10 +338,11 @@ def told(line):
     return globals()[what](*words)
 
 
-print("ready", flush=True)
-for line in sys.stdin:
-    try:
-        said = "ok " + told(line)
-    except OSError as error:
-        said = "error " + errno.errorcode.get(error.errno, repr(error))
-    print(said, flush=True)
+if __name__ == "__main__":
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            said = "ok " + (told(line) or "ended")
+        except OSError as error:
+            said = "error " + errno.errorcode.get(error.errno, repr(error))
+        print(said, flush=True)

@@ -28,7 +28,12 @@ impl Process {
         let network = network.map(|name| format!("--net=/run/netns/{name}"));
         let enter = network.iter().flat_map(|network| ["nsenter", network]);
         let words: Vec<_> = enter.chain(["/usr/bin/python3", script]).collect();
-        let mut child = in_group(group, &words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of(in_group(group, &words))
+    }
+
+    /// The one that this command runs.
+    pub fn of(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut process = Self { child, ask, answers: BufReader::new(answers) };
         assert_eq!(process.answer(), "ready");

@@ -71,6 +71,8 @@ pub enum Place<'p> {
     /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there, with what is in a
     /// container's environment.
     Network(&'p dyn Fn(&str) -> Command, &'p [(&'p str, &'p str)]),
+    /// In a pod, which has names and variables of its own; this makes a command that runs a program in there.
+    Pod(&'p dyn Fn(&str) -> Command),
     /// Where nobody may make a network: the weaker form, in which variables name the agent.
     Variables(SocketAddr),
 }
@@ -95,6 +97,7 @@ impl Library {
     pub fn start(&self, names: &Names, steps: &[String], place: Place<'_>) -> Run {
         let mut command = match place {
             Place::Network(enter, _) => self.enclosed(names, enter("unshare")),
+            Place::Pod(enter) => enter("/usr/bin/env"),
             Place::Variables(_) => Command::new("env"),
         };
         let path = std::env::var_os("PATH").unwrap();
@@ -102,6 +105,7 @@ impl Library {
         command.env_clear().env("PATH", path).env("HOME", &names.folder);
         match place {
             Place::Network(_, variables) => command.envs(variables.iter().copied()),
+            Place::Pod(_) => &mut command,
             // The second is of google-auth for Python alone, whose ping would leave the machine.
             Place::Variables(agent) => {
                 command.envs(["GCE_METADATA_HOST", "GCE_METADATA_IP"].map(|name| (name, agent.to_string())))

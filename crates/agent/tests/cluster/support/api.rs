@@ -3,6 +3,7 @@
 //! Its calls are made on threads of the node, whoever asks: a thread that has entered a pod's network cannot reach the API
 //! server.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +39,7 @@ fn runtime() -> &'static tokio::runtime::Runtime {
 
 impl Api {
     /// As whoever has this token.
-    pub(crate) fn new(port: u16, certificate: &Path, token: &str) -> Self {
+    pub(crate) fn new(address: SocketAddr, certificate: &Path, token: &str) -> Self {
         // Made now, by a thread of the node.
         let _ = runtime();
         let mut roots = rustls::RootCertStore::empty();
@@ -57,7 +58,7 @@ impl Api {
             .enable_http1()
             .build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Self { client, base: format!("https://127.0.0.1:{port}").into(), token: token.into() }
+        Self { client, base: format!("https://{address}").into(), token: token.into() }
     }
 
     /// Any request; status and text of the answer.

@@ -14,7 +14,12 @@ pub(crate) struct Plane(ControlPlane);
 impl Plane {
     /// Storage and API server, ready.
     pub(crate) fn start(folder: &Path) -> Self {
-        let mut plane = Self(ControlPlane::without_api_server(folder));
+        Self::ready(ControlPlane::without_api_server(folder))
+    }
+
+    /// The API server of this one, ready.
+    pub(crate) fn ready(plane: ControlPlane) -> Self {
+        let mut plane = Self(plane);
         plane.start_api_server();
         plane
     }
@@ -30,7 +35,7 @@ impl Plane {
 
     /// Who may do everything.
     pub(crate) fn admin(&self) -> Api {
-        Api::new(self.port(), &self.certificate(), ADMIN)
+        Api::new(self.address(), &self.certificate(), ADMIN)
     }
 }
 

@@ -1,0 +1,125 @@
+//! Agents that end: pods are refused, the node is unharmed, and what comes back serves. Nothing is left when the chart is uninstalled.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use seawall_core::Clock;
+use seawall_testkit::pod::Process;
+use serde_json::json;
+
+use crate::chart::DAEMON_SET;
+use crate::install::fetch;
+use crate::node::{Node, ctr, done, given, kubepods};
+use crate::pods::{Class, on_the_nodes_network, pod};
+use crate::real::SAYS;
+use crate::support::{TOKEN, until, until_true};
+
+/// What is promised from the agent's next start to credentials.
+const BACK: Duration = Duration::from_secs(1);
+const TAINT: &str = "seawall.test/starting";
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn an_agent_that_is_killed_leaves_pods_refused_and_serves_them_again_when_it_is_started() {
+    let node = Node::start(&["cart", "logs"]);
+    node.install();
+    let mut pods = asking(&node);
+    for kill in [kill_the_process, kill_the_container] {
+        let process = node.agent_process();
+        kill(process);
+        until_true("the agent to be gone", || !is_there(process));
+        refused(&node, &mut pods);
+        back(&node, &mut pods);
+    }
+    node.api.must("DELETE", DAEMON_SET, Some(&json!({"propagationPolicy": "Foreground"})));
+    until_true("the agents to be gone", || node.agents().is_empty());
+    refused(&node, &mut pods);
+    assert_eq!(node.real.pods(), 0);
+}
+
+/// A pod and one on the node's network, both served.
+fn asking(node: &Node) -> [(Process, &'static str); 2] {
+    let cart = node.run(&pod("cart", "cart", Class::Guaranteed));
+    let logs = node.run(&on_the_nodes_network(pod("logs", "logs", Class::BestEffort)));
+    let mut pods = [(cart, "cart"), (logs, "logs")];
+    pods.iter_mut().for_each(|(process, account)| node.check(&fetch(process, TOKEN), account));
+    pods
+}
+
+fn kill_the_process(process: u32) {
+    kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// Which is named by the group that the process is in.
+fn kill_the_container(process: u32) {
+    let group = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
+    let container = group.lines().find(|line| line.starts_with("0::")).unwrap().rsplit('/').next().unwrap();
+    done(&mut ctr(&["tasks", "kill", "--signal", "SIGKILL", container]));
+}
+
+/// Until somebody has waited for it: only then are its sockets closed for sure.
+fn is_there(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+/// By the kernel, at once; nobody else is reached.
+fn refused(node: &Node, pods: &mut [(Process, &str)]) {
+    for (process, account) in pods {
+        let said = fetch(process, TOKEN);
+        assert!(["ECONNREFUSED", "EPERM"].contains(&&*said), "{account}: {said}");
+    }
+    assert_eq!(fetch(&mut node.outside(), TOKEN), format!("200 {SAYS}"));
+}
+
+fn back(node: &Node, pods: &mut [(Process, &str)]) {
+    let clock = Clock::system();
+    node.agent_process();
+    let start = clock.now();
+    for (process, account) in pods {
+        let said =
+            until("credentials", || Some(fetch(process, TOKEN)).filter(|said| said.starts_with("200 ")));
+        node.check(&said, account);
+    }
+    let took = clock.now().since(start);
+    eprintln!("the agent's next process to credentials: {took:?}");
+    assert!(took <= BACK, "{took:?}");
+}
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
+    let node = Node::with(&["cart"], &[&format!("{TAINT}=:NoSchedule")]);
+    assert!(node.taints().iter().any(|taint| taint == TAINT));
+    // The kernel puts two files there itself.
+    let before = pins();
+    let mut helm = node.install_with(&json!({"taint": TAINT}));
+    assert!(helm.wait().unwrap().success());
+    until_true("the taint to be taken off", || node.taints().is_empty());
+    let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
+    node.check(&fetch(&mut cart, TOKEN), "cart");
+    eprintln!("attached:\n{}", done(&mut redirect("status")));
+    assert!(pins().len() > before.len());
+    node.uninstall();
+    assert_eq!(pins(), before);
+    let status = redirect("status").output().unwrap();
+    assert!(!status.status.success(), "{status:?}");
+    let rules = done(Command::new("nft").args(["list", "ruleset"]));
+    assert!(!rules.contains("seawall"), "{rules}");
+    assert!(node.taints().is_empty());
+    assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
+}
+
+/// The agent's own word on what is attached, by the program that is in the image.
+fn redirect(word: &str) -> Command {
+    let mut command = Command::new(PathBuf::from(given("SEAWALL_E2E_IMAGES")).join("seawall-agent"));
+    command.args(["redirect", word, "--kubepods", &kubepods()]);
+    command
+}
+
+/// Whatever is on the node's file system for pins.
+fn pins() -> Vec<PathBuf> {
+    fs::read_dir(Path::new("/sys/fs/bpf")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}

@@ -1,0 +1,72 @@
+//! Agents that follow one another while pods ask.
+
+use std::io::Write;
+use std::process::{Child, Stdio};
+
+use seawall_core::Clock;
+use serde_json::{Value, json};
+
+use crate::install::fetch;
+use crate::node::Node;
+use crate::pods::{Class, running};
+use crate::support::network::METADATA;
+use crate::support::{TOKEN, until_true};
+
+const RATE: u64 = 300;
+/// Longer than the rollouts take; a run that they outlast proves nothing, and is said to.
+const SECONDS: u64 = 62;
+const ROLLOUTS: usize = 4;
+
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn no_request_fails_while_agents_are_rolled_out() {
+    let node = Node::start(&["cart", "search"]);
+    node.install();
+    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
+    let mut loads = loads.map(|(account, kept)| (account, load(&node, account, kept)));
+    let clock = Clock::system();
+    for revision in 1..=ROLLOUTS {
+        let (start, before) = (clock.now(), node.agents());
+        node.upgrade(&json!({"podAnnotations": {"seawall.test/revision": revision.to_string()}}));
+        assert_ne!(node.agents(), before);
+        eprintln!("rollout {revision}: {:?}", clock.now().since(start));
+    }
+    for (account, load) in &mut loads {
+        assert!(load.try_wait().unwrap().is_none(), "{account}'s load ended before the last rollout");
+    }
+    for (account, load) in loads {
+        judge(account, load);
+    }
+    assert_eq!(node.real.pods(), 0);
+}
+
+/// The project's own load tool in a pod that the agent knows.
+fn load(node: &Node, account: &str, kept: &str) -> Child {
+    let mut pod = running(account, account, Class::Burstable, &["/usr/bin/sleep", "infinity"]);
+    pod["spec"]["containers"][0]["image"] =
+        json!(concat!("seawall.local/seawall:", env!("CARGO_PKG_VERSION")));
+    let mut process = node.run(&pod);
+    until_true("credentials", || fetch(&mut process, TOKEN).starts_with("200 "));
+    let (rate, duration) = (format!("--rate={RATE}"), format!("--duration={SECONDS}s"));
+    let shown = ["--output=none", "--summary=json", "--live=none", "--evidence=2", "--timeout=5s"];
+    let words = [&["/seawall", "attack", kept, &rate, &duration], &shown[..]].concat();
+    let mut command = node.exec(account, &words);
+    let mut load = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let target = format!("GET http://{METADATA}{TOKEN}\nMetadata-Flavor: Google\n");
+    load.stdin.take().unwrap().write_all(target.as_bytes()).unwrap();
+    load
+}
+
+/// Every hit that was due was sent and answered well. One that a kept connection's end met half way is sent again, as HTTP's clients do.
+fn judge(account: &str, load: Child) {
+    let output = load.wait_with_output().unwrap();
+    let log = String::from_utf8_lossy(&output.stdout);
+    let said: Value = serde_json::from_str(log.trim()).unwrap_or_else(|_| panic!("{log}"));
+    let offered = said["offered"].as_u64().unwrap();
+    let (codes, connections, retried) = (&said["status_codes"], &said["connections"], &said["retried"]);
+    eprintln!("{account}: {offered} requests, {codes}, on {connections} connections, {retried} sent again");
+    let what = format!("failures {}, for example {}", said["failures"], said["evidence"]);
+    assert!(offered >= 18_000, "{log}");
+    assert_eq!((&said["good"], &said["failures"]), (&json!(offered), &json!({})), "{what}");
+    assert_eq!(codes, &json!({"200": offered}), "{what}");
+}
