@@ -100,10 +100,13 @@ fn the_agents_process_has_given_up_its_rights_and_the_pod_was_given_few() {
     let process = node.agent_process();
     for thread in fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
         let status = fs::read_to_string(thread.path().join("status")).unwrap();
+        let said = |name| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
         for (name, expected) in GIVEN_UP {
-            let said = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
-            assert_eq!(said, Some(expected), "{name}");
+            assert_eq!(said(name), Some(expected), "{name}");
         }
+        // Beside the container runtime's, which is one.
+        let filters: u32 = said("Seccomp_filters").unwrap().parse().unwrap();
+        assert!(filters > 1, "{status}");
     }
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();

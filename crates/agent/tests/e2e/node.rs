@@ -240,6 +240,8 @@ fn kubelet(folder: &Path) -> Value {
         "podLogsDir": folder.join("logs"), "volumePluginDir": folder.join("plugins"),
         "resolvConf": folder.join("resolv.conf"),
         "maxPods": 200, "kubeAPIQPS": 200, "kubeAPIBurst": 400,
+        // A changed ConfigMap is brought to its pods at once.
+        "syncFrequency": "1s",
         // Nobody is evicted for what else this machine does.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,

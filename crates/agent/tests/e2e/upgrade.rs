@@ -1,4 +1,4 @@
-//! Agents that follow one another while pods ask.
+//! Agents that follow one another, and configurations, while pods ask.
 
 use std::io::Write;
 use std::process::{Child, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::install::fetch;
 use crate::node::Node;
-use crate::pods::{Class, running};
+use crate::pods::{Class, pod, running};
 use crate::support::network::METADATA;
 use crate::support::{TOKEN, until_true};
 
@@ -16,6 +16,7 @@ const RATE: u64 = 300;
 /// Longer than the rollouts take; a run that they outlast proves nothing, and is said to.
 const SECONDS: u64 = 62;
 const ROLLOUTS: usize = 4;
+const ZONE: &str = "/computeMetadata/v1/instance/zone";
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
@@ -38,6 +39,41 @@ fn no_request_fails_while_agents_are_rolled_out() {
         judge(account, load);
     }
     assert_eq!(node.real.pods(), 0);
+}
+
+/// Good ones are in force, a bad one is not, and the agent is the same throughout.
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn no_request_fails_while_the_configuration_is_reloaded() {
+    let node = Node::start(&["cart", "search", "batch"]);
+    node.install();
+    let mut batch = node.run(&pod("batch", "batch", Class::Burstable));
+    let (agents, process) = (node.agents(), node.agent_process());
+    let loads = [("cart", "--keepalive=false"), ("search", "--keepalive=true")];
+    let mut loads = loads.map(|(account, kept)| (account, load(&node, account, kept)));
+    let zone = |name: &str| json!({"config": {"google": {"zone": name}}});
+    for letter in ["b", "c", "d"] {
+        let name = format!("europe-west1-{letter}");
+        node.upgrade(&zone(&name));
+        until_true("the zone", || fetch(&mut batch, ZONE).ends_with(&name));
+        node.upgrade(&zone("nowhere at all"));
+        until_true("the refusal to be told", || is_refused(&node, &agents[0]));
+        assert!(fetch(&mut batch, ZONE).ends_with(&name));
+    }
+    for (account, load) in &mut loads {
+        assert!(load.try_wait().unwrap().is_none(), "{account}'s load ended before the last reload");
+    }
+    for (account, load) in loads {
+        judge(account, load);
+    }
+    assert_eq!((node.agents(), node.agent_process()), (agents, process));
+}
+
+/// By the agent's own word, as an operator reads it.
+fn is_refused(node: &Node, agent: &str) -> bool {
+    let mut status = node.kubectl();
+    status.args(["--namespace", "seawall", "exec", agent, "--", "/seawall-agent", "status"]);
+    String::from_utf8(status.output().unwrap().stdout).unwrap().contains("google.zone")
 }
 
 /// The project's own load tool in a pod that the agent knows.
