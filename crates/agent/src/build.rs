@@ -63,7 +63,8 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let doors = control.block_on(Doors::open(config.admin, config.admin_socket.as_deref()))?;
     let clock = Clock::system();
     let capture = capture(config, &listeners, &clock)?;
-    let strategy = strategy.noting(capture.as_deref().map(Capture::noted)).asking(sockets(config, &clock)?);
+    let strategy =
+        strategy.noting(capture.as_deref().map(Capture::noted)).asking(sockets(config, &listeners, &clock)?);
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| Capture::rights());
     sandbox::enter(kept).context("cannot give up privileges")?;
     config.seccomp.begin(config.needs()).context("cannot have system calls refused")?;
@@ -130,15 +131,21 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<Vec<String>> {
 /// Opens the redirect, in `kernel` identity.
 fn capture(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Arc<Capture>>> {
     let Identity::Kernel(section) = &config.identity else { return Ok(None) };
-    let spoken =
-        bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]));
-    Ok(Some(Arc::new(Capture::open(section, spoken, |port| bound.at(port), clock)?)))
+    Ok(Some(Arc::new(Capture::open(section, spoken(config, bound), |port| bound.at(port), clock)?)))
 }
 
 /// Opens what tells who made sockets, in `sock-diag` identity.
-fn sockets(config: &Config, clock: &Clock) -> anyhow::Result<Option<Sockets>> {
+fn sockets(config: &Config, bound: &Listeners, clock: &Clock) -> anyhow::Result<Option<Sockets>> {
     let Identity::SockDiag(section) = &config.identity else { return Ok(None) };
-    Sockets::open(&section.redirect, clock).map(Some)
+    Sockets::open(&section.redirect, spoken(config, bound), clock).map(Some)
+}
+
+/// Where the agent listens, and what it speaks there.
+fn spoken<'a>(
+    config: &'a Config,
+    bound: &'a Listeners,
+) -> impl Iterator<Item = (SocketAddr, &'a [DialectName])> {
+    bound.addresses.iter().zip(&config.listen).map(|(address, listen)| (*address, &listen.dialects[..]))
 }
 
 /// Lets pods come once they would be served: captured connections are sent here, then the node's taint is taken off.
@@ -154,12 +161,18 @@ async fn open(capture: Option<Arc<Capture>>, cluster: Option<Arc<Cluster>>, admi
     if let Some(capture) = &capture {
         capture.take_over(&stop).await;
     }
-    if let Some(cluster) = cluster {
-        cluster.open_node().await;
-    }
-    if let Some(capture) = capture {
-        capture.keep(stop).await;
-    }
+    // Beside each other: an API server that refuses to have the taint taken off must not keep this agent from succeeding one that died.
+    let untaint = async {
+        if let Some(cluster) = cluster {
+            cluster.open_node().await;
+        }
+    };
+    let keep = async {
+        if let Some(capture) = capture {
+            capture.keep(stop).await;
+        }
+    };
+    tokio::join!(untaint, keep);
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {

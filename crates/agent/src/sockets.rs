@@ -5,15 +5,16 @@
 //! bounded rate, because what a pod does brings that about.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use seawall_attest::{Maker, Pair};
 use seawall_core::{Clock, Gcra, PodUid};
-use seawall_redirect::{CONTAINERS, Error, METADATA, PORT, Pods, Site};
+use seawall_redirect::{CONTAINERS, Endpoint, Error, METADATA, PORT, Pods, Site};
 
+use crate::cloud::names::DialectName;
 use crate::config::Redirect;
 
 /// Looks for groups in a second: some 0.2 ms each with ten pods on the node's network.
@@ -32,6 +33,7 @@ struct Table {
     /// addresses alone.
     kernel: Mutex<seawall_redirect::Sockets>,
     site: Site,
+    doors: Doors,
     /// The groups of pods on the node's network.
     groups: ArcSwap<HashMap<u64, PodUid>>,
     looks: Gcra,
@@ -40,11 +42,15 @@ struct Table {
 }
 
 impl Sockets {
-    /// Opens what is asked, and tries it.
+    /// Opens what is asked, and tries it. `spoken` are the agent's listeners.
     ///
     /// # Errors
     /// The kernel does not tell, or the pods' groups are not there.
-    pub(crate) fn open(places: &Redirect, clock: &Clock) -> anyhow::Result<Self> {
+    pub(crate) fn open<'a>(
+        places: &Redirect,
+        spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
         let site = Site::find(&places.cgroups, places.kubepods.as_deref());
         let opened = site.and_then(|site| Ok((site, seawall_redirect::Sockets::open()?)));
         let (site, kernel) = opened
@@ -53,6 +59,7 @@ impl Sockets {
         Ok(Self(Arc::new(Table {
             kernel: Mutex::new(kernel),
             site,
+            doors: Doors::of(spoken),
             groups: ArcSwap::default(),
             looks: Gcra::new(LOOKS_PER_SECOND, LOOKS_PER_SECOND),
             complaints: Gcra::new(COMPLAINTS_PER_SECOND, 1),
@@ -73,7 +80,7 @@ impl Table {
     /// The group of the socket that has the other end, by where its connection was sent.
     fn group(&self, pair: Pair) -> Result<Option<u64>, Error> {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        for sent_to in sent_to(pair) {
+        for sent_to in self.doors.sent_to(pair) {
             let found = kernel.group(pair.peer, sent_to)?;
             if found.is_some() {
                 return Ok(found);
@@ -116,14 +123,33 @@ impl Table {
     }
 }
 
-/// Where the other end may have sent a connection that arrived at this one: there, or to a metadata address, which netfilter's rules
-/// made the agent's (`redirect print translation`) and the client's socket keeps. No other socket at the same address and port is found
-/// in the place of the right one: two that are translated to the same ends get different ports, which is what a translation's tracking is for,
-/// and the one that was not translated is asked for first.
-fn sent_to(pair: Pair) -> impl Iterator<Item = SocketAddr> {
-    let translated = METADATA.into_iter().chain(CONTAINERS).map(|ip| SocketAddr::new(ip, PORT));
-    let of_family = move |to: &SocketAddr| to.is_ipv4() == pair.peer.is_ipv4();
-    std::iter::once(pair.local).chain(translated.filter(of_family))
+/// Which metadata addresses netfilter's rules lead to each of the agent's ports.
+#[derive(Debug)]
+struct Doors(HashMap<u16, Vec<IpAddr>>);
+
+impl Doors {
+    fn of<'a>(spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>) -> Self {
+        let mut doors = HashMap::<u16, Vec<IpAddr>>::new();
+        for (at, dialects) in spoken {
+            let speaks = |endpoint| dialects.iter().any(|dialect| dialect.endpoint() == endpoint);
+            let addresses = doors.entry(at.port()).or_default();
+            addresses.extend(METADATA.iter().filter(|_| speaks(Endpoint::Metadata)));
+            addresses.extend(CONTAINERS.iter().filter(|_| speaks(Endpoint::Containers)));
+        }
+        Self(doors)
+    }
+
+    /// Where the other end may have sent a connection that arrived at this one: there, or to a metadata address that netfilter's rules
+    /// made this port (`redirect print translation`) and the client's socket keeps. No other socket at the same address and port is found
+    /// in the place of the right one: two that are translated to the same ends get different ports, which is what a translation's tracking is for,
+    /// and the one that was not translated is asked for first. An address that leads to another port is not asked for: two sockets may have
+    /// the same address and port and be translated to different ones, and a pod would be taken for whoever made the other.
+    fn sent_to(&self, pair: Pair) -> impl Iterator<Item = SocketAddr> {
+        let leading_here = self.0.get(&pair.local.port()).map_or(&[][..], Vec::as_slice);
+        let of_family = move |to: &&IpAddr| to.is_ipv4() == pair.peer.is_ipv4();
+        let translated = leading_here.iter().filter(of_family).map(|ip| SocketAddr::new(*ip, PORT));
+        std::iter::once(pair.local).chain(translated)
+    }
 }
 
 impl seawall_attest::Sockets for Sockets {
@@ -137,21 +163,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_true_end_is_asked_for_before_those_that_are_translated_and_no_other_family() {
+    fn the_true_end_is_asked_for_before_those_that_are_translated_to_its_port_and_no_other_family() {
+        let spoken: [(SocketAddr, &[DialectName]); 3] = [
+            ("0.0.0.0:8988".parse().unwrap(), &[DialectName::Google, DialectName::AwsImds]),
+            ("0.0.0.0:8987".parse().unwrap(), &[DialectName::AwsContainers]),
+            ("0.0.0.0:8986".parse().unwrap(), &[DialectName::AwsContainers, DialectName::Google]),
+        ];
+        let doors = Doors::of(spoken);
         let sent = |peer: &str, local: &str| {
             let pair = Pair { peer: peer.parse().unwrap(), local: local.parse().unwrap() };
-            sent_to(pair).map(|to| to.to_string()).collect::<Vec<_>>()
+            doors.sent_to(pair).map(|to| to.to_string()).collect::<Vec<_>>()
         };
+        assert_eq!(sent("10.0.0.1:5", "10.0.0.1:8987"), ["10.0.0.1:8987", "169.254.170.23:80"]);
+        assert_eq!(sent("10.0.0.1:5", "10.0.0.1:8986").len(), 3);
+        assert_eq!(sent("10.0.0.1:5", "10.0.0.1:80"), ["10.0.0.1:80"]);
         let (v4, v6) = (sent("10.0.0.1:5", "10.0.0.1:8988"), sent("[fd00::1]:5", "[fd00::1]:8988"));
-        assert_eq!(v4, ["10.0.0.1:8988", "169.254.169.254:80", "169.254.170.23:80"]);
-        assert_eq!(v6, ["[fd00::1]:8988", "[fd20:ce::254]:80", "[fd00:ec2::254]:80", "[fd00:ec2::23]:80"]);
+        assert_eq!(v4, ["10.0.0.1:8988", "169.254.169.254:80"]);
+        assert_eq!(v6, ["[fd00::1]:8988", "[fd20:ce::254]:80", "[fd00:ec2::254]:80"]);
     }
 
     #[test]
     fn a_node_without_what_it_takes_is_told_so_at_the_start() {
         let nowhere = tempfile::tempdir().unwrap();
         let places = Redirect { bpffs: "/".into(), cgroups: nowhere.path().into(), kubepods: None };
-        let refused = format!("{:#}", Sockets::open(&places, &Clock::system()).unwrap_err());
+        let refused = format!("{:#}", Sockets::open(&places, [], &Clock::system()).unwrap_err());
         assert!(refused.contains("sock-diag") && refused.contains("cgroup2"), "{refused}");
     }
 }
