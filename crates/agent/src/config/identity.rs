@@ -26,6 +26,16 @@ pub(crate) enum Identity {
     Anyone,
 }
 
+impl Identity {
+    /// Whether pods, and what is written on them, are heard of from the API server.
+    pub(crate) fn is_by_cluster(&self) -> bool {
+        match self {
+            Self::Static { .. } | Self::Anyone => false,
+            Self::SourceIp(_) | Self::SockDiag(_) | Self::Kernel(_) => true,
+        }
+    }
+}
+
 /// Pods are known from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
