@@ -9,6 +9,7 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use seawall_core::PodUid;
 use seawall_redirect::attach::Outcome;
 use seawall_redirect::{Agent, Error, Pins, Site, attach, nft, remove, status};
 
@@ -26,8 +27,9 @@ Usage:
                                                    Pods then reach the real metadata server.
   seawall-agent redirect print net                 rules that drop what pods send to metadata addresses without a socket (packets
                                                    written by hand, gVisor, Kata), for the node's own network: pipe to `nft -f -`
-  seawall-agent redirect print translation --node ADDRESS [--node ADDRESS] --metadata PORT [--containers PORT] [PLACES]
-                                                   rules instead of programs, for kernels before 5.15 and nodes with cgroup v1 alone
+  seawall-agent redirect print translation --node ADDRESS [--node ADDRESS] --metadata PORT [--containers PORT] [--own UID] [PLACES]
+                                                   rules instead of programs, for kernels before 5.15 and nodes with cgroup v1 alone. What
+                                                   the pod UID sends goes where the node's does: the agent's own, which passes requests on
   seawall-agent redirect print removal             rules that take either away
   print WHAT --into FILE                           writes them to a file instead, for a container that has nft and none of this
 
@@ -58,7 +60,7 @@ pub(crate) enum Request {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     Net,
-    Translation { places: Places, agent: Agent },
+    Translation { places: Places, agent: Agent, own: Option<PodUid> },
     Removal,
 }
 
@@ -82,6 +84,7 @@ struct Flags {
     metadata: Option<NonZeroU16>,
     containers: Option<NonZeroU16>,
     into: Option<PathBuf>,
+    own: Option<PodUid>,
 }
 
 impl Request {
@@ -123,7 +126,9 @@ impl Rules {
     fn of(what: &str, flags: &mut Flags) -> Result<Self, String> {
         Ok(match what {
             "net" => Self::Net,
-            "translation" => Self::Translation { agent: flags.agent()?, places: flags.places() },
+            "translation" => {
+                Self::Translation { agent: flags.agent()?, own: flags.own.take(), places: flags.places() }
+            }
             _ => Self::Removal,
         })
     }
@@ -131,7 +136,7 @@ impl Rules {
     fn text(&self) -> Result<String, Error> {
         match self {
             Self::Net => Ok(nft::safety_net()),
-            Self::Translation { places, agent } => translation(places, agent),
+            Self::Translation { places, agent, own } => translation(places, agent, own.as_ref()),
             Self::Removal => Ok(nft::removal()),
         }
     }
@@ -162,6 +167,7 @@ impl Flags {
             "--kubepods" => self.kubepods = Some(value.trim_start_matches('/').into()),
             "--ask-within" => self.within = Some(value.into()),
             "--into" => self.into = Some(value.into()),
+            "--own" => self.own = Some(PodUid(value.into())),
             "--node" => self.nodes.push(value.parse().map_err(|_| wanted("an address of the node's"))?),
             "--metadata" => self.metadata = Some(value.parse().map_err(|_| wanted("a port"))?),
             "--containers" => self.containers = Some(value.parse().map_err(|_| wanted("a port"))?),
@@ -205,6 +211,7 @@ impl Flags {
             ("--metadata", self.metadata.is_some()),
             ("--containers", self.containers.is_some()),
             ("--into", self.into.is_some()),
+            ("--own", self.own.is_some()),
         ];
         match left.iter().find(|(_, given)| *given) {
             Some((name, _)) => Err(format!("seawall-agent: redirect {} takes no {name}", words.join(" "))),
@@ -263,12 +270,12 @@ fn attached(places: &Places, net: bool, within: Option<&Path>) -> anyhow::Result
 }
 
 /// The way for nodes on which there may be no control groups of version 2 to find pods in.
-fn translation(places: &Places, agent: &Agent) -> Result<String, Error> {
+fn translation(places: &Places, agent: &Agent, own: Option<&PodUid>) -> Result<String, Error> {
     let site = match places.site() {
         Err(Error::NotVersionTwo { .. }) => None,
         found => Some(found?),
     };
-    nft::translation(agent, site.as_ref())
+    nft::translation(agent, site.as_ref(), own)
 }
 
 fn told(places: &Places) -> anyhow::Result<String> {
@@ -347,7 +354,10 @@ mod tests {
         };
         assert_eq!(
             parsed("print translation --node 10.0.0.1 --node fd00::1 --metadata 8988"),
-            Ok(Request::Print { rules: Rules::Translation { places: places(), agent }, into: None })
+            Ok(Request::Print {
+                rules: Rules::Translation { places: places(), agent, own: None },
+                into: None
+            })
         );
     }
 

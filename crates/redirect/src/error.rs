@@ -88,6 +88,9 @@ pub enum Error {
         "the agent's own connection was not seen: it is not in a pod of this node, so hostNetwork pods cannot be told apart"
     )]
     NotInPod,
+    /// A pod that was named has no group.
+    #[error("no group of the pod {} is among those of the node's pods", .0.0)]
+    NoGroupOf(seawall_core::PodUid),
     /// The kernel says of no socket in which group it was made.
     #[error("the kernel does not tell in which control group a socket was made, as one from 5.15 on does")]
     SocketsUntold,

@@ -7,10 +7,14 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use seawall_core::PodUid;
 
 use crate::error::Error;
 use crate::net::{DNS, Endpoint, PORT};
+use crate::pods::directory;
 use crate::site::Site;
 use crate::target::Agent;
 
@@ -28,20 +32,27 @@ pub fn safety_net() -> String {
 
 /// Instead of the programs: translates the addresses. Pods by what they send, and hostNetwork pods, which send from the node itself, by
 /// their sockets' group. Then the net for what is left. With control groups of version 1 alone there is no site, and rules know no
-/// group: hostNetwork pods are then as the node.
+/// group: hostNetwork pods are then as the node. `own` is the agent's pod, which is as the node, too: it would ask itself for what the real
+/// server has.
 ///
 /// # Errors
-/// The agent has no address or no port.
-pub fn translation(agent: &Agent, site: Option<&Site>) -> Result<String, Error> {
+/// The agent has no address or no port, or its pod no group.
+pub fn translation(agent: &Agent, site: Option<&Site>, own: Option<&PodUid>) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
         return Err(Error::Nowhere);
     }
-    let pods = site.map(|site| {
-        let (level, below_root) = site.below_root();
-        socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
+    let own = site.zip(own).map(|(site, pod)| match directory(site, pod)? {
+        Some((group, _)) => Ok(sockets_of(site, &group)),
+        None => Err(Error::NoGroupOf(pod.clone())),
     });
-    Ok(translated(&rules, pods.as_deref()))
+    let pods = site.map(|site| sockets_of(site, site.kubepods()));
+    Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
+}
+
+fn sockets_of(site: &Site, of: &Path) -> String {
+    let (level, below_root) = site.below_root(of);
+    socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
 }
 
 /// Matches what sockets send that were made in this group.
@@ -49,12 +60,17 @@ fn socket_of(level: u32, path: &str) -> String {
     format!("socket cgroupv2 level {level} \"{path}\"")
 }
 
-fn translated(rules: &[String], socket_of_pods: Option<&str>) -> String {
+fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>) -> String {
     let mut chains = chain("pods", "nat hook prerouting priority dstnat - 1", rules);
     if let Some(socket) = socket_of_pods {
-        let own: Vec<_> = rules.iter().map(|rule| format!("{socket} {rule}")).collect();
+        let passed = own.map(|own| format!("{own} accept"));
+        let of_pods = rules.iter().map(|rule| format!("{socket} {rule}"));
         // A number, because nft 1.0.6 refuses the name on this hook.
-        chains += &chain("hostpods", "nat hook output priority -101", &own);
+        chains += &chain(
+            "hostpods",
+            "nat hook output priority -101",
+            &passed.into_iter().chain(of_pods).collect::<Vec<_>>(),
+        );
     }
     // Behind the translation, or it would drop what is to be translated.
     chains += &net("dstnat + 50");
@@ -213,7 +229,7 @@ mod tests {
     #[test]
     fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_net() {
         let agent = Agent { v6: None, containers: None, ..agent() };
-        let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")));
+        let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
         assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");
     }
@@ -221,7 +237,7 @@ mod tests {
     #[test]
     fn pods_on_the_nodes_network_are_told_by_their_group() {
         let path = group(true, "kubelet/kubepods");
-        let rules = translated(&rules(&agent()), Some(&socket_of(2, &path)));
+        let rules = translated(&rules(&agent()), Some(&socket_of(2, &path)), None);
         assert_eq!(
             rules.matches("socket cgroupv2 level 2 \"unified/kubelet/kubepods\" ip").count(),
             4,
@@ -232,7 +248,7 @@ mod tests {
 
     #[test]
     fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
-        let rules = translation(&agent(), None).unwrap();
+        let rules = translation(&agent(), None, None).unwrap();
         assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
         assert!(!rules.contains("cgroupv2") && rules.contains("chain net"), "{rules}");
     }

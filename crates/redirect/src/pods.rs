@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use seawall_core::PodUid;
 
@@ -69,19 +69,10 @@ impl Pods {
     /// # Errors
     /// One cannot be listed.
     pub fn groups_of(site: &Site, pod: &PodUid) -> Result<Vec<u64>, Error> {
-        for (directory, prefix) in site.classes() {
-            let directory = directory.join(name(pod, &prefix, site.is_systemds()));
-            match directory.metadata() {
-                Ok(found) => {
-                    let mut groups = vec![found.ino()];
-                    below(&directory, DEEPEST, &mut groups).map_err(Error::system("list", directory))?;
-                    return Ok(groups);
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::system("look at", directory)(error)),
-            }
-        }
-        Ok(Vec::new())
+        let Some((directory, own)) = directory(site, pod)? else { return Ok(Vec::new()) };
+        let mut groups = vec![own];
+        below(&directory, DEEPEST, &mut groups).map_err(Error::system("list", directory))?;
+        Ok(groups)
     }
 
     /// How many there are.
@@ -100,6 +91,19 @@ impl Pods {
 /// What a pod's groups are listed to: more than container runtimes and an init of its own make.
 const MOST: usize = 256;
 const DEEPEST: u32 = 6;
+
+/// Where a pod's own group is, and its number; none for one that is not there.
+pub(crate) fn directory(site: &Site, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
+    for (directory, prefix) in site.classes() {
+        let directory = directory.join(name(pod, &prefix, site.is_systemds()));
+        match directory.metadata() {
+            Ok(found) => return Ok(Some((directory, found.ino()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::system("look at", directory)(error)),
+        }
+    }
+    Ok(None)
+}
 
 /// Adds the groups in a directory. One that goes meanwhile takes its own along.
 fn below(directory: &Path, levels: u32, groups: &mut Vec<u64>) -> io::Result<()> {

@@ -81,9 +81,15 @@ impl Site {
         self.id
     }
 
-    /// How deep it is below the tree's root; its path from there, as netfilter's `socket cgroupv2` wants them.
-    pub(crate) fn below_root(&self) -> (u32, &Path) {
-        (self.level, self.kubepods.strip_prefix(&self.tree).unwrap_or(&self.kubepods))
+    /// How deep a group of the tree is below its root; its path from there, as netfilter's `socket cgroupv2` wants them.
+    pub(crate) fn below_root<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
+        let path = group.strip_prefix(&self.tree).unwrap_or(group);
+        (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
+    }
+
+    /// The pods' group.
+    pub(crate) fn kubepods(&self) -> &Path {
+        &self.kubepods
     }
 
     pub(crate) fn open(&self) -> Result<File, Error> {

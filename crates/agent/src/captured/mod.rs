@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// What is said where what was opened is attached no more.
-const GONE: &str = "what this agent opened of the redirect is removed: pods reach the real metadata server until `seawall-agent redirect attach` has run";
+const GONE: &str = "what this agent opened of the redirect is removed: until `seawall-agent redirect attach` has run pods reach the real metadata server, or are refused where another version is attached";
 const ANOTHER: &str =
     "the redirect was removed and attached anew, and this agent cannot open what is attached now";
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use seawall_core::facts::Selection;
 use serde_json::Value;
 
-use super::{Config, Identity};
+use super::Config;
 
 /// Sockets, threads, rights and everything that follows from the machine's memory are the process's own: they are taken once, before
 /// rights are given up. So is the way in which pods are told apart, on which hangs whose each open connection is. The keys of

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use seawall_core::PodUid;
 use seawall_redirect::nft;
 
 use crate::support::agent::{at_node, gate};
@@ -51,7 +52,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
-    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site)).unwrap());
+    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap());
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.get(to), "agent:nobody", "{to}");
         assert_eq!(host.get(to), "agent:nobody", "{to}");
@@ -59,6 +60,17 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     }
     assert_eq!(one.get("169.254.170.23"), "containers:nobody");
     assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
+    // The agent's own pod asks the real server for what it passes on.
+    load(
+        &nft::translation(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid(HOST.into())))
+            .unwrap(),
+    );
+    assert_eq!(host.get("169.254.169.254"), "real");
+    assert_eq!(one.get("169.254.169.254"), "agent:nobody");
+    let of_nobody =
+        nft::translation(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid("gone".into())));
+    assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
+    load(&nft::translation(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap());
     // What is not translated does not pass either.
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");

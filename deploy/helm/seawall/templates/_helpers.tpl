@@ -126,6 +126,10 @@ securityContext:
       valueFrom:
         fieldRef:
           fieldPath: status.hostIP
+    - name: POD_UID
+      valueFrom:
+        fieldRef:
+          fieldPath: metadata.uid
   securityContext:
     {{- include "seawall.rights" nil | nindent 4 }}
   volumeMounts:
@@ -186,6 +190,20 @@ securityContext:
 {{- toYaml (mergeOverwrite $config $decided) -}}
 {{- end }}
 
+{{/* Of the configuration, what a running agent refuses to change (crates/agent/src/config/classes.rs). */}}
+{{- define "seawall.ofTheProcess" -}}
+{{- $config := include "seawall.config" . | fromYaml -}}
+{{- $imds := dig "aws" "imds" dict $config -}}
+{{- $kept := dict "clouds" (list (hasKey $config "aws") (hasKey $config "google")) "keyFile" $imds.keyFile "ways" (dig "aws" "ways" list $config) -}}
+{{- range list "listen" "admin" "adminSocket" "identity" "threads" "seccomp" -}}
+  {{- $_ := set $kept . (get $config .) -}}
+{{- end -}}
+{{- range list "connections" "forwards" "longPolls" -}}
+  {{- $_ := set $kept . (dig "limits" . "" $config) -}}
+{{- end -}}
+{{- toJson $kept -}}
+{{- end }}
+
 {{/* What cannot work is refused before anything is made: where, why, and what was expected. */}}
 {{- define "seawall.refusals" -}}
 {{- $config := .Values.config -}}
@@ -222,6 +240,9 @@ securityContext:
 {{- end -}}
 {{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.nodes) -}}
   {{- fail "networkPolicy.nodes: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
+{{- end -}}
+{{- if lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-removal" -}}
+  {{- fail "the DaemonSet seawall-removal of an uninstallation that failed is there, and would take the programs off nodes again; expected `helm uninstall` once more, or that it is deleted" -}}
 {{- end -}}
 {{- $running := lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-agent" -}}
 {{- $before := dig "metadata" "annotations" "seawall.dev/mode" .Values.mode ($running | default dict) -}}

@@ -107,6 +107,32 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
     }
 }
 
+/// Agents read the rest of the configuration by themselves, and none is restarted for it.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn what_only_another_process_can_take_is_rolled_out_and_nothing_else_is() {
+    let helm = Helm::alone();
+    let template = |change: &str| {
+        let objects = helm.render(&[&values("everything"), &format!("--set={change}")]);
+        of_kind(&objects, "DaemonSet", "seawall-agent")["spec"]["template"].clone()
+    };
+    let before = template("config.logLevel=info");
+    for change in ["config.logLevel=warn", "config.google.zone=europe-west1-x", "config.limits.perPod=5"] {
+        assert_eq!(template(change), before, "{change}");
+    }
+    for change in [
+        "taint=seawall.dev/another",
+        "containersEndpoint=false",
+        "config.threads=1",
+        "config.seccomp=log",
+        "config.limits.connections=100",
+        "config.identity.tokenLifetime=3h",
+        "config.google=null",
+    ] {
+        assert_ne!(template(change), before, "{change}");
+    }
+}
+
 /// Of each value, so that whoever sees a key can ask what it is.
 #[test]
 fn the_schema_has_a_sentence_for_each_key_and_knows_each_that_is_shipped() {

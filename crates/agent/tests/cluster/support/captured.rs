@@ -130,7 +130,7 @@ impl Node {
             metadata: std::num::NonZeroU16::new(to.port()),
             ..redirect::Agent::default()
         };
-        let rules = nft::translation(&agent, Some(&self.groups.site)).unwrap();
+        let rules = nft::translation(&agent, Some(&self.groups.site), None).unwrap();
         nft::apply(&rules).unwrap_or_else(|error| panic!("{error}\n{rules}"));
         self.ground.network.lead_to_metadata();
     }
