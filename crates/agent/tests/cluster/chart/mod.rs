@@ -107,6 +107,16 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
     }
 }
 
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn what_ends_an_agent_that_cannot_start_is_told_by_its_pod() {
+    let rendered = Helm::alone().render(&[&values("google")]);
+    let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
+    for container in [&pod["containers"][0], &pod["initContainers"][0]] {
+        assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError", "{container}");
+    }
+}
+
 /// Of each value, so that whoever sees a key can ask what it is.
 #[test]
 fn the_schema_has_a_sentence_for_each_key_and_knows_each_that_is_shipped() {
