@@ -133,6 +133,16 @@ fn what_only_another_process_can_take_is_rolled_out_and_nothing_else_is() {
     }
 }
 
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn what_ends_an_agent_that_cannot_start_is_told_by_its_pod() {
+    let rendered = Helm::alone().render(&[&values("google")]);
+    let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
+    for container in [&pod["containers"][0], &pod["initContainers"][0]] {
+        assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError", "{container}");
+    }
+}
+
 /// Of each value, so that whoever sees a key can ask what it is.
 #[test]
 fn the_schema_has_a_sentence_for_each_key_and_knows_each_that_is_shipped() {
