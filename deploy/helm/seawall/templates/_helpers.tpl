@@ -194,7 +194,7 @@ securityContext:
 {{- define "seawall.ofTheProcess" -}}
 {{- $config := include "seawall.config" . | fromYaml -}}
 {{- $imds := dig "aws" "imds" dict $config -}}
-{{- $kept := dict "clouds" (list (hasKey $config "aws") (hasKey $config "google")) "keyFile" $imds.keyFile "ways" (dig "aws" "ways" list $config) -}}
+{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "keyFile" $imds.keyFile "ways" (dig "aws" "ways" list $config) -}}
 {{- range list "listen" "admin" "adminSocket" "identity" "threads" "seccomp" -}}
   {{- $_ := set $kept . (get $config .) -}}
 {{- end -}}
