@@ -92,7 +92,6 @@ struct Manners {
     needs_silence: bool,
     /// How much more than usual must be offered to spend it.
     above: f64,
-    burst: Option<f64>,
     depletion: Option<Depletion>,
     recovery: Recovery,
 }
@@ -103,7 +102,6 @@ impl Manners {
         spent: false,
         needs_silence: false,
         above: 1.0,
-        burst: None,
         depletion: None,
         recovery: Recovery { calm: None, holds: None },
     };
@@ -216,8 +214,8 @@ impl Search {
             Purpose::Narrow | Purpose::Confirm | Purpose::Knee | Purpose::Cold => self.learn_trial(),
             Purpose::Again => self.learn_again(),
             Purpose::Retest => self.learn_retest(),
-            Purpose::Arm => self.learn_burst(),
             Purpose::Probe => self.learn_calm(),
+            Purpose::Arm => {}
             Purpose::Recovery => self.learn_recovery(),
         }
     }

@@ -6,6 +6,7 @@ use super::{Search, Step};
 use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Allowance, Limit, Outcome, Report, Trial};
+use crate::seen::BLOCK;
 use crate::vote::Vote;
 
 /// An overload to recover from: of the upper bound, and for how long.
@@ -54,7 +55,7 @@ impl Search {
             knee: self.goal.late.map(|late| self.knee_limit(late.share)),
             kind: self.manners.kind,
             goodput: self.goodput(),
-            burst: self.manners.burst,
+            burst: self.burst(),
             depletion: self.manners.depletion,
             allowance: self.allowance(),
             recovery: self.manners.recovery,
@@ -92,11 +93,23 @@ impl Search {
         all.get(all.len() / 2).copied()
     }
 
+    /// What the trials until the first bad one were given above what fills it.
+    fn burst(&self) -> Option<f64> {
+        let fill = self.cliff.filter(|_| self.manners.spent && self.manners.depletion.is_none())?.point;
+        let bad = self.trials.iter().position(|trial| trial.vote == Vote::Bad)?;
+        let above = self.trials[..=bad].iter().filter(|trial| trial.offer.rate > fill);
+        let given = above.map(|trial| {
+            let good: f64 = trial.seen.blocks.iter().map(|block| f64::from(block.good)).sum();
+            good - fill * trial.seen.blocks.len() as f64 * BLOCK
+        });
+        Some(given.sum::<f64>().max(0.0))
+    }
+
     /// The most requests in one trial that held, without a rest.
     fn allowance(&self) -> Option<Allowance> {
         let held = self.trials.iter().filter(|trial| trial.vote != Vote::Bad && trial.weight > 0.1);
         let of = |trial: &Trial| {
-            let held = Duration::from_secs_f64(trial.seen.blocks.len() as f64 * crate::seen::BLOCK);
+            let held = Duration::from_secs_f64(trial.seen.blocks.len() as f64 * BLOCK);
             Allowance { rate: trial.offer.rate, held, requests: trial.offer.rate * held.as_secs_f64() }
         };
         held.map(of).max_by(|a, b| a.requests.total_cmp(&b.requests))

@@ -82,15 +82,4 @@ impl Search {
             self.manners.above *= 2.0;
         }
     }
-
-    /// The first time that something was spent, how much of it there was.
-    pub(super) fn learn_burst(&mut self) {
-        let Some(last) = self.trials.last() else { return };
-        if self.manners.kind != Some(Kind::Queueing) && self.manners.burst.is_none() {
-            let answered: f64 = last.seen.blocks.iter().map(|block| f64::from(block.good)).sum();
-            let fill = self.cliff.map_or(0.0, |cliff| cliff.point);
-            let lasted = last.seen.took.as_secs_f64();
-            self.manners.burst = Some((answered - fill * lasted).max(0.0));
-        }
-    }
 }

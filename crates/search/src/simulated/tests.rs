@@ -248,6 +248,18 @@ fn whoever_ends_a_search_is_told_what_is_known() {
     }
 }
 
+#[test]
+fn a_bucket_is_as_large_as_it_is_said_to_be() {
+    for (fill, size) in [(500.0, 2000.0), (3000.0, 9000.0), (200.0, 400.0)] {
+        let service = Service::Fixed(0.001);
+        let bucket = Bucket { fill, size, left: size, at: 0.0, service, refusal: 0.001 };
+        let mut target = Simulated::new(Box::new(bucket), Arrivals::Constant, f64::INFINITY, 1);
+        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        search(&mut procedure, &mut target);
+        close(procedure.report().burst.unwrap_or_default(), size, 0.1);
+    }
+}
+
 /// Answers nobody.
 struct Dead;
 
