@@ -19,7 +19,7 @@ pub enum Change {
 pub struct Comparison {
     /// What it is.
     pub change: Change,
-    /// Cliff after over cliff before, and the interval that the two brackets leave it.
+    /// Cliff after over cliff before, with the credibility of both brackets.
     pub ratio: Bracket,
 }
 
@@ -38,18 +38,14 @@ pub enum Unlike {
     Depleted,
 }
 
-/// Brackets that do not touch are a change.
+/// A change is a ratio whose interval leaves one out.
 ///
 /// # Errors
 /// [`Unlike`].
 pub fn compare(before: &Report, after: &Report) -> Result<Comparison, Unlike> {
     alike(before, after)?;
     let (before, after) = (found(before)?, found(after)?);
-    let ratio = Bracket {
-        lower: after.lower / before.upper,
-        point: after.point / before.point,
-        upper: after.upper / before.lower,
-    };
+    let ratio = ratio(&before, &after);
     let change = if ratio.upper < 1.0 {
         Change::Worse
     } else if ratio.lower > 1.0 {
@@ -58,6 +54,18 @@ pub fn compare(before: &Report, after: &Report) -> Result<Comparison, Unlike> {
         Change::CannotTell
     };
     Ok(Comparison { change, ratio })
+}
+
+/// The interval of the ratio of two limits, from the intervals of both: what each may be off to a side adds up as independent errors do
+/// (Donner and Zou, "Closed-form confidence intervals for functions of the normal mean and standard deviation", 2012).
+fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
+    let point = after.point / before.point;
+    let off = |first: f64, second: f64| first.ln().hypot(second.ln()).exp();
+    Bracket {
+        lower: point / off(after.point / after.lower, before.upper / before.point),
+        point,
+        upper: point * off(after.upper / after.point, before.point / before.lower),
+    }
 }
 
 fn alike(before: &Report, after: &Report) -> Result<(), Unlike> {
