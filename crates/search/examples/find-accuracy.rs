@@ -1,0 +1,206 @@
+//! How well searches find where simulated targets break: tables in Markdown. benches/find-accuracy calls it.
+//!
+//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]`: so many plants of each class, each searched
+//! so often.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use seawall_search::compare::{Change, compare};
+use seawall_search::goal::{Goal, Lateness};
+use seawall_search::profile::Profile;
+use seawall_search::simulated::plants::{Class, Plant, Truth};
+use seawall_search::simulated::scores::{Score, percent, quantile};
+
+struct Asked {
+    plants: usize,
+    searches: usize,
+    seed: u64,
+    profile: Profile,
+    goal: Goal,
+    class: Option<String>,
+    detail: bool,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let Some(asked) = asked(&words) else {
+        eprintln!(
+            "usage: find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]"
+        );
+        std::process::exit(2);
+    };
+    if words.iter().any(|word| word == "compare") {
+        return compared(&asked);
+    }
+    let scores = run(&asked);
+    if asked.detail {
+        scores.iter().for_each(detail);
+    }
+    table(&scores);
+}
+
+fn asked(words: &[String]) -> Option<Asked> {
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    let said = |word: &str| words.iter().any(|said| said == word);
+    let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
+    Some(Asked {
+        plants: usize::try_from(number(0)?).ok()?,
+        searches: usize::try_from(number(1)?).ok()?,
+        seed: number(2)?,
+        profile: if said("thorough") { Profile::THOROUGH } else { Profile::QUICK },
+        goal: Goal { late: said("knee").then_some(late), ..Goal::CLIFF },
+        class: words.iter().find_map(|word| word.strip_prefix("class=").map(str::to_owned)),
+        detail: said("detail"),
+    })
+}
+
+/// Pairs of runs of one plant, and of a plant and a slower one: what `compare` says of them.
+fn compared(asked: &Asked) {
+    println!("| after | pairs | better % | worse % | cannot tell % | refused % |\n|---|---|---|---|---|---|");
+    for (share, name) in
+        [(1.0, "the same"), (0.97, "3 % less"), (0.95, "5 % less"), (0.9, "10 % less"), (0.8, "20 % less")]
+    {
+        let said: Vec<_> = Class::ALL
+            .iter()
+            .filter(|class| **class != Class::Credits)
+            .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
+            .map(|(class, plant)| pair(asked, class, plant, share))
+            .collect();
+        let of = |change: Option<Change>| percent(said.iter().map(|said| *said == change));
+        let [better, worse, unknown] =
+            [Change::Better, Change::Worse, Change::CannotTell].map(|change| of(Some(change)));
+        println!("| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {:.1} |", said.len(), of(None));
+    }
+}
+
+fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Option<Change> {
+    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+    let plant = Plant::draw(class, seed);
+    let truth = Truth { cliff: plant.capacity, knee: plant.capacity };
+    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)]
+        .map(|(plant, nth)| Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48)).report);
+    compare(&before, &after).ok().map(|comparison| comparison.change)
+}
+
+/// All searches, on two threads.
+fn run(asked: &Asked) -> Vec<Score> {
+    let wanted = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
+    let plants: Vec<_> = Class::ALL
+        .iter()
+        .filter(wanted)
+        .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
+        .collect();
+    let (next, scores) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((class, plant)) = plants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = of_plant(asked, *class, *plant);
+                    if let Ok(mut scores) = scores.lock() {
+                        scores.extend(found);
+                    }
+                }
+            });
+        }
+    });
+    scores.into_inner().unwrap_or_default()
+}
+
+fn of_plant(asked: &Asked, class: Class, index: usize) -> Vec<Score> {
+    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+    let plant = Plant::draw(class, seed);
+    let truth = plant.truth(&asked.goal, 150_000);
+    (0..asked.searches)
+        .map(|search| Score::of(&plant, truth, asked.goal, asked.profile, seed ^ ((search as u64 + 1) << 48)))
+        .collect()
+}
+
+fn detail(score: &Score) {
+    let Score { class, truth, report, .. } = score;
+    let seconds = report.took.as_secs_f64();
+    println!(
+        "\n{class:?} truth {:.1}/{:.1} cliff {:?} {:?} {:.0}s {:?}",
+        truth.cliff, truth.knee, report.cliff.bracket, report.kind, seconds, report.outcome
+    );
+    println!(
+        "  covers {} {:?} knee {:?} depletion {:?} recovery {:?}",
+        score.covers_cliff(),
+        score.covers_knee(),
+        report.knee.map(|knee| knee.bracket),
+        report.depletion,
+        report.recovery
+    );
+    for trial in &report.trials {
+        let e = &trial.evidence;
+        println!(
+            "  {:6.1} {:9?} {:9.1} ({:.3}) {:5.1}s {:?} {:?} w{} d={:.4} from {:.0} to {:.0} err {:.4} late {:.4}x{:.1} disp {:.2} held {:.1}",
+            trial.began.as_secs_f64(),
+            trial.offer.purpose,
+            trial.offer.rate,
+            trial.offer.rate / truth.cliff,
+            trial.seen.took.as_secs_f64(),
+            trial.vote,
+            trial.kind,
+            trial.weight,
+            e.growth(),
+            e.from,
+            e.to,
+            e.errors.value(),
+            e.late.value(),
+            e.late.inflation,
+            e.answers.shrunk(0.7, 1.0),
+            e.held
+        );
+    }
+}
+
+fn table(scores: &[Score]) {
+    println!(
+        "| class or capacity | searches | cliff held % | error p50/p90 % | width % | knee held % (stated %) | error p50/p90 % | time p50/p90 s | over p50/p90 s | failed p50 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    for class in Class::ALL {
+        let of: Vec<_> = scores.iter().filter(|score| score.class == class).collect();
+        row(&format!("{class:?}"), &of);
+    }
+    for (low, high) in [(0.0, 200.0), (200.0, 1000.0), (1000.0, 5000.0), (5000.0, 1e9)] {
+        let within: Vec<_> = scores.iter().filter(|score| (low..high).contains(&score.capacity)).collect();
+        row(&format!("from {low}/s"), &within);
+    }
+    let steady: Vec<_> = scores.iter().filter(|score| score.class.is_steady()).collect();
+    row("all but drift, credits, metastable", &steady);
+    row("all", &scores.iter().collect::<Vec<_>>());
+}
+
+fn row(name: &str, scores: &[&Score]) {
+    if scores.is_empty() {
+        return;
+    }
+    let both = |of: &dyn Fn(&Score) -> f64, scale: f64| {
+        let of = |share| scale * quantile(scores.iter().map(|score| of(score)), share);
+        format!("{:.2}/{:.1}", of(0.5), of(0.9))
+    };
+    let knees: Vec<_> = scores.iter().filter_map(|score| score.covers_knee()).collect();
+    let stated = 100.0 * knees.len() as f64 / scores.len() as f64;
+    let knee_errors: Vec<_> = scores.iter().filter_map(|score| score.knee_error()).collect();
+    println!(
+        "| {name} | {} | {:.1} | {} | {:.1} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {} | {} | {:.0} |",
+        scores.len(),
+        percent(scores.iter().map(|score| score.covers_cliff())),
+        both(&Score::cliff_error, 100.0),
+        100.0
+            * quantile(
+                scores.iter().filter_map(|score| score.report.cliff.bracket.map(|cliff| cliff.width())),
+                0.5
+            ),
+        percent(knees),
+        100.0 * quantile(knee_errors.iter().copied(), 0.5),
+        100.0 * quantile(knee_errors.iter().copied(), 0.9),
+        both(&|score| score.report.took.as_secs_f64(), 1.0),
+        both(&|score| score.over, 1.0),
+        quantile(scores.iter().map(|score| score.failed as f64), 0.5),
+    );
+}

@@ -1,0 +1,343 @@
+//! Where the limits are, by all trials together: posteriors over the logarithm of a rate.
+//!
+//! Three limits are searched apart: *growth* (what is in flight is work that arrives and is done: Brownian motion reflected at
+//! nothing, whose drift is the rate less the capacity), *errors* (above the limit what is too much fails, as at a rate limiter, or
+//! errors rise with the rate, as where places are lost by chance) and *lateness* (rises with the rate). The cliff is the lower of
+//! the first two, the knee the lower of all three. Pure: trials reduced to [`Evidence`] come in.
+
+use crate::evidence::{Evidence, Share, Spread};
+use crate::goal::Goal;
+use crate::normal::Reflected;
+use crate::shapes::{self, Shape};
+
+/// What a trial contributes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Witness {
+    /// What it says.
+    pub evidence: Evidence,
+    /// Between 0 and 1: how much it counts for growth and errors.
+    pub weight: f64,
+    /// The same for lateness.
+    pub late_weight: f64,
+    /// It was in overload by growth: what is answered then is all that the target can do.
+    pub busy: bool,
+}
+
+/// A range of rates that holds a limit with the stated credibility, and its middle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bracket {
+    /// Requests a second.
+    pub lower: f64,
+    /// Requests a second.
+    pub point: f64,
+    /// Requests a second.
+    pub upper: f64,
+}
+
+impl Bracket {
+    /// How much of the lower bound lies between the bounds, as a share.
+    #[must_use]
+    pub fn width(&self) -> f64 {
+        self.upper / self.lower - 1.0
+    }
+
+    /// Wider by this share to each side.
+    #[must_use]
+    pub fn widened(self, margin: f64) -> Self {
+        Self { lower: self.lower / (1.0 + margin), upper: self.upper * (1.0 + margin), ..self }
+    }
+}
+
+/// Quantiles of the posterior that bound a bracket: 97 %.
+const BOUNDS: (f64, f64) = (0.015, 0.985);
+/// Points of a grid; it is laid twice, the second time where the mass is.
+const POINTS: usize = 120;
+/// Capacity noise from trial to trial, as a share; all are tried.
+const NOISE: [f64; 3] = [0.004, 0.015, 0.05];
+/// Share of trials that are something else altogether, and of overloads in which goodput collapses.
+const LAPSE: f64 = 0.02;
+const COLLAPSE: f64 = 0.1;
+/// Dispersions of what is answered under overload; all are tried.
+const DISPERSIONS: [f64; 6] = [0.1, 0.35, 0.9, 2.0, 4.0, 9.0];
+/// Guess of their logarithm: mean and deviation.
+const GUESS: (f64, f64) = (-0.36, 1.0);
+
+/// Everything that is known.
+#[derive(Debug, Clone)]
+pub struct Belief<'w> {
+    curves: &'w Curves,
+    witnesses: &'w [Witness],
+    /// How what is answered varied in overload.
+    answers: Spread,
+    /// In flight a second of rate without a queue.
+    service: f64,
+    /// Late answers that come together.
+    burst: f64,
+}
+
+/// Which limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Growth and errors.
+    Cliff,
+    /// Those and lateness.
+    Knee,
+}
+
+impl<'w> Belief<'w> {
+    /// Of these trials of a target that answers in so many seconds when it has nothing to do.
+    #[must_use]
+    pub fn new(curves: &'w Curves, service: f64, witnesses: &'w [Witness]) -> Self {
+        let busy = witnesses.iter().filter(|witness| witness.busy && witness.weight > 0.0);
+        let answers = busy.fold(Spread::default(), |sum, witness| sum.and(witness.evidence.answers));
+        Self { curves, witnesses, answers, service, burst: burst(witnesses) }
+    }
+
+    /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
+    #[must_use]
+    pub fn bracket(&self, of: Of, range: (f64, f64)) -> Bracket {
+        let (mut low, mut high) = (range.0.ln(), range.1.ln());
+        let mut posterior = self.posterior(of, self.grid(low, high));
+        for _ in 0..6 {
+            let step = (high - low) / POINTS as f64;
+            let (first, last) = posterior.reach();
+            let (short_below, short_above) = (first - low < 2.0 * step, high - last < 2.0 * step);
+            if !short_below && !short_above {
+                break;
+            }
+            low -= if short_below { 0.4 } else { 0.0 };
+            high += if short_above { 0.3 } else { 0.0 };
+            posterior = self.posterior(of, self.grid(low, high));
+        }
+        for _ in 0..2 {
+            let (first, last) = posterior.reach();
+            let aside = (0.1 * (last - first)).max(1e-4);
+            posterior = self.posterior(of, self.grid(first - aside, last + aside));
+        }
+        posterior.bracket()
+    }
+
+    /// An even grid, with points where a single trial has the limit: a likelihood may be sharper than the grid.
+    fn grid(&self, low: f64, high: f64) -> Vec<f64> {
+        let mut grid = even(low, high);
+        for Witness { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0) {
+            for share in [evidence.errors.value(), evidence.growth()].into_iter().filter(|share| *share > 0.0)
+            {
+                let limit = evidence.rate.ln() + (-share.min(0.99)).ln_1p();
+                grid.extend([-0.004, -0.002, 0.0, 0.002, 0.004].map(|aside| limit + aside));
+            }
+        }
+        grid.retain(|theta| (low..=high).contains(theta));
+        grid.sort_by(f64::total_cmp);
+        grid
+    }
+
+    fn posterior(&self, of: Of, grid: Vec<f64>) -> Posterior {
+        let growth = cumulated(&grid, &self.growth(&grid));
+        let errors = cumulated(&grid, &self.rising(&grid, Limit::Errors));
+        let mut below: Vec<f64> = growth.iter().zip(&errors).map(|(a, b)| either(*a, *b)).collect();
+        if of == Of::Knee && !self.curves.lateness.is_empty() {
+            let late = cumulated(&grid, &self.rising(&grid, Limit::Lateness));
+            below = below.iter().zip(&late).map(|(a, b)| either(*a, *b)).collect();
+        }
+        Posterior { grid, below }
+    }
+
+    /// Logarithm of the likelihood of each capacity, dispersion and capacity noise marginalised.
+    fn growth(&self, grid: &[f64]) -> Vec<f64> {
+        let likely = DISPERSIONS.map(|dispersion| (dispersion, self.ln_dispersion(dispersion)));
+        let most = likely.iter().map(|(_, ln)| *ln).fold(f64::NEG_INFINITY, f64::max);
+        let likely: Vec<_> = likely.into_iter().filter(|(_, ln)| *ln > most - 6.0).collect();
+        let pairs = || likely.iter().flat_map(|pair| NOISE.map(|noise| (*pair, noise)));
+        let of = |theta: f64| {
+            ln_mean(pairs().map(|((dispersion, ln), noise)| ln + self.growth_at(theta, dispersion, noise)))
+        };
+        grid.iter().map(|theta| of(theta.exp())).collect()
+    }
+
+    /// Of a dispersion: squared deviations over it have a chi-squared distribution.
+    fn ln_dispersion(&self, dispersion: f64) -> f64 {
+        let guess = (dispersion.ln() - GUESS.0) / GUESS.1;
+        -(self.answers.of * dispersion.ln() + self.answers.sum / dispersion + guess * guess) / 2.0
+    }
+
+    fn growth_at(&self, theta: f64, dispersion: f64, noise: f64) -> f64 {
+        let all = self.witnesses.iter().filter(|witness| witness.weight > 0.0 && witness.evidence.sent > 0.0);
+        all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, dispersion, noise).ln()).sum()
+    }
+
+    /// Density of what was left in flight, as a share of what was sent.
+    fn grown(&self, evidence: &Evidence, theta: f64, dispersion: f64, noise: f64) -> f64 {
+        let Evidence { rate, seconds, sent, .. } = *evidence;
+        let working = (rate.min(theta) * self.service).min(evidence.from.min(evidence.to));
+        // In flight is an average of three looks, and what is without a queue is not known exactly.
+        let blur = 1.0 + (0.15 * working).powi(2);
+        let variance = dispersion * rate.min(theta) + (noise * theta).powi(2) * seconds + blur / seconds;
+        // A queue that is empty says no more of the capacity than that blur lets through.
+        let drift = (rate - theta).max(-variance / (2.0 * blur));
+        let motion = Reflected { from: evidence.from - working, drift, variance };
+        let plain = sent * motion.density(evidence.to - working, seconds);
+        let least = 1.0 - theta / rate;
+        let (share, collapse) = match least > 0.0 {
+            true if evidence.growth() > least => (COLLAPSE, rate / theta.max(1e-3 * rate)),
+            true => (COLLAPSE, 0.0),
+            false => (0.0, 0.0),
+        };
+        (1.0 - LAPSE) * ((1.0 - share) * plain + share * collapse) + LAPSE
+    }
+
+    fn rising(&self, grid: &[f64], limit: Limit) -> Vec<f64> {
+        let shapes = match limit {
+            Limit::Errors => &self.curves.errors,
+            Limit::Lateness => &self.curves.lateness,
+        };
+        let all: Vec<Vec<f64>> = shapes.iter().map(|shape| self.shaped(grid, limit, shape)).collect();
+        (0..grid.len()).map(|at| ln_mean(all.iter().map(|shape| shape[at]))).collect()
+    }
+
+    fn shaped(&self, grid: &[f64], limit: Limit, shape: &Shape) -> Vec<f64> {
+        let mut ln = vec![shape.weight.ln(); grid.len()];
+        for witness in self.witnesses {
+            let (weight, mut share) = limit.of(witness);
+            if limit == Limit::Lateness {
+                share.inflation = share.inflation.max(self.burst);
+            }
+            if weight > 0.0 && share.of > 0.0 {
+                // A curve that promises less precision must not win by that: quasi-likelihood with its own normaliser.
+                let doubted = share.doubted(shape.doubt);
+                let (most, rate) = (share.ln_most(), witness.evidence.rate.ln());
+                for (ln, theta) in ln.iter_mut().zip(grid) {
+                    let (is, is_not) = shape.at(rate - theta);
+                    let off = share.count * is + (share.of - share.count) * is_not - most;
+                    *ln += weight * (off / doubted - doubted.ln() / 2.0);
+                }
+            }
+        }
+        ln
+    }
+}
+
+/// Late answers come together: how many at once, over all trials. One that saw none may have missed one such burst.
+fn burst(witnesses: &[Witness]) -> f64 {
+    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0);
+    let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
+        (late + witness.evidence.late.count, bursts + witness.evidence.bursts)
+    });
+    if bursts > 0.0 { late / bursts } else { 2.0 }
+}
+
+/// Which share rises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Errors,
+    Lateness,
+}
+
+impl Limit {
+    fn of(self, witness: &Witness) -> (f64, Share) {
+        match self {
+            Self::Errors => (witness.weight, witness.evidence.errors),
+            Self::Lateness => (witness.late_weight, witness.evidence.late),
+        }
+    }
+}
+
+/// The curves by which errors and lateness rise.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curves {
+    errors: Vec<Shape>,
+    lateness: Vec<Shape>,
+}
+
+impl Curves {
+    /// For a goal.
+    #[must_use]
+    pub fn new(goal: &Goal) -> Self {
+        let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
+        Self { errors: shapes::errors(goal.errors), lateness }
+    }
+}
+
+/// Of two limits, the lower is below.
+fn either(first: f64, second: f64) -> f64 {
+    1.0 - (1.0 - first) * (1.0 - second)
+}
+
+/// Logarithm of the mean of what these are the logarithms of.
+fn ln_mean(all: impl Iterator<Item = f64> + Clone) -> f64 {
+    let most = all.clone().fold(f64::NEG_INFINITY, f64::max);
+    if most == f64::NEG_INFINITY {
+        return most;
+    }
+    let (count, sum) = all.fold((0.0, 0.0), |(count, sum), ln| (count + 1.0, sum + (ln - most).exp()));
+    most + f64::ln(sum / count)
+}
+
+/// Points at equal distances.
+fn even(low: f64, high: f64) -> Vec<f64> {
+    (0..POINTS).map(|at| low + (high - low) * at as f64 / (POINTS - 1) as f64).collect()
+}
+
+/// Cumulated probabilities at the points of a grid, straight lines between them.
+fn cumulated(grid: &[f64], ln: &[f64]) -> Vec<f64> {
+    let most = ln.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut sums = vec![0.0; ln.len()];
+    for at in 1..ln.len() {
+        let height = ((ln[at - 1] - most).exp() + (ln[at] - most).exp()) / 2.0;
+        sums[at] = sums[at - 1] + height * (grid[at] - grid[at - 1]);
+    }
+    let total = sums.last().copied().unwrap_or(1.0).max(1e-300);
+    sums.iter().map(|sum| sum / total).collect()
+}
+
+/// Probability that the limit is below, at each point of a grid.
+#[derive(Debug, Clone)]
+struct Posterior {
+    grid: Vec<f64>,
+    below: Vec<f64>,
+}
+
+impl Posterior {
+    fn quantile(&self, share: f64) -> f64 {
+        let at = self.below.partition_point(|below| *below < share).clamp(1, self.below.len() - 1);
+        let (before, after) = (self.below[at - 1], self.below[at]);
+        let part = ((share - before) / (after - before).max(1e-12)).clamp(0.0, 1.0);
+        self.grid[at - 1] + part * (self.grid[at] - self.grid[at - 1])
+    }
+
+    /// Where nearly all of the mass is.
+    fn reach(&self) -> (f64, f64) {
+        (self.quantile(0.002), self.quantile(0.998))
+    }
+
+    fn bracket(&self) -> Bracket {
+        let of = |share| self.quantile(share).exp();
+        Bracket { lower: of(BOUNDS.0), point: of(0.5), upper: of(BOUNDS.1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(rate: f64, errors: f64, of: f64) -> Witness {
+        let errors = Share { count: errors * of, of, inflation: 1.2 };
+        let evidence =
+            Evidence { rate, seconds: 2.0, sent: of, from: 7.0, to: 8.0, errors, ..Evidence::default() };
+        Witness { evidence, weight: 1.0, late_weight: 0.0, busy: false }
+    }
+
+    #[test]
+    fn what_fails_at_a_limiter_is_what_is_too_much() {
+        let curves = Curves::new(&Goal::CLIFF);
+        let all = [
+            failing(6116.0, 0.4924, 14_600.0),
+            failing(5042.0, 0.3845, 12_000.0),
+            failing(3280.0, 0.0538, 7700.0),
+        ];
+        for count in 1..=3 {
+            let bracket = Belief::new(&curves, 0.002, &all[..count]).bracket(Of::Cliff, (100.0, 13_000.0));
+            assert!(bracket.lower < 3104.0 && bracket.upper > 3104.0, "{bracket:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The normal distribution, and the queue that it makes: what `std` has no functions for.
+
+/// Density of the standard normal distribution.
+#[must_use]
+pub fn density(z: f64) -> f64 {
+    (-z * z / 2.0).exp() * 0.398_942_280_401_432_7
+}
+
+/// Probability that a standard normal draw is below `z`; absolute error below 1.5e-7, relative error below 1e-4 in the lower tail.
+#[must_use]
+pub fn below(z: f64) -> f64 {
+    if z > 0.0 {
+        1.0 - below(-z)
+    } else if z > -3.0 {
+        body(-z)
+    } else {
+        density(z) * mills(-z)
+    }
+}
+
+/// Logarithm of [`below`], also where that is no number any more.
+#[must_use]
+pub fn ln_below(z: f64) -> f64 {
+    if z > -3.0 { below(z).ln() } else { -z * z / 2.0 - 0.918_938_533_204_672_7 + mills(-z).ln() }
+}
+
+/// Upper tail for 0 ≤ z < 3 (Abramowitz and Stegun, 26.2.17).
+fn body(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z);
+    let series = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
+    density(z) * series.iter().fold(0.0, |sum, factor| (sum + factor) * t)
+}
+
+/// Upper tail over density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
+fn mills(z: f64) -> f64 {
+    (1..=9).rev().fold(z, |tail, step| z + f64::from(step) / tail).recip()
+}
+
+/// Work that arrives and is done with some randomness, and is never less than nothing: Brownian motion reflected at zero.
+#[derive(Debug, Clone, Copy)]
+pub struct Reflected {
+    /// Where it begins, in requests.
+    pub from: f64,
+    /// What it gains a second on average, in requests.
+    pub drift: f64,
+    /// By how much its variance grows a second.
+    pub variance: f64,
+}
+
+impl Reflected {
+    /// Density of its place after so many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems", 1985, section 1.8,
+    /// differentiated).
+    #[must_use]
+    pub fn density(self, at: f64, seconds: f64) -> f64 {
+        let Self { from, drift, variance } = self;
+        let deviation = (variance * seconds).sqrt();
+        let direct = density((at - from - drift * seconds) / deviation) / deviation;
+        let tilt = 2.0 * drift * at / variance;
+        let mirrored = (-at - from - drift * seconds) / deviation;
+        let ln_density = tilt - mirrored * mirrored / 2.0;
+        let image = ln_density.exp() * 0.398_942_280_401_432_7 / deviation;
+        let held = 2.0 * drift / variance * (tilt + ln_below(mirrored)).exp();
+        (direct + image - held).max(0.0)
+    }
+}
+
+/// Logarithm of the odds.
+#[must_use]
+pub fn logit(share: f64) -> f64 {
+    (share / (1.0 - share)).ln()
+}
+
+/// The share that has these odds.
+#[must_use]
+pub fn logistic(odds: f64) -> f64 {
+    1.0 / (1.0 + (-odds).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tails_agree_with_tables() {
+        for (z, expected) in [
+            (0.0, 0.5),
+            (-1.0, 0.158_655_25),
+            (-2.9, 0.001_865_81),
+            (-3.1, 9.676_03e-4),
+            (-6.0, 9.865_88e-10),
+        ] {
+            assert!((below(z) / expected - 1.0).abs() < 1e-4, "{z}: {}", below(z));
+            assert!((ln_below(z) - expected.ln()).abs() < 1e-4, "{z}");
+        }
+        assert!((below(2.0) - 0.977_249_87).abs() < 1e-6);
+        assert!((ln_below(-40.0) + 804.608_442).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_reflected_motion_is_somewhere() {
+        for (from, drift, variance, seconds) in
+            [(0.0, 0.0, 1.0, 1.0), (3.0, -2.0, 4.0, 5.0), (1.0, 20.0, 9.0, 3.0), (0.0, -50.0, 4.0, 8.0)]
+        {
+            let motion = Reflected { from, drift, variance };
+            let width = 1e-3;
+            let total: f64 = (0..400_000)
+                .map(|step| motion.density((f64::from(step) + 0.5) * width, seconds) * width)
+                .sum();
+            assert!((total - 1.0).abs() < 2e-3, "{motion:?}: {total}");
+        }
+    }
+}

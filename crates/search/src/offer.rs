@@ -1,0 +1,133 @@
+//! What a search wants carried out next, and when that was long enough.
+
+use std::time::Duration;
+
+use crate::evidence::Evidence;
+use crate::seen::{BLOCK, Block, CHUNK, SECOND, sum};
+use crate::vote::{Standard, Vote};
+
+/// What an offer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// How quick the target is with next to nothing to do.
+    Baseline,
+    /// Doubling until it breaks.
+    Ladder,
+    /// Spends what a bucket has saved up, so that the next offer meets it empty. Not a trial of a rate.
+    Arm,
+    /// Narrows the cliff's bracket.
+    Narrow,
+    /// Holds the lower bound for longer.
+    Confirm,
+    /// Repeats a rate after silence, because two trials contradict each other.
+    Retest,
+    /// Single requests until the target is itself again. Not a trial of a rate.
+    Probe,
+    /// Repeats a rate at once, because it held for a while and then broke.
+    Again,
+    /// Above the bracket after silence: is the target as weak when it is rested?
+    Cold,
+    /// Narrows the knee's bracket.
+    Knee,
+    /// More than it can take, and then less: does it recover?
+    Recovery,
+}
+
+/// When an offer was long enough, between its least and its most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rule {
+    /// At its end, unless it does damage.
+    Whole(Standard),
+    /// As soon as it is decided.
+    Decided(Standard),
+    /// As soon as this share of half a second's requests fails, or hangs.
+    Fails(f64),
+    /// As soon as the last three answers were there within so many seconds.
+    Calm(f64),
+}
+
+/// Load at one rate, or with one number of requests in flight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Offer {
+    /// What for.
+    pub purpose: Purpose,
+    /// Requests a second, evenly or as the run's arrival process has it.
+    pub rate: f64,
+    /// No shorter, unless it does damage.
+    pub least: Duration,
+    /// No longer.
+    pub most: Duration,
+    /// When it is enough.
+    pub rule: Rule,
+    /// More requests in flight are damage: stop.
+    pub most_in_flight: f64,
+    /// How long to wait for what is outstanding at its end; then it is closed.
+    pub drain: Duration,
+}
+
+/// Answers of which a share is told from chance: fewer do no damage that counts.
+const FEW: f64 = 50.0;
+
+impl Offer {
+    /// Whether to stop sending now. Asked whenever a block is complete, and by nobody who wants a search to be right before.
+    #[must_use]
+    pub fn enough(&self, blocks: &[Block]) -> bool {
+        let seconds = blocks.len() as f64 * BLOCK;
+        if seconds + BLOCK / 2.0 >= self.most.as_secs_f64() || self.damages(blocks) {
+            return true;
+        }
+        seconds + BLOCK / 2.0 >= self.least.as_secs_f64() && self.decided(blocks)
+    }
+
+    /// Whether what was to be spent by it was.
+    #[must_use]
+    pub fn failed(&self, blocks: &[Block]) -> bool {
+        matches!(self.rule, Rule::Fails(share) if fails(blocks, share))
+    }
+
+    /// In flight beyond its bound for 0.2 s, or half of the last 0.2 s failed when a second is over.
+    fn damages(&self, blocks: &[Block]) -> bool {
+        // One pause is not yet damage: what it held up is answered after it.
+        let last = &blocks[blocks.len().saturating_sub(3)..];
+        let in_flight = last.iter().map(|block| f64::from(block.in_flight)).fold(f64::INFINITY, f64::min);
+        let (errors, ended) = (sum(last, |block| block.errors), sum(last, Block::ended));
+        // Limiters that count in windows refuse everything at the end of each: a second of that is no damage yet.
+        let failing = blocks.len() >= SECOND && ended >= FEW && errors > ended / 2.0;
+        in_flight > self.most_in_flight || failing
+    }
+
+    fn decided(&self, blocks: &[Block]) -> bool {
+        match self.rule {
+            Rule::Decided(standard) => {
+                standard.vote(&Evidence::of(self.rate, blocks, &standard)) != Vote::Undecided
+            }
+            Rule::Whole(standard) => standard.vote(&Evidence::of(self.rate, blocks, &standard)) == Vote::Bad,
+            Rule::Fails(share) => fails(blocks, share),
+            Rule::Calm(within) => calm(blocks, within),
+        }
+    }
+}
+
+/// Whether this share of the last half second failed, or is without an answer.
+fn fails(blocks: &[Block], share: f64) -> bool {
+    let last = &blocks[blocks.len().saturating_sub(CHUNK)..];
+    let (sent, errors) = (sum(last, |block| block.sent), sum(last, |block| block.errors));
+    let before = blocks.len().checked_sub(CHUNK + 1).map_or(0.0, |at| f64::from(blocks[at].in_flight));
+    let grown = last.last().map_or(0.0, |block| f64::from(block.in_flight)) - before;
+    sent >= 5.0 && (errors >= share * sent || grown >= share * sent)
+}
+
+/// Whether the last three answers were quick, and nothing is outstanding beyond what that allows.
+fn calm(blocks: &[Block], within: f64) -> bool {
+    let mut answers = 0.0;
+    for block in blocks.iter().rev() {
+        if block.errors > 0 || block.slowest > within {
+            return false;
+        }
+        answers += f64::from(block.good);
+        if answers >= 3.0 {
+            return true;
+        }
+    }
+    false
+}

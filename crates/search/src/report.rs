@@ -1,0 +1,119 @@
+//! What came of a search: data for whoever shows it.
+
+use std::time::Duration;
+
+use crate::belief::Bracket;
+use crate::evidence::Evidence;
+use crate::goal::Goal;
+use crate::offer::Offer;
+use crate::seen::Seen;
+use crate::vote::{Kind, Vote};
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The cliff is between two rates.
+    Found,
+    /// It is, and after overload the target stays weaker than it was before.
+    Metastable,
+    /// The highest rate that may be offered is below the cliff.
+    Capped,
+    /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
+    GeneratorLimited,
+    /// The target fails with next to nothing to do.
+    UnstableBaseline,
+    /// Somebody ended it.
+    Interrupted,
+}
+
+/// What is known of a limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limit {
+    /// The credible bracket; none where trials do not carry one, and then the tested rates are all that there is.
+    pub bracket: Option<Bracket>,
+    /// Highest rate of a good trial below every bad one, requests a second.
+    pub good: Option<f64>,
+    /// Lowest rate of a bad trial, requests a second.
+    pub bad: Option<f64>,
+}
+
+/// What a search cannot exclude, because it did not last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Allowance {
+    /// The rate that was held, requests a second.
+    pub rate: f64,
+    /// How long without a rest.
+    pub held: Duration,
+    /// Requests in that time: an allowance for bursts of more than these could be behind the whole figure.
+    pub requests: f64,
+}
+
+/// The target could do more for a while, and then no more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Depletion {
+    /// Requests of a trial before it did less.
+    pub after: f64,
+    /// Good answers a second from then on.
+    pub goodput: f64,
+}
+
+/// How the target comes back from overload.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Recovery {
+    /// The longest that single requests took to be quick again.
+    pub calm: Option<Duration>,
+    /// Whether a rate that held before overload holds after it without a rest; none: not tested.
+    pub holds: Option<bool>,
+}
+
+/// An offer and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// What was asked for.
+    pub offer: Offer,
+    /// When it began, since the search did.
+    pub began: Duration,
+    /// What was seen.
+    pub seen: Seen,
+    /// What that says.
+    pub evidence: Evidence,
+    /// Which way it points by itself.
+    pub vote: Vote,
+    /// How the target failed, where it did.
+    pub kind: Option<Kind>,
+    /// Between 0 and 1: how much it counts for the cliff. What another trial contradicts counts less.
+    pub weight: f64,
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// How it ended; none while it goes on.
+    pub outcome: Option<Outcome>,
+    /// What was asked.
+    pub goal: Goal,
+    /// Of the profile.
+    pub profile: &'static str,
+    /// Highest rate that might be offered, requests a second.
+    pub max_rate: Option<f64>,
+    /// Where errors are too many or what is in flight grows.
+    pub cliff: Limit,
+    /// Where answers are too late; none where nothing is said of latency.
+    pub knee: Option<Limit>,
+    /// How it fails above the cliff.
+    pub kind: Option<Kind>,
+    /// Good answers a second in overload.
+    pub goodput: Option<f64>,
+    /// An allowance that was spent before the trials that count: requests answered beyond the fill.
+    pub burst: Option<f64>,
+    /// What it could do at first and then no more.
+    pub depletion: Option<Depletion>,
+    /// What the lengths of the trials do not exclude.
+    pub allowance: Option<Allowance>,
+    /// After overload.
+    pub recovery: Recovery,
+    /// All trials in order.
+    pub trials: Vec<Trial>,
+    /// Everything together, rests included.
+    pub took: Duration,
+}

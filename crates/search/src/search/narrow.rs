@@ -1,0 +1,153 @@
+//! Which rate next: trials that narrow the bracket of the cliff, then that of the knee.
+
+use std::time::Duration;
+
+use super::{Phase, Search, Step};
+use crate::belief::Bracket;
+use crate::offer::{Offer, Purpose, Rule};
+use crate::vote::{Kind, Vote};
+
+/// A bracket is wide while its upper bound is beyond its lower by this factor: then its middle halves it best.
+const WIDE: f64 = 1.25;
+/// By how much middles differ, so that a rate on which something else beats is not asked twice.
+const JITTER: f64 = 0.03;
+/// How far above the upper bound: an overload that is clear, and tells the capacity by what is answered.
+const BEYOND: f64 = 1.3;
+/// How often the bracket must have been overloaded.
+const BADS: usize = 2;
+/// A lower bound counts as held if a rate this near to it was.
+const HELD: f64 = 0.97;
+/// Silence before the look at the rested target.
+const REST: Duration = Duration::from_secs(10);
+/// A rested target is looked at so far above the upper bound.
+const COLD: f64 = 1.03;
+/// It is looked at when the bracket is no wider than this factor.
+const EARLY: f64 = 1.2;
+/// Shortest trial of what is spent: a second to settle and a whole one, for limiters that count in windows.
+const SPENT: Duration = Duration::from_millis(2200);
+/// What is spent is spent by this much above the upper bound, until this share fails, for no longer than that.
+const ARM: (f64, f64, Duration) = (1.5, 0.15, Duration::from_secs(4));
+
+impl Search {
+    pub(super) fn plan_cliff(&mut self) {
+        self.believe();
+        let Some(cliff) = self.cliff else { return };
+        let spent = self.elapsed >= self.profile.budget;
+        let narrow = cliff.width() <= self.profile.width;
+        if spent || narrow && self.overloads() >= BADS && self.held(&cliff) {
+            return self.leave_cliff(&cliff);
+        }
+        self.turn += 1;
+        if self.wants_cold_look(&cliff) {
+            return self.look_cold(&cliff);
+        }
+        if narrow && !self.held(&cliff) {
+            return self.offer(self.whole(Purpose::Confirm, cliff.lower, self.hold()));
+        }
+        let rate = self.next_rate(&cliff);
+        self.offer(self.trial(Purpose::Narrow, rate, self.profile.most));
+    }
+
+    /// What time is left is spent on holding a queue's lower bound: only that tells what is used up from what lasts.
+    fn hold(&self) -> Duration {
+        let confirm = self.profile.confirm;
+        let left = self.profile.budget.saturating_sub(self.elapsed);
+        if self.manners.spent { confirm } else { left.clamp(confirm, 3 * confirm) }
+    }
+
+    fn next_rate(&self, cliff: &Bracket) -> f64 {
+        let Bracket { lower, point, upper } = *cliff;
+        let rejects = self.manners.kind.is_some_and(|kind| kind != Kind::Queueing);
+        if upper / lower > WIDE && rejects && self.turn.is_multiple_of(2) {
+            // At a limit by errors a trial sees one in a thousand; above it they tell one curve from another.
+            return upper;
+        }
+        if upper / lower > WIDE {
+            return point * (1.0 + JITTER * jitter(self.turn));
+        }
+        if self.turn.is_multiple_of(2) {
+            point + BEYOND * (upper - point)
+        } else {
+            (point * (lower / point).sqrt()).min(0.995 * point)
+        }
+    }
+
+    fn overloads(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.vote == Vote::Bad && trial.weight > 0.1).count()
+    }
+
+    fn held(&self, cliff: &Bracket) -> bool {
+        self.trials.iter().any(|trial| {
+            trial.offer.purpose == Purpose::Confirm
+                && trial.vote != Vote::Bad
+                && trial.weight > 0.1
+                && trial.offer.rate >= HELD * cliff.lower
+        })
+    }
+
+    /// A trial that is held to its end.
+    pub(super) fn whole(&self, purpose: Purpose, rate: f64, time: Duration) -> Offer {
+        let offer = self.trial(purpose, rate, time);
+        Offer { least: Duration::from_secs(1).min(time), rule: Rule::Whole(self.standard()), ..offer }
+    }
+
+    /// Puts a trial on the agenda, and before it what makes the target what it must be for it.
+    pub(super) fn offer(&mut self, offer: Offer) {
+        if self.manners.spent {
+            let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
+            let (above, share, most) = ARM;
+            let arm = self.trial(Purpose::Arm, above * self.manners.above * upper.max(offer.rate), most);
+            self.agenda.push_back(Step::Offer(Offer {
+                least: Duration::ZERO,
+                rule: Rule::Fails(share),
+                drain: Duration::ZERO,
+                ..arm
+            }));
+        }
+        let least = if self.manners.spent { SPENT.min(offer.most) } else { offer.least };
+        self.agenda.push_back(Step::Offer(Offer { least, ..offer }));
+    }
+
+    /// As soon as the bracket is not wide: what was learnt of a degraded target is of no use, so that is found out early.
+    fn wants_cold_look(&self, cliff: &Bracket) -> bool {
+        !self.manners.spent && !self.looked_cold && cliff.upper / cliff.lower < EARLY && self.overloads() > 0
+    }
+
+    /// A rate above the bracket after silence.
+    fn look_cold(&mut self, cliff: &Bracket) {
+        self.looked_cold = true;
+        self.agenda.push_back(Step::Rest(REST));
+        let offer = self.trial(Purpose::Cold, COLD * cliff.upper, self.profile.most);
+        self.agenda.push_back(Step::Offer(offer));
+    }
+
+    /// The bracket is as narrow as it gets: is the target as weak when it is rested?
+    fn leave_cliff(&mut self, cliff: &Bracket) {
+        if !self.manners.spent && !self.looked_cold {
+            return self.look_cold(cliff);
+        }
+        self.cliff_by = Some(self.elapsed);
+        self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
+    }
+
+    pub(super) fn plan_knee(&mut self) {
+        self.believe();
+        let (Some(knee), Some(by)) = (self.knee, self.cliff_by) else { return self.enter(Phase::Recovery) };
+        let spent = self.elapsed >= by + self.profile.knee_budget;
+        if spent || knee.width() <= self.profile.knee_width {
+            return self.enter(Phase::Recovery);
+        }
+        self.turn += 1;
+        let rate = match self.turn % 3 {
+            1 => (knee.lower * knee.point).sqrt(),
+            2 => (knee.upper * knee.point).sqrt(),
+            _ => knee.point,
+        };
+        self.offer(self.whole(Purpose::Knee, rate, self.profile.most));
+    }
+}
+
+/// Between -1 and 1, evenly spread: multiples of the golden ratio.
+fn jitter(turn: usize) -> f64 {
+    2.0 * (turn as f64 * 0.618_033_988_749_894_9).fract() - 1.0
+}

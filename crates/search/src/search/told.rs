@@ -1,0 +1,85 @@
+//! What follows of a trial: whether the target must come to itself again, and what was spent by it.
+
+use std::time::Duration;
+
+use super::{Search, Step};
+use crate::offer::{Offer, Purpose, Rule};
+use crate::vote::{Kind, Vote};
+
+/// Single requests after overload: how often a second, for how long, and how much slower than ever before they may be.
+const PROBE: (f64, Duration, f64) = (5.0, Duration::from_secs(30), 3.0);
+/// Silence in place of them, where they keep the target from coming to itself.
+const SILENCE: Duration = Duration::from_secs(6);
+
+impl Search {
+    pub(super) fn learn_trial(&mut self) {
+        let Some(last) = self.trials.last() else { return };
+        let (vote, cold) = (last.vote, last.offer.purpose == Purpose::Cold);
+        if vote == Vote::Bad && !self.broke(self.trials.len() - 1) && !self.contradicts() {
+            self.after_bad();
+        } else if self.broke(self.trials.len() - 1) && !self.manners.spent {
+            self.ask_again();
+        } else if vote == Vote::Good && cold {
+            self.learn_warm();
+        } else {
+            self.doubt_arming();
+        }
+    }
+
+    /// What failed is named, and the target comes to itself, or is kept from it.
+    pub(super) fn after_bad(&mut self) {
+        let Some(kind) = self.trials.last().and_then(|trial| trial.kind) else { return };
+        // Once it queued, one trial that looks like something else is bad luck.
+        let alike = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent)).count();
+        let first = self.manners.kind.is_none();
+        if first || kind.is_spent() && !self.manners.spent && alike > 1 {
+            self.manners.kind = Some(kind);
+        }
+        if kind.is_spent() && !self.manners.spent && (first || alike > 1) {
+            self.spend();
+        }
+        if !self.manners.spent {
+            self.cool_down();
+        }
+    }
+
+    /// From now on trials find spent what time gives back. Those before did not, and what was saved up may be behind any of them:
+    /// even the goodput of the trial that spent it is not what fills it.
+    fn spend(&mut self) {
+        self.manners.spent = true;
+        let goodput = self.trials.last().map_or(0.0, |last| last.evidence.goodput);
+        self.range.0 = self.range.0.min(0.4 * goodput).max(self.range.1 / 1000.0);
+        for index in 0..self.trials.len() {
+            self.reweigh(index, 0.0);
+        }
+    }
+
+    pub(super) fn cool_down(&mut self) {
+        if self.manners.needs_silence {
+            return self.agenda.push_back(Step::Rest(SILENCE));
+        }
+        let (rate, most, slower) = PROBE;
+        let slowest = self.calm.map_or(0.0, |calm| calm.slowest);
+        let rule = Rule::Calm(slower * slowest);
+        let offer =
+            Offer { rule, least: Duration::from_millis(600), ..self.trial(Purpose::Probe, rate, most) };
+        self.agenda.push_back(Step::Offer(Offer { most_in_flight: 200.0, ..offer }));
+    }
+
+    pub(super) fn learn_calm(&mut self) {
+        let Some(last) = self.trials.last() else { return };
+        let was_calm = last.seen.took < PROBE.1;
+        let calm = &mut self.manners.recovery.calm;
+        *calm = was_calm.then(|| calm.unwrap_or(Duration::ZERO).max(last.seen.took));
+    }
+
+    /// What was to be spent before this trial was not: that it was good says nothing, and more must be offered to spend it.
+    fn doubt_arming(&mut self) {
+        let at = self.trials.len() - 1;
+        let arm = at.checked_sub(1).map(|before| &self.trials[before]);
+        if arm.is_some_and(|arm| arm.offer.purpose == Purpose::Arm && !arm.offer.failed(&arm.seen.blocks)) {
+            self.reweigh(at, 0.0);
+            self.manners.above *= 2.0;
+        }
+    }
+}

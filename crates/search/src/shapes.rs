@@ -1,0 +1,125 @@
+//! How a share of failures rises with the rate: one curve for each way of failing that is known, through the goal at its limit.
+//!
+//! A curve is a table over the logarithm of rate over limit, made once a search, so that a curve may cost what it costs.
+
+use crate::normal::{logistic, logit};
+
+/// Places of a loss system (Erlang, 1917); a rate limiter is one without end.
+const PLACES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Places of a line before one worker that is as random as its arrivals (Kendall's M/M/1/K).
+const LINE: [i32; 7] = [4, 8, 16, 32, 64, 256, 1024];
+/// By how much the logarithm of the odds rises with that of the rate, where nothing is known.
+const SLOPES: [f64; 8] = [2.0, 4.0, 7.0, 12.0, 22.0, 45.0, 100.0, 300.0];
+
+/// A table's reach to both sides, and its points.
+const REACH: f64 = 4.0;
+const POINTS: usize = 641;
+
+/// The logarithms of a share and of what is left of the whole, over the logarithm of rate over limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// How much it is believed before anything is seen; only ratios count.
+    pub weight: f64,
+    /// Variance of the logarithm of the odds about it: how far a target that fails in this way is from the curve.
+    pub doubt: f64,
+    table: Vec<(f64, f64)>,
+}
+
+impl Shape {
+    fn new((weight, doubt): (f64, f64), share: impl Fn(f64) -> f64) -> Self {
+        let at = |point: usize| {
+            let place = 2.0 * point as f64 / (POINTS - 1) as f64 - 1.0;
+            REACH * place * place.abs()
+        };
+        let entry = |share: f64| (share.ln(), (-share).ln_1p());
+        let table = (0..POINTS).map(|point| entry(share(at(point)).clamp(1e-6, 1.0 - 1e-6))).collect();
+        Self { weight, doubt: doubt * doubt, table }
+    }
+
+    /// Both logarithms at a rate that is above the limit by this logarithm.
+    #[must_use]
+    pub fn at(&self, above: f64) -> (f64, f64) {
+        // Points lie closest where the limit is, and where some curves bend.
+        let aside = (above.abs() / REACH).min(1.0).sqrt().copysign(above);
+        let place = (aside + 1.0) / 2.0 * (POINTS - 1) as f64;
+        let (index, part) = (place as usize, place.fract());
+        let (low, high) = (self.table[index], self.table[(index + 1).min(POINTS - 1)]);
+        (low.0 + part * (high.0 - low.0), low.1 + part * (high.1 - low.1))
+    }
+}
+
+/// The curves of errors, for a goal of this share. A limiter says exactly what is to be seen, so it may be believed beforehand: three
+/// trials that are off by 2 % refute it. Places and lines are as likely as each other, what is not known half.
+#[must_use]
+pub fn errors(goal: f64) -> Vec<Shape> {
+    let excess = Shape::new((10.0, 0.02), |above| (1.0 - (1.0 - goal) * (-above).exp()).max(goal / 50.0));
+    let places = PLACES.iter().map(|places| rising((1.0 / 9.0, 0.1), goal, |load| erlang(*places, load)));
+    let lines = LINE.iter().map(|places| rising((1.0 / 7.0, 0.1), goal, |load| line(*places, load)));
+    std::iter::once(excess).chain(places).chain(lines).chain(odds(goal, (0.5 / 8.0, 0.2))).collect()
+}
+
+/// The curves of lateness, for a goal of this share.
+#[must_use]
+pub fn lateness(goal: f64) -> Vec<Shape> {
+    odds(goal, (1.0, 0.1)).collect()
+}
+
+fn odds(goal: f64, weight: (f64, f64)) -> impl Iterator<Item = Shape> {
+    SLOPES.iter().map(move |slope| Shape::new(weight, |above| logistic(logit(goal) + slope * above)))
+}
+
+/// A curve over the load, scaled so that it is at the goal where the limit is.
+fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> Shape {
+    let (mut low, mut high) = (1e-6_f64, 1e6_f64);
+    while high / low > 1.000_01 {
+        let middle = (low * high).sqrt();
+        if share(middle) < goal { low = middle } else { high = middle }
+    }
+    Shape::new(weight, |above| share(low * above.exp()))
+}
+
+/// Share that finds no place, at an offered load in erlangs (Erlang's B, by its recursion).
+#[must_use]
+pub fn erlang(places: u32, load: f64) -> f64 {
+    (1..=places).fold(1.0, |lost, place| load * lost / (f64::from(place) + load * lost))
+}
+
+/// Share that finds the line full, at a load of the worker.
+fn line(places: i32, load: f64) -> f64 {
+    // Divided by the largest term, so that no power overflows.
+    if load <= 1.0 {
+        let filled = load.powi(places);
+        if load > 1.0 - 1e-9 {
+            1.0 / f64::from(places + 1)
+        } else {
+            filled * (1.0 - load) / (1.0 - filled * load)
+        }
+    } else {
+        (load - 1.0) / (load - load.powi(-places))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erlang_b_agrees_with_its_tables() {
+        assert!((erlang(10, 5.0) - 0.018_38).abs() < 1e-5);
+        assert!((erlang(50, 40.0) - 0.018_69).abs() < 1e-4);
+    }
+
+    #[test]
+    fn every_curve_is_at_the_goal_where_the_limit_is_and_never_falls() {
+        for (shape, goal) in errors(0.001)
+            .iter()
+            .zip(std::iter::repeat(0.001))
+            .chain(lateness(0.01).iter().zip(std::iter::repeat(0.01)))
+        {
+            let share = |above| shape.at(above).0.exp();
+            assert!((share(0.0) / goal - 1.0).abs() < 0.05, "{}", share(0.0));
+            let all: Vec<_> = (-100..100).map(|step| share(f64::from(step) / 30.0)).collect();
+            assert!(all.is_sorted());
+        }
+    }
+}

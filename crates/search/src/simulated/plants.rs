@@ -1,0 +1,358 @@
+//! Targets drawn from a seed, of twenty classes, and the rates at which each breaks.
+//!
+//! The truth is that of a goal and an arrival process: by formula where there is one (what workers, fill rates and quotas come to),
+//! else by long runs of the same server, bisected. Noise that comes and goes is averaged; a target that is warm, spent and not
+//! degraded is the one that is meant.
+
+use fastrand::Rng;
+
+use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Window, Workers, exponential};
+use super::target::{Arrivals, Simulated};
+use crate::goal::Goal;
+
+/// Kinds of targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are what is known of them; `of` says what each is")]
+pub enum Class {
+    QueueFixed,
+    QueueExponential,
+    QueueHeavy,
+    QueueBimodal,
+    QueuePoisson,
+    BoundedQueue,
+    Limiter,
+    LimiterBig,
+    LimiterHanging,
+    ConcurrencyCap,
+    Quota,
+    Pauses,
+    Drift,
+    Neighbour,
+    WarmUp,
+    Credits,
+    Metastable,
+    Collapse,
+    /// A limiter that counts in windows.
+    Window,
+    /// A pool that gives up on requests and asks once more.
+    Retries,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::QueueFixed,
+        Self::QueueExponential,
+        Self::QueueHeavy,
+        Self::QueueBimodal,
+        Self::QueuePoisson,
+        Self::BoundedQueue,
+        Self::Limiter,
+        Self::LimiterBig,
+        Self::LimiterHanging,
+        Self::ConcurrencyCap,
+        Self::Quota,
+        Self::Pauses,
+        Self::Drift,
+        Self::Neighbour,
+        Self::WarmUp,
+        Self::Credits,
+        Self::Metastable,
+        Self::Collapse,
+        Self::Window,
+        Self::Retries,
+    ];
+
+    /// Whether it has one capacity at all: what drifts, is used up or degrades has not.
+    #[must_use]
+    pub fn is_steady(self) -> bool {
+        !matches!(self, Self::Drift | Self::Credits | Self::Metastable)
+    }
+
+    /// Whether its cliff is a number that was put in.
+    fn is_planted(self) -> bool {
+        !matches!(self, Self::BoundedQueue | Self::ConcurrencyCap | Self::Retries)
+    }
+}
+
+/// A target, ready to be made as often as somebody wants.
+#[derive(Debug, Clone)]
+pub struct Plant {
+    /// What it is.
+    pub class: Class,
+    /// What was put in: requests a second.
+    pub capacity: f64,
+    /// How requests arrive at it.
+    pub arrivals: Arrivals,
+    server: Planted,
+}
+
+#[derive(Debug, Clone)]
+enum Planted {
+    Workers(Workers),
+    Bucket(Bucket),
+    Window(Window),
+    Places(Places),
+    Quota(Quota),
+}
+
+/// Least and greatest capacity.
+const CAPACITY: (f64, f64) = (50.0, 20_000.0);
+
+impl Plant {
+    /// Of a class, from a seed.
+    #[must_use]
+    pub fn draw(class: Class, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let capacity = log_uniform(&mut rng, CAPACITY.0, CAPACITY.1);
+        let arrivals = if class == Class::QueuePoisson { Arrivals::Poisson } else { Arrivals::Constant };
+        let server = planted(class, capacity, &mut rng);
+        Self { class, capacity: capacity * server.share(), arrivals, server }
+    }
+
+    /// The same with this share of its capacity.
+    #[must_use]
+    pub fn slowed(&self, share: f64) -> Self {
+        Self { capacity: self.capacity * share, server: self.server.clone().slowed(share), ..self.clone() }
+    }
+
+    /// A new one that nobody has asked anything, with a goal's bound on latency in seconds.
+    #[must_use]
+    pub fn target(&self, goal: &Goal, seed: u64) -> Simulated {
+        let bound = goal.late.map_or(f64::INFINITY, |late| late.than.as_secs_f64());
+        Simulated::new(self.server.clone().boxed(), self.arrivals, bound, seed)
+    }
+
+    /// The cliff and the knee for a goal, requests a second: by formula or by runs of so many requests.
+    #[must_use]
+    pub fn truth(&self, goal: &Goal, requests: u32) -> Truth {
+        let errors = |rate| self.long_run(rate, f64::INFINITY, requests).errors <= goal.errors;
+        let cliff = if self.class.is_planted() { self.capacity } else { bisect(self.capacity, errors) };
+        let Some(late) = goal.late else { return Truth { cliff, knee: cliff } };
+        let timely = |rate| self.long_run(rate, late.than.as_secs_f64(), requests).late <= late.share;
+        let refuses = matches!(self.server, Planted::Bucket(_) | Planted::Window(_));
+        Truth { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
+    }
+
+    /// Shares of errors and of late answers in a long run of a target that nothing disturbs.
+    #[must_use]
+    pub fn long_run(&self, rate: f64, bound: f64, requests: u32) -> LongRun {
+        let mut rng = Rng::with_seed(1);
+        let mut server = self.server.clone().undisturbed().boxed();
+        let (mut at, mut run) = (0.0, LongRun::default());
+        for request in 0..requests {
+            at += if self.arrivals == Arrivals::Poisson { exponential(&mut rng) / rate } else { 1.0 / rate };
+            let fate = server.serve(at, &mut rng);
+            if request >= requests / 10 {
+                run.count(at, fate, bound);
+            }
+        }
+        run.shared()
+    }
+}
+
+/// Where a plant breaks, requests a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Truth {
+    /// Errors or growth.
+    pub cliff: f64,
+    /// Those or lateness.
+    pub knee: f64,
+}
+
+/// What a long run came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LongRun {
+    /// Share of errors.
+    pub errors: f64,
+    /// Share of answers later than the bound, errors among them.
+    pub late: f64,
+    /// Mean response time of good answers, seconds.
+    pub mean: f64,
+    counted: f64,
+}
+
+impl LongRun {
+    fn count(&mut self, at: f64, fate: Fate, bound: f64) {
+        self.counted += 1.0;
+        self.errors += f64::from(u8::from(!fate.good));
+        self.late += f64::from(u8::from(!fate.good || fate.end - at > bound));
+        self.mean += if fate.good { fate.end - at } else { 0.0 };
+    }
+
+    fn shared(self) -> Self {
+        let good = self.counted - self.errors;
+        Self {
+            errors: self.errors / self.counted,
+            late: self.late / self.counted,
+            mean: self.mean / good,
+            ..self
+        }
+    }
+}
+
+/// The highest rate up to this one that holds, to 0.3 %.
+fn bisect(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    if holds(most) {
+        return most;
+    }
+    let (mut low, mut high) = (most / 2.0, most);
+    while low > most / 200.0 && !holds(low) {
+        (low, high) = (low / 2.0, low);
+    }
+    while high / low > 1.003 {
+        let middle = (low * high).sqrt();
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    (low * high).sqrt()
+}
+
+fn log_uniform(rng: &mut Rng, least: f64, most: f64) -> f64 {
+    least * (most / least).powf(rng.f64())
+}
+
+fn between(rng: &mut Rng, least: f64, most: f64) -> f64 {
+    least + (most - least) * rng.f64()
+}
+
+fn planted(class: Class, capacity: f64, rng: &mut Rng) -> Planted {
+    match class {
+        Class::Limiter => bucket(capacity, log_uniform(rng, 0.02, 1.0), 0.001, rng),
+        Class::LimiterBig => bucket(capacity, log_uniform(rng, 1.0, 10.0), 0.001, rng),
+        Class::LimiterHanging => bucket(capacity, log_uniform(rng, 0.02, 3.0), 30.0, rng),
+        Class::Window => window(capacity, rng),
+        Class::ConcurrencyCap => places(capacity, rng),
+        Class::Quota => quota(capacity, rng),
+        _ => Planted::Workers(workers(class, capacity, rng)),
+    }
+}
+
+/// Answers of something that is no queue.
+fn quick(rng: &mut Rng) -> Service {
+    Service::Exponential(log_uniform(rng, 0.000_3, 0.005))
+}
+
+fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> Planted {
+    let size = (fill * seconds).max(2.0);
+    Planted::Bucket(Bucket { fill, size, left: size, at: 0.0, service: quick(rng), refusal })
+}
+
+fn window(capacity: f64, rng: &mut Rng) -> Planted {
+    let length = [0.1, 0.25, 1.0][rng.usize(..3)];
+    let most = (capacity * length).round();
+    Planted::Window(Window { most, length, current: 0.0, used: 0.0, service: quick(rng), refusal: 0.001 })
+}
+
+fn places(capacity: f64, rng: &mut Rng) -> Planted {
+    let service = log_uniform(rng, 0.01, 0.1);
+    let count = (capacity * service).ceil().clamp(1.0, 200.0);
+    let mean = count / capacity;
+    let service = if rng.bool() { Service::Exponential(mean) } else { Service::Lognormal(mean, 1.0) };
+    Planted::Places(Places { free: vec![0.0; count as usize], service, refusal: 0.001 })
+}
+
+fn quota(capacity: f64, rng: &mut Rng) -> Planted {
+    let cpus = between(rng, 0.1, 0.9);
+    let service = Service::Exponential(cpus / capacity);
+    let (period, base) = (0.1, log_uniform(rng, 0.000_3, 0.005));
+    Planted::Quota(Quota { period, granted: cpus * period, began: 0.0, used: 0.0, last: 0.0, service, base })
+}
+
+fn workers(class: Class, capacity: f64, rng: &mut Rng) -> Workers {
+    // A worker is busy for 20 ms at most on average, so that the bound on latency can hold at all.
+    let most = (0.02 * capacity).clamp(1.0, 32.0);
+    let count = log_uniform(rng, 1.0, most + 0.999).floor().max(1.0);
+    let mean = count / capacity;
+    let service = match class {
+        Class::QueueFixed => Service::Fixed(mean),
+        Class::QueueHeavy => Service::Lognormal(mean, 8.0),
+        Class::QueueBimodal => Service::Bimodal(mean),
+        _ => Service::Exponential(mean),
+    };
+    let mut workers = Workers::new(count as usize, service, log_uniform(rng, 0.000_3, 0.005));
+    workers.notices = rng.bool();
+    workers.pace = pace(class, capacity, count, rng);
+    if class == Class::BoundedQueue {
+        workers.room = (capacity * log_uniform(rng, 0.01, 0.5)).max(5.0) as usize;
+    }
+    if class == Class::Retries {
+        workers.patience = between(rng, 0.2, 1.0) + 10.0 * mean;
+    }
+    workers
+}
+
+fn pace(class: Class, capacity: f64, workers: f64, rng: &mut Rng) -> Pace {
+    // Long enough that the queue does not get there by chance.
+    let wait = between(rng, 0.1, 0.2).max(40.0 / capacity) + 2.0 * workers / capacity;
+    match class {
+        Class::Drift => {
+            let (deviation, memory) = (between(rng, 0.025, 0.05), between(rng, 20.0, 60.0));
+            Pace::Drift { deviation, memory, level: 0.0, next: 0.0 }
+        }
+        Class::Pauses => {
+            let length = between(rng, 0.05, 0.25);
+            Pace::Pauses { every: between(rng, 2.0, 10.0), length, next: 1.0 }
+        }
+        Class::Neighbour => {
+            let (every, length) = (between(rng, 10.0, 30.0), between(rng, 0.5, 2.0));
+            Pace::Neighbour { every, length, share: between(rng, 0.1, 0.4), next: 5.0 }
+        }
+        Class::WarmUp => {
+            Pace::WarmUp { share: between(rng, 0.2, 0.6), memory: between(rng, 3.0, 10.0), first: None }
+        }
+        Class::Credits => {
+            let times = between(rng, 1.5, 3.0);
+            let cap = (times - 1.0) * capacity * between(rng, 15.0, 30.0);
+            Pace::Credits { times, rate: capacity, cap, left: cap, at: 0.0 }
+        }
+        Class::Metastable => {
+            let (factor, rest) = (between(rng, 1.2, 1.6), between(rng, 2.0, 5.0));
+            Pace::Metastable { factor, wait, rest, degraded: false, last: 0.0 }
+        }
+        Class::Collapse => Pace::Collapse { factor: between(rng, 1.2, 2.0), wait },
+        _ => Pace::Even,
+    }
+}
+
+impl Planted {
+    fn boxed(self) -> Box<dyn Server> {
+        match self {
+            Self::Workers(workers) => Box::new(workers),
+            Self::Bucket(bucket) => Box::new(bucket),
+            Self::Window(window) => Box::new(window),
+            Self::Places(places) => Box::new(places),
+            Self::Quota(quota) => Box::new(quota),
+        }
+    }
+
+    /// Slower workers, fewer tokens, a smaller quota.
+    fn slowed(mut self, share: f64) -> Self {
+        match &mut self {
+            Self::Workers(workers) => workers.service = workers.service.times(1.0 / share),
+            Self::Bucket(bucket) => bucket.fill *= share,
+            Self::Window(window) => window.most = (window.most * share).round(),
+            Self::Places(places) => places.service = places.service.times(1.0 / share),
+            Self::Quota(quota) => quota.granted *= share,
+        }
+        self
+    }
+
+    /// What disturbances leave of the capacity on average.
+    fn share(&self) -> f64 {
+        let Self::Workers(workers) = self else { return 1.0 };
+        match workers.pace {
+            Pace::Pauses { every, length, .. } => every / (every + length),
+            Pace::Neighbour { every, length, share, .. } => 1.0 - share * length / (every + length),
+            _ => 1.0,
+        }
+    }
+
+    /// Rested, warm and spent: what comes, goes or is used up is not there.
+    fn undisturbed(mut self) -> Self {
+        if let Self::Workers(workers) = &mut self {
+            let lasting = matches!(workers.pace, Pace::Pauses { .. } | Pace::Neighbour { .. });
+            workers.pace = if lasting { workers.pace.clone() } else { Pace::Even };
+        }
+        self
+    }
+}

@@ -1,0 +1,89 @@
+//! How well searches did: what a bracket holds, how far its middle is off, how long it took.
+
+use super::plants::{Class, Plant, Truth};
+use crate::goal::Goal;
+use crate::profile::Profile;
+use crate::report::{Limit, Report};
+use crate::search::{Bounds, Search};
+use crate::target::search;
+
+/// One search of one plant.
+#[derive(Debug, Clone)]
+pub struct Score {
+    /// Of the plant.
+    pub class: Class,
+    /// Requests a second, as planted.
+    pub capacity: f64,
+    /// Where it breaks.
+    pub truth: Truth,
+    /// What was found.
+    pub report: Report,
+    /// Seconds during which more was offered than the cliff.
+    pub over: f64,
+    /// Requests that failed.
+    pub failed: u64,
+}
+
+impl Score {
+    /// Searches a plant.
+    #[must_use]
+    pub fn of(plant: &Plant, truth: Truth, goal: Goal, profile: Profile, seed: u64) -> Self {
+        let mut target = plant.target(&goal, seed);
+        let mut procedure = Search::new(goal, profile, Bounds::default());
+        search(&mut procedure, &mut target);
+        let report = procedure.report();
+        let trials = report.trials.iter().filter(|trial| trial.offer.rate > truth.cliff);
+        let over = trials.map(|trial| trial.seen.took.as_secs_f64()).sum();
+        Self { class: plant.class, capacity: plant.capacity, truth, report, over, failed: target.failed }
+    }
+
+    /// Whether the cliff's bracket holds the truth.
+    #[must_use]
+    pub fn covers_cliff(&self) -> bool {
+        covers(&self.report.cliff, self.truth.cliff)
+    }
+
+    /// The same of the knee's; none where no bracket was stated.
+    #[must_use]
+    pub fn covers_knee(&self) -> Option<bool> {
+        let knee = self.report.knee.as_ref().filter(|knee| knee.bracket.is_some())?;
+        Some(covers(knee, self.truth.knee))
+    }
+
+    /// How far the cliff's middle is off, as a share.
+    #[must_use]
+    pub fn cliff_error(&self) -> f64 {
+        self.report.cliff.bracket.map_or(1.0, |cliff| (cliff.point / self.truth.cliff - 1.0).abs())
+    }
+
+    /// The same of the knee.
+    #[must_use]
+    pub fn knee_error(&self) -> Option<f64> {
+        let bracket = self.report.knee?.bracket?;
+        Some((bracket.point / self.truth.knee - 1.0).abs())
+    }
+}
+
+fn covers(limit: &Limit, truth: f64) -> bool {
+    limit.bracket.is_some_and(|bracket| bracket.lower <= truth && truth <= bracket.upper)
+}
+
+/// A quantile of figures, and nothing of none.
+#[must_use]
+pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
+    let mut sorted: Vec<_> = figures.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = (share * sorted.len() as f64) as usize;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+/// How many are, of those of which it is known; as a percentage.
+#[must_use]
+pub fn percent(all: impl IntoIterator<Item = bool>) -> f64 {
+    let (mut are, mut count) = (0.0, 0.0);
+    for is in all {
+        are += f64::from(u8::from(is));
+        count += 1.0;
+    }
+    100.0 * are / count
+}

@@ -1,0 +1,155 @@
+//! Offers load to a simulated target on a clock that is moved by hand.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::servers::{Server, exponential};
+use crate::offer::Offer;
+use crate::seen::{BLOCK, Block, Seen};
+use crate::target::Target;
+
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Evenly, but for what a generator adds.
+    Constant,
+    /// As if everybody decided alone.
+    Poisson,
+}
+
+/// Lag of a generator: uniform, up to so many seconds.
+const LAG: f64 = 0.000_1;
+
+/// A server with a generator before it.
+pub struct Simulated {
+    server: Box<dyn Server>,
+    arrivals: Arrivals,
+    /// Later than this is late, in seconds.
+    bound: f64,
+    /// Requests a second that the generator can send.
+    generator: f64,
+    rng: Rng,
+    now: f64,
+    /// Nobody goes on beyond this instant.
+    until: f64,
+    /// Sent, and ended without a good answer.
+    pub failed: u64,
+}
+
+impl Simulated {
+    /// A server that nobody has asked anything yet; answers later than `bound` seconds are late.
+    #[must_use]
+    pub fn new(server: Box<dyn Server>, arrivals: Arrivals, bound: f64, seed: u64) -> Self {
+        let rng = Rng::with_seed(seed);
+        let (generator, until) = (f64::INFINITY, f64::INFINITY);
+        Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed: 0 }
+    }
+
+    /// With a generator that can send no more than this, requests a second.
+    #[must_use]
+    pub fn generated_by(self, generator: f64) -> Self {
+        Self { generator, ..self }
+    }
+
+    /// With somebody who ends the search at this instant, in seconds.
+    #[must_use]
+    pub fn interrupted_at(self, until: f64) -> Self {
+        Self { until, ..self }
+    }
+
+    fn gap(&mut self, rate: f64) -> f64 {
+        match self.arrivals {
+            Arrivals::Constant => 1.0 / rate,
+            Arrivals::Poisson => exponential(&mut self.rng) / rate,
+        }
+    }
+}
+
+/// Blocks that are being filled, some of them ahead of time: what becomes of a request is known when it is sent.
+struct Filling {
+    blocks: Vec<Block>,
+    last_end: f64,
+    in_flight: i64,
+}
+
+impl Filling {
+    fn at(&mut self, after: f64) -> &mut Block {
+        let index = (after.max(0.0) / BLOCK) as usize;
+        if index >= self.blocks.len() {
+            self.blocks.resize(index + 1, Block::default());
+        }
+        &mut self.blocks[index]
+    }
+
+    /// A request due, sent and ended at these instants, in seconds since the first block began.
+    fn request(&mut self, due: f64, sent: f64, (end, good): (f64, bool), bound: f64) {
+        self.at(sent).sent += 1;
+        self.last_end = self.last_end.max(end);
+        let block = self.at(end);
+        if good {
+            block.good += 1;
+            block.latency += end - due;
+            block.slowest = block.slowest.max(end - due);
+        } else {
+            block.errors += 1;
+        }
+        if good && end - due <= bound {
+            block.timely += 1;
+        } else {
+            self.at(end.min(due + bound)).late += 1;
+        }
+    }
+
+    /// Nothing more is sent in this block.
+    fn complete(&mut self, index: usize) {
+        self.at((index as f64 + 0.5) * BLOCK);
+        let block = &mut self.blocks[index];
+        self.in_flight += i64::from(block.sent) - i64::from(block.ended());
+        block.in_flight = u32::try_from(self.in_flight).unwrap_or(0);
+    }
+}
+
+impl Target for Simulated {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        let began = self.now;
+        let mut filling = Filling { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
+        let rate = offer.rate.min(self.generator);
+        let (mut due, mut sent, mut index) = (0.0, 0.0_f64, 0);
+        loop {
+            due += self.gap(rate);
+            while due >= (index + 1) as f64 * BLOCK {
+                filling.complete(index);
+                index += 1;
+                if offer.enough(&filling.blocks[..index]) || began + index as f64 * BLOCK > self.until {
+                    return self.close(offer, filling, index);
+                }
+            }
+            sent = sent.max(due + LAG * self.rng.f64());
+            let fate = self.server.serve(began + sent, &mut self.rng);
+            filling.request(due, sent, (fate.end - began, fate.good), self.bound);
+        }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.now += time.as_secs_f64();
+        self.now <= self.until
+    }
+}
+
+impl Simulated {
+    /// Waits for what is outstanding, and closes it.
+    fn close(&mut self, offer: &Offer, filling: Filling, complete: usize) -> Seen {
+        let lasted = complete as f64 * BLOCK;
+        let drained = (filling.last_end - lasted).clamp(0.0, offer.drain.as_secs_f64());
+        self.now += lasted + drained;
+        self.server.close(self.now);
+        let mut blocks = filling.blocks;
+        blocks.truncate(complete);
+        self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
+        let invalid =
+            (offer.rate > 1.01 * self.generator).then(|| "fewer were sent than were due".to_owned());
+        let took = Duration::from_secs_f64(lasted + drained);
+        Seen { blocks, took, invalid, interrupted: self.now > self.until }
+    }
+}

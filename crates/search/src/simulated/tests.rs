@@ -1,0 +1,343 @@
+//! The simulation held to the formulas of the field, and searches held to what was measured of them.
+
+use std::time::Duration;
+
+use super::plants::{Class, LongRun, Plant};
+use super::scores::{Score, percent, quantile};
+use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Workers, exponential};
+use super::target::{Arrivals, Simulated};
+use crate::compare::{Change, Unlike, compare};
+use crate::goal::{Goal, Lateness};
+use crate::offer::Purpose;
+use crate::profile::Profile;
+use crate::report::{Outcome, Report};
+use crate::search::{Bounds, Search, Step};
+use crate::shapes::erlang;
+use crate::target::{Target, search};
+use crate::vote::Kind;
+
+/// Requests at exponential distances of a server that is warm.
+fn poisson(mut server: impl Server, rate: f64, requests: u32) -> (f64, f64) {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let (mut at, mut total, mut errors, mut counted) = (0.0, 0.0, 0.0, 0.0);
+    for request in 0..requests {
+        at += exponential(&mut rng) / rate;
+        let Fate { end, good } = server.serve(at, &mut rng);
+        if request > requests / 10 {
+            counted += 1.0;
+            errors += f64::from(u8::from(!good));
+            total += if good { end - at } else { 0.0 };
+        }
+    }
+    (total / (counted - errors), errors / counted)
+}
+
+fn close(found: f64, expected: f64, tolerance: f64) {
+    assert!((found / expected - 1.0).abs() < tolerance, "{found} against {expected}");
+}
+
+/// Erlang's C: the mean response time of M/M/c.
+fn mmc(workers: u32, rate: f64, mean: f64) -> f64 {
+    let load = rate * mean;
+    let lost = erlang(workers, load);
+    let waits = lost / (1.0 - load / f64::from(workers) * (1.0 - lost));
+    mean + waits * mean / (f64::from(workers) - load)
+}
+
+#[test]
+fn many_workers_take_as_long_as_erlang_says() {
+    for (count, load, tolerance) in [(1, 0.5, 0.02), (1, 0.8, 0.03), (4, 0.8, 0.02), (16, 0.9, 0.02)] {
+        let (mean, rate) = (0.01, f64::from(count) * load / 0.01);
+        let workers = Workers::new(count as usize, Service::Exponential(mean), 0.0);
+        close(poisson(workers, rate, 400_000).0, mmc(count, rate, mean), tolerance);
+    }
+}
+
+/// The mean wait of M/G/1 (Pollaczek 1930, Khinchine 1932).
+#[test]
+fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
+    let services = [
+        (Service::Fixed(0.01), 0.0, 0.02),
+        (Service::Lognormal(0.01, 8.0), 8.0, 0.12),
+        (Service::Bimodal(0.01), 20.95 / (1.95 * 1.95) - 1.0, 0.06),
+    ];
+    for (service, scv, tolerance) in services {
+        let load = 0.7;
+        let expected = 0.01 + load * 0.01 * (1.0 + scv) / (2.0 * (1.0 - load));
+        close(poisson(Workers::new(1, service, 0.0), load / 0.01, 400_000).0, expected, tolerance);
+    }
+}
+
+#[test]
+fn places_lose_as_much_as_erlang_says() {
+    for (count, load) in [(10, 5.0), (50, 40.0)] {
+        for service in [Service::Exponential(0.02), Service::Lognormal(0.02, 1.0)] {
+            let places = Places { free: vec![0.0; count as usize], service, refusal: 0.001 };
+            close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
+        }
+    }
+}
+
+#[test]
+fn a_bucket_lets_through_what_fills_it() {
+    let service = Service::Fixed(0.001);
+    let bucket = Bucket { fill: 500.0, size: 50.0, left: 50.0, at: 0.0, service, refusal: 0.001 };
+    close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
+}
+
+/// Half a CPU, and a thousand requests a second that take a millisecond of it.
+#[test]
+fn a_quota_lets_through_what_it_grants() {
+    let service = Service::Fixed(0.001);
+    let mut quota =
+        Quota { period: 0.1, granted: 0.05, began: 0.0, used: 0.0, last: 0.0, service, base: 0.0 };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let done = (0..10_000).filter(|n| quota.serve(f64::from(*n) / 1000.0, &mut rng).end <= 10.0).count();
+    close(done as f64, 5000.0, 0.01);
+}
+
+#[test]
+fn credits_that_are_used_up_leave_the_plain_rate() {
+    let mut workers = Workers::new(1, Service::Fixed(0.01), 0.0);
+    workers.pace = Pace::Credits { times: 3.0, rate: 100.0, cap: 200.0, left: 200.0, at: 0.0 };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let ends: Vec<_> = (0..6000).map(|n| workers.serve(f64::from(n) / 300.0, &mut rng).end).collect();
+    let within = |from: f64, to: f64| ends.iter().filter(|end| (from..to).contains(*end)).count() as f64;
+    close(within(0.0, 0.9), 270.0, 0.03);
+    close(within(5.0, 15.0), 1000.0, 0.02);
+}
+
+const LATE: Lateness = Lateness { share: 0.01, than: Duration::from_millis(250) };
+const BOTH: Goal = Goal { late: Some(LATE), ..Goal::CLIFF };
+
+fn found(plant: &Plant, goal: Goal, bounds: Bounds, seed: u64) -> Report {
+    let mut procedure = Search::new(goal, Profile::QUICK, bounds);
+    search(&mut procedure, &mut plant.target(&goal, seed));
+    procedure.report()
+}
+
+/// Fixed seeds: what these searches find is always the same, and worse only if the search got worse.
+#[test]
+fn brackets_hold_the_cliff_and_middles_are_near_it() {
+    let mut scores = Vec::new();
+    for class in Class::ALL {
+        for seed in 0..4 {
+            let plant = Plant::draw(class, 1_000 + seed);
+            let truth = plant.truth(&Goal::CLIFF, 60_000);
+            scores.push(Score::of(&plant, truth, Goal::CLIFF, Profile::QUICK, seed));
+        }
+    }
+    let steady = || scores.iter().filter(|score| score.class.is_steady());
+    let held = percent(steady().map(Score::covers_cliff));
+    assert!(held >= 95.0, "{held} %");
+    let middle = quantile(steady().map(Score::cliff_error), 0.5);
+    assert!(middle <= 0.015, "{middle}");
+    let time = quantile(steady().map(|score| score.report.took.as_secs_f64()), 0.5);
+    assert!(time <= 60.0, "{time} s");
+    let longest = scores.iter().map(|score| score.report.took.as_secs_f64()).fold(0.0, f64::max);
+    assert!(longest <= 150.0, "{longest} s");
+}
+
+#[test]
+fn a_knee_that_is_stated_is_where_it_is_said_to_be() {
+    let mut scores = Vec::new();
+    for class in
+        [Class::QueueExponential, Class::QueueBimodal, Class::QueuePoisson, Class::Limiter, Class::Quota]
+    {
+        for seed in 0..4 {
+            let plant = Plant::draw(class, 2_000 + seed);
+            let truth = plant.truth(&BOTH, 60_000);
+            scores.push(Score::of(&plant, truth, BOTH, Profile::QUICK, seed));
+        }
+    }
+    let stated: Vec<_> = scores.iter().filter_map(Score::covers_knee).collect();
+    assert!(stated.len() >= scores.len() / 2, "{} of {}", stated.len(), scores.len());
+    assert!(percent(stated.iter().copied()) >= 90.0, "{stated:?}");
+    let untold = scores.iter().filter(|score| score.covers_knee().is_none());
+    assert!(
+        untold.clone().all(|score| score.report.knee.is_some_and(|knee| knee.good.or(knee.bad).is_some()))
+    );
+}
+
+#[test]
+fn each_way_of_failing_is_named() {
+    let expected = [
+        (Class::QueueExponential, Kind::Queueing),
+        (Class::Limiter, Kind::Rejecting),
+        (Class::LimiterHanging, Kind::Hanging),
+        (Class::ConcurrencyCap, Kind::Rejecting),
+    ];
+    for (class, kind) in expected {
+        let named = (0..5).filter(|seed| {
+            let plant = Plant::draw(class, 3_000 + seed);
+            found(&plant, Goal::CLIFF, Bounds::default(), *seed).kind == Some(kind)
+        });
+        assert!(named.count() >= 4, "{class:?}");
+    }
+}
+
+/// A minute of credits looks like capacity to whoever looks for half a minute.
+#[test]
+fn what_is_used_up_is_said_to_be_or_not_excluded() {
+    for seed in 0..4 {
+        let plant = Plant::draw(Class::Credits, 4_000 + seed);
+        let truth = plant.truth(&Goal::CLIFF, 1_000);
+        let mut procedure = Search::new(Goal::CLIFF, Profile::THOROUGH, Bounds::default());
+        search(&mut procedure, &mut plant.target(&Goal::CLIFF, seed));
+        let report = procedure.report();
+        let upper = report.cliff.bracket.map_or(0.0, |cliff| cliff.lower);
+        assert!(report.depletion.is_some() || upper <= truth.cliff, "{seed}: {:?}", report.cliff);
+        let quick = found(&plant, Goal::CLIFF, Bounds::default(), seed);
+        assert!(
+            quick.depletion.is_some()
+                || quick.allowance.is_some_and(|held| held.held < Duration::from_secs(60))
+        );
+    }
+}
+
+#[test]
+fn nothing_above_the_greatest_rate_is_ever_offered() {
+    for class in [Class::QueueExponential, Class::Limiter, Class::LimiterHanging] {
+        let plant = Plant::draw(class, 5);
+        for share in [0.3, 1.1] {
+            let most = share * plant.capacity;
+            let bounds = Bounds { max_rate: Some(most), ..Bounds::default() };
+            let report = found(&plant, BOTH, bounds, 1);
+            assert!(report.trials.iter().all(|trial| trial.offer.rate <= most), "{class:?}");
+            let outcome = report.outcome;
+            assert!(share > 1.0 || outcome == Some(Outcome::Capped), "{class:?}: {outcome:?}");
+        }
+    }
+}
+
+/// The generator's limit is never the target's, whether it is known beforehand or only seen in trials.
+#[test]
+fn a_slow_generator_is_said_to_be_the_limit() {
+    for class in Class::ALL {
+        let plant = Plant::draw(class, 6);
+        let most = 0.4 * plant.capacity;
+        let known = Bounds { generator: Some(most), ..Bounds::default() };
+        let mut procedures =
+            [Search::new(BOTH, Profile::QUICK, known), Search::new(BOTH, Profile::QUICK, Bounds::default())];
+        for procedure in &mut procedures {
+            search(procedure, &mut plant.target(&BOTH, 1).generated_by(most));
+            let report = procedure.report();
+            let broke = report.cliff.bad.is_some_and(|bad| bad <= most * 1.02);
+            assert!(
+                broke || report.outcome == Some(Outcome::GeneratorLimited),
+                "{class:?}: {:?}",
+                report.outcome
+            );
+            assert!(report.cliff.bracket.is_none() || broke, "{class:?}: {:?}", report.cliff);
+        }
+    }
+}
+
+/// Nothing that was measured is lost on a signal.
+#[test]
+fn whoever_ends_a_search_is_told_what_is_known() {
+    let plant = Plant::draw(Class::QueueExponential, 8);
+    for until in [1.0, 5.0, 15.0, 30.0] {
+        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        search(&mut procedure, &mut plant.target(&Goal::CLIFF, 3).interrupted_at(until));
+        let report = procedure.report();
+        assert_eq!(report.outcome, Some(Outcome::Interrupted));
+        assert!(report.took <= Duration::from_secs_f64(until + 11.0), "{:?}", report.took);
+        assert!(!report.trials.is_empty());
+        assert_eq!(procedure.next_step(), Step::Over);
+    }
+}
+
+#[test]
+fn a_bucket_is_as_large_as_it_is_said_to_be() {
+    for (fill, size) in [(500.0, 2000.0), (3000.0, 9000.0), (200.0, 400.0)] {
+        let service = Service::Fixed(0.001);
+        let bucket = Bucket { fill, size, left: size, at: 0.0, service, refusal: 0.001 };
+        let mut target = Simulated::new(Box::new(bucket), Arrivals::Constant, f64::INFINITY, 1);
+        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        search(&mut procedure, &mut target);
+        close(procedure.report().burst.unwrap_or_default(), size, 0.1);
+    }
+}
+
+/// Answers nobody.
+struct Dead;
+
+impl Server for Dead {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        Fate { end: at + 0.001, good: false }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+#[test]
+fn a_target_that_fails_at_the_baseline_is_not_searched() {
+    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+    let mut target = Simulated::new(Box::new(Dead), Arrivals::Constant, f64::INFINITY, 1);
+    search(&mut procedure, &mut target);
+    let report = procedure.report();
+    assert_eq!((report.outcome, report.trials.len()), (Some(Outcome::UnstableBaseline), 1));
+}
+
+/// Bounded, whatever a target does: a trial ends soon after it does damage.
+#[test]
+fn what_is_in_flight_is_bounded() {
+    for class in [Class::LimiterHanging, Class::QueueHeavy, Class::Collapse] {
+        let plant = Plant::draw(class, 9);
+        for trial in found(&plant, Goal::CLIFF, Bounds::default(), 2).trials {
+            let most = trial.seen.blocks.iter().map(|block| f64::from(block.in_flight)).fold(0.0, f64::max);
+            let bound = trial.offer.most_in_flight + 0.25 * trial.offer.rate + 10.0;
+            assert!(most <= bound, "{class:?} {:?}: {most} of {bound}", trial.offer.purpose);
+        }
+    }
+}
+
+#[test]
+fn a_search_that_is_asked_twice_wants_the_same() {
+    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+    let Step::Offer(offer) = procedure.next_step() else { panic!("a baseline comes first") };
+    assert_eq!(offer.purpose, Purpose::Baseline);
+    assert_eq!(procedure.next_step(), Step::Offer(offer));
+    let mut target = Plant::draw(Class::QueueFixed, 1).target(&Goal::CLIFF, 1);
+    procedure.saw(&offer, target.carry_out(&offer));
+    assert_ne!(procedure.next_step(), Step::Offer(offer));
+}
+
+#[test]
+fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
+    let (mut worse, mut changed, mut all) = (0.0, 0.0, 0.0);
+    for class in [Class::QueueExponential, Class::QueueFixed, Class::Limiter, Class::Quota, Class::Window] {
+        for seed in 0..4 {
+            let plant = Plant::draw(class, 7_000 + seed);
+            let slower = plant.slowed(0.9);
+            let [before, same, less] = [(&plant, 1), (&plant, 2), (&slower, 3)]
+                .map(|(plant, search)| found(plant, Goal::CLIFF, Bounds::default(), 10 * seed + search));
+            let change = |after: &Report| compare(&before, after).map(|comparison| comparison.change);
+            changed += f64::from(u8::from(change(&same).is_ok_and(|change| change != Change::CannotTell)));
+            worse += f64::from(u8::from(change(&less) == Ok(Change::Worse)));
+            all += 1.0;
+        }
+    }
+    assert!(changed <= 0.04 * all, "{changed} of {all}");
+    assert!(worse >= 0.4 * all, "{worse} of {all}");
+}
+
+#[test]
+fn unlike_runs_are_not_compared() {
+    let plant = Plant::draw(Class::QueueFixed, 12);
+    let before = found(&plant, Goal::CLIFF, Bounds::default(), 1);
+    let stricter = Report { goal: Goal { errors: 0.01, late: None }, ..before.clone() };
+    let thorough = Report { profile: Profile::THOROUGH.name, ..before.clone() };
+    let capped = Report { outcome: Some(Outcome::Capped), ..before.clone() };
+    assert_eq!(compare(&before, &stricter), Err(Unlike::Goal));
+    assert_eq!(compare(&before, &thorough), Err(Unlike::Profile));
+    assert_eq!(compare(&before, &capped), Err(Unlike::NotFound));
+    assert!(compare(&before, &before).is_ok_and(|same| same.change == Change::CannotTell));
+}
+
+#[test]
+fn a_long_run_of_nothing_special_has_no_errors() {
+    let LongRun { errors, late, .. } = Plant::draw(Class::QueueFixed, 1).long_run(1.0, 10.0, 1_000);
+    assert_eq!((errors, late), (0.0, 0.0));
+}

@@ -1,0 +1,122 @@
+//! Which way a trial points, by itself: good, bad, or undecided; and how the target fails where it is bad.
+//!
+//! A vote ends a trial and is shown; the bracket does not follow of votes but of [`crate::belief`], because just above a limit a
+//! vote is good for any length that somebody can afford.
+
+use crate::evidence::{Evidence, Spread};
+use crate::goal::Goal;
+
+/// What a trial says by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Vote {
+    /// It does not grow by more than the tolerance, and errors are few enough.
+    Good,
+    /// It grows, or errors are too many.
+    Bad,
+    /// Neither can be said.
+    Undecided,
+    /// Not a word of it can be believed: the generator's fault.
+    Invalid,
+}
+
+/// How a target fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Answers are as quick as ever, and some are errors.
+    Rejecting,
+    /// Answers are as quick as ever, and some do not come.
+    Hanging,
+    /// Answers are slow, and some are errors.
+    BoundedQueue,
+    /// Answers are slow.
+    Queueing,
+}
+
+impl Kind {
+    /// Whether it spends something that time gives back: then a rest before a trial is a present.
+    #[must_use]
+    pub fn is_spent(self) -> bool {
+        matches!(self, Self::Rejecting | Self::Hanging)
+    }
+}
+
+/// What trials of one search are held to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standard {
+    /// The search's goal.
+    pub goal: Goal,
+    /// Growth that may be overlooked, as a share of what is sent.
+    pub tolerance: f64,
+    /// Time until in flight is what the rate makes it, in seconds.
+    pub settle: f64,
+    /// No rate is good before it was seen for so many seconds after that.
+    pub least: f64,
+    /// Mean response time of the target when it has nothing to do, in seconds.
+    pub service: f64,
+}
+
+/// Standard deviations beyond which growth is no chance, at some ten looks a trial.
+const GROWS: f64 = 3.5;
+/// One-sided, 95 %.
+const SURE: f64 = 1.64;
+/// Errors fewer than these are bad luck.
+const FEW_ERRORS: f64 = 5.0;
+/// Guess of the dispersion of answers, and how many half seconds it weighs.
+const DISPERSION: (f64, f64) = (0.7, 5.0);
+
+impl Standard {
+    /// Most in flight at a rate without a queue, by Little's law with room for chance.
+    #[must_use]
+    pub fn calm(&self, rate: f64) -> f64 {
+        let little = rate * self.service;
+        8.0 + 3.0 * little + 3.0 * little.sqrt()
+    }
+
+    /// Which way it points.
+    #[must_use]
+    pub fn vote(&self, evidence: &Evidence) -> Vote {
+        let error = self.deviation(evidence);
+        let errors = evidence.errors.above(self.goal.errors);
+        let failing = errors > GROWS && evidence.errors.count >= FEW_ERRORS;
+        if failing || self.grows(evidence, error) {
+            Vote::Bad
+        } else if evidence.seconds >= self.least
+            && errors <= 0.5
+            && evidence.growth() + SURE * error < self.tolerance
+        {
+            Vote::Good
+        } else {
+            Vote::Undecided
+        }
+    }
+
+    /// Of [`Evidence::growth`].
+    fn deviation(&self, evidence: &Evidence) -> f64 {
+        let sent = evidence.sent.max(1.0);
+        let spread = Spread { ..evidence.answers };
+        (spread.shrunk(DISPERSION.0, DISPERSION.1).max(1.5 / sent) / sent).sqrt()
+    }
+
+    fn grows(&self, evidence: &Evidence, error: f64) -> bool {
+        let growth = evidence.growth();
+        evidence.sent > 0.0
+            && growth > GROWS * error
+            && evidence.to > self.calm(evidence.rate)
+            // One pause of 200 ms is no growth.
+            && evidence.slope > 0.4 * growth * evidence.rate
+    }
+
+    /// How the target failed in a trial that was bad.
+    #[must_use]
+    pub fn kind(&self, evidence: &Evidence) -> Kind {
+        let failing = evidence.errors.value() > self.goal.errors;
+        // Where all fail there is nothing slow; where nothing comes at all, a worker is stuck.
+        let quick = evidence.latency.map_or(failing, |latency| latency < 3.0 * self.service + 0.005);
+        match (quick, failing) {
+            (true, true) => Kind::Rejecting,
+            (true, false) => Kind::Hanging,
+            (false, true) => Kind::BoundedQueue,
+            (false, false) => Kind::Queueing,
+        }
+    }
+}
