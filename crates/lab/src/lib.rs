@@ -4,6 +4,7 @@
 //! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to. Knows nothing of commands,
 //! exit codes and pages. Called by the tool.
 
+pub mod ground;
 pub mod judgement;
 pub mod machine;
 pub mod objective;

@@ -1,0 +1,26 @@
+//! What a search for a limit and its cause is carried out on: a server, over sessions of the load engine, or a simulated one on a
+//! clock that is moved by hand. Either gets the same search.
+
+use std::time::Duration;
+
+use seawall_cause::subject::Subject;
+use seawall_search::target::Target;
+
+/// A target, experiments on it, and what can be offered to it at all.
+pub trait Ground: Target + Subject {
+    /// Finds out the highest rate that this generator can offer, without troubling the target.
+    fn calibrate(&mut self) -> Calibration;
+}
+
+/// What the generator can do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// Requests a second that it can send by itself; none: that could not be told, and each trial is judged by itself.
+    pub most: Option<f64>,
+    /// How that was found out, in words.
+    pub how: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Somebody wants everything to end.
+    pub interrupted: bool,
+}
