@@ -77,11 +77,7 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let metrics: Vec<_> = (0..threads).map(|_| Arc::new(Traffic::new(&routes))).collect();
     let admin = parts.admin(config.seccomp, &metrics, log, parts.probes(config, &listeners.addresses));
     parts.look(&control);
-    let capture = parts.capture.clone();
-    if let Some(capture) = capture.clone() {
-        let (stopper, stop) = (stopper.clone(), stop.clone());
-        control.spawn(async move { capture.watch(stopper, stop).await });
-    }
+    let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.who.cluster.clone(), admin.clone(), stop.clone()));
 
@@ -100,7 +96,8 @@ pub(crate) fn serve(loaded: Loaded, log: &Log, loudness: Loudness) -> anyhow::Re
     let reach = parts.reach(orders, tell, speaking, loudness, &control);
     control.spawn(Reloader::new(loaded, reach).run(look.clone(), stop.clone()));
     drop(parts);
-    let ended = control.block_on(control_thread(admin, doors, signals, look, stopper, stop, all_gone));
+    let stopping = Stopping { stopper, stop, capture: capture.clone() };
+    let ended = control.block_on(control_thread(admin, doors, signals, look, stopping, all_gone));
     leave(control);
     ended?;
     for thread in traffic {
@@ -213,8 +210,7 @@ async fn control_thread(
     doors: Doors,
     mut signals: Signals,
     look: Arc<Notify>,
-    stopper: Stopper,
-    mut stop: Stop,
+    Stopping { stopper, mut stop, capture }: Stopping,
     mut all_gone: AllGone,
 ) -> anyhow::Result<()> {
     doors.serve(&admin, &stop);
@@ -227,11 +223,22 @@ async fn control_thread(
             () = stop.begun() => break tracing::error!("the agent ends by itself; stopping"),
         }
     }
-    stopper.stop();
+    if capture.is_some_and(|capture| capture.is_succeeded()) {
+        stopper.stop_succeeded();
+    } else {
+        stopper.stop();
+    }
     tokio::select! {
         () = all_gone.wait() => Ok(()),
         signal = signals.end() => anyhow::bail!("cut short by a second signal ({signal})"),
     }
+}
+
+/// How the agent is stopped, and what says whether another one has taken over by then.
+struct Stopping {
+    stopper: Stopper,
+    stop: Stop,
+    capture: Option<Arc<Capture>>,
 }
 
 /// What is built once and shared.
@@ -285,6 +292,14 @@ impl Parts {
             threads: loaded.config.threads.count(),
         };
         Ok((parts, hearing))
+    }
+
+    /// Has somebody look after the redirect until the stop has begun.
+    fn watch_capture(&self, control: &Runtime, stopper: &Stopper, stop: &Stop) -> Option<Arc<Capture>> {
+        let capture = self.capture.clone()?;
+        let (watched, stopper, stop) = (capture.clone(), stopper.clone(), stop.clone());
+        control.spawn(async move { watched.watch(stopper, stop).await });
+        Some(capture)
     }
 
     fn admin(

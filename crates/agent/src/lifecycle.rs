@@ -1,7 +1,7 @@
 //! From the first signal to the last byte: one value that says "stop", and one that says "all gone".
 //!
-//! The first SIGTERM or SIGINT starts the drain: listeners close, idle connections close, requests under way are
-//! answered and then their connections close. After [`DRAIN`] what is left is cut. A second signal cuts at
+//! The first SIGTERM or SIGINT starts the drain: listeners close, idle connections close (where another agent has taken over, after one
+//! more answer, if they ask in time), requests under way are answered and then their connections close. After [`DRAIN`] what is left is cut. A second signal cuts at
 //! once. Kubernetes sends SIGTERM, waits for the grace period and then kills; 5 s fits inside any grace period.
 //!
 //! Signals whose default would end the process without a drain are taken, named in the log and otherwise ignored.
@@ -16,18 +16,30 @@ use tokio::sync::{mpsc, watch};
 /// How long requests under way may take once stopping has begun. With the rest of the shutdown it stays below 5 s.
 pub(crate) const DRAIN: Duration = Duration::from_secs(4);
 
+/// How long idle connections may ask once more where whoever comes anew reaches another agent: it is part of [`DRAIN`].
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_secs(3);
+
 /// Tells every part of the program that it is time to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct Stop(watch::Receiver<Stage>);
+
+/// Whether the agent goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    GoesOn,
+    Ends,
+    /// Ends, and another one has taken over.
+    IsSucceeded,
+}
 
 /// The hand on the switch. When the last one is dropped that stops, too: a control thread that dies must not leave
 /// traffic running.
 #[derive(Clone, Debug)]
-pub(crate) struct Stopper(Arc<watch::Sender<bool>>);
+pub(crate) struct Stopper(Arc<watch::Sender<Stage>>);
 
 /// A switch and what it switches.
 pub(crate) fn switch() -> (Stopper, Stop) {
-    let (sender, receiver) = watch::channel(false);
+    let (sender, receiver) = watch::channel(Stage::GoesOn);
     (Stopper(Arc::new(sender)), Stop(receiver))
 }
 
@@ -67,20 +79,39 @@ impl AllGone {
 impl Stopper {
     /// Begins the stop.
     pub(crate) fn stop(&self) {
-        self.0.send_replace(true);
+        self.begin(Stage::Ends);
+    }
+
+    /// Begins the stop of an agent to which nobody comes anew any more, but to another.
+    pub(crate) fn stop_succeeded(&self) {
+        self.begin(Stage::IsSucceeded);
+    }
+
+    /// The first word counts.
+    fn begin(&self, end: Stage) {
+        self.0.send_if_modified(|stage| {
+            let goes_on = *stage == Stage::GoesOn;
+            *stage = if goes_on { end } else { *stage };
+            goes_on
+        });
     }
 }
 
 impl Stop {
     /// Whether the stop has begun.
     pub(crate) fn has_begun(&self) -> bool {
-        *self.0.borrow()
+        *self.0.borrow() != Stage::GoesOn
+    }
+
+    /// Whether it has, and another agent has taken over.
+    pub(crate) fn is_succeeded(&self) -> bool {
+        *self.0.borrow() == Stage::IsSucceeded
     }
 
     /// Returns when the stop has begun.
     pub(crate) async fn begun(&mut self) {
         // A closed channel is a stop, too.
-        let _ = self.0.wait_for(|stopping| *stopping).await;
+        let _ = self.0.wait_for(|stage| *stage != Stage::GoesOn).await;
     }
 }
 

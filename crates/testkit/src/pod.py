@@ -181,8 +181,8 @@ def request(target, more=""):
     return ("GET %s HTTP/1.1\r\nHost: metadata\r\nMetadata-Flavor: Google\r\n%s\r\n" % (target, more)).encode()
 
 
-def response(s):
-    """Status and body of one answer, in a line; nothing where the server had ended the connection."""
+def response(s, closes=None):
+    """Status and body of one answer, in a line; nothing where the server had ended the connection. Appends to `closes` whether it said it would."""
     text = b""
     while b"\r\n\r\n" not in text:
         part = s.recv(65536)
@@ -196,6 +196,8 @@ def response(s):
     length = [int(line.split(":")[1]) for line in lines if line.startswith("content-length:")][0]
     while len(body) < length:
         body += s.recv(65536)
+    if closes is not None:
+        closes.append("connection: close" in lines)
     return "%s %s" % (lines[0].split()[1], " ".join(body.decode().split()))
 
 
@@ -216,38 +218,30 @@ def fetch_held(target):
 
 
 def fetch_on(target, address, port, kept):
-    """On the kept connection, or on a new one where it was ended between two requests, as HTTP has it."""
-    while True:
-        is_new = not kept
-        if is_new:
-            kept.append(stream(address))
-            kept[0].connect((address, port))
-        try:
-            kept[0].send(request(target))
-            said = response(kept[0])
-        except (BrokenPipeError, ConnectionResetError):
-            if is_new:
-                raise
-            said = None
-        if said:
-            return said
+    """On the kept connection, or on a new one where the last answer said that it was ended. What meets its end is not sent again."""
+    if not kept:
+        kept.append(stream(address))
+        kept[0].connect((address, port))
+    closes = []
+    kept[0].send(request(target))
+    said = response(kept[0], closes)
+    if closes != [False]:
         kept.pop().close()
-        if is_new:
-            return "ended"
+    return said
 
 
 def steady(kind, address, port, target):
     """Asks on and on until told something else; how often each status was answered, and how many connections that took."""
     answers, kept, connections = {}, [], 0
     while not select.select([sys.stdin], [], [], 0.002)[0]:
-        had = kept[:]
+        is_new = not kept
         try:
             said = fetch_on(target, address, port, kept) if kind == "kept" else fetch(address, port, target)
             status = (said or "ended").split()[0]
         except OSError as error:
             status = errno.errorcode.get(error.errno, repr(error))
             kept.clear()
-        connections += not had or had != kept
+        connections += is_new
         answers[status] = answers.get(status, 0) + 1
     return "%d connections: %s" % (connections, " ".join("%s=%d" % pair for pair in sorted(answers.items())))
 

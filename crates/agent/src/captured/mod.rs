@@ -160,8 +160,12 @@ impl Capture {
 
     /// What an operator should see though this agent serves.
     pub(crate) fn remark(&self) -> Option<String> {
-        let has_left = self.obstacle().is_none() && !self.is_target().ok()?;
-        has_left.then(|| "captured connections are sent to another agent by now".to_owned())
+        self.is_succeeded().then(|| "captured connections are sent to another agent by now".to_owned())
+    }
+
+    /// Whether captured connections were sent to this agent and are sent to another one.
+    pub(crate) fn is_succeeded(&self) -> bool {
+        self.obstacle().is_none() && matches!(self.is_target(), Ok(false))
     }
 
     /// Sends captured connections to this agent from now on. Call it when pods would be served. Returns once it is done, or when the

@@ -144,9 +144,10 @@ impl Connection {
         }
     }
 
-    /// Between two requests nothing more is waited for in a drain.
+    /// Between two requests nothing more is waited for in a drain, unless it may ask once more.
     fn wait_for_client(&self) {
-        if self.thread.draining.get() && self.waits.is_idle() {
+        let ends = self.thread.draining.get() && !self.thread.is_patient.get();
+        if ends && self.waits.is_idle() {
             return self.leave();
         }
         if let Err(error) = self.socket.watch(&self.thread.work.poller, self.key) {

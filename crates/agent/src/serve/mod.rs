@@ -40,7 +40,7 @@ use crate::connections::{Cap, Connections, SWEEP, Timeouts};
 use crate::date::Date;
 use crate::dialect::{Dialects, Spoken};
 use crate::lanes::{KnownLanes, Lanes};
-use crate::lifecycle::{DRAIN, Stop};
+use crate::lifecycle::{DRAIN, LAST_ANSWERS, Stop};
 use crate::metrics::Traffic;
 use crate::pace::Pace;
 use crate::tenants::Tenants;
@@ -123,6 +123,8 @@ pub(crate) struct Thread {
     is_accept_failing: Cell<bool>,
     /// Follows `stop`, for the many who ask; it may be a moment late.
     draining: Cell<bool>,
+    /// In the drain: idle connections may ask once more.
+    is_patient: Cell<bool>,
     requests: Cell<u64>,
 }
 
@@ -175,6 +177,7 @@ impl Thread {
             looks: Cell::new(0),
             is_accept_failing: Cell::new(false),
             draining: Cell::new(false),
+            is_patient: Cell::new(false),
             requests: Cell::new(number << 48),
             work: Work::new()?,
         })
@@ -203,6 +206,7 @@ impl Thread {
                 return Err(died(accepted));
             }
             thread.draining.set(true);
+            thread.is_patient.set(thread.stop.is_succeeded());
             // It ends once nobody waits to be accepted. Its listeners close with it.
             if !accepting.is_finished() && tokio::time::timeout(LAST_ACCEPTS, &mut accepting).await.is_err() {
                 accepting.abort();
@@ -305,18 +309,26 @@ impl Thread {
         ended
     }
 
-    /// Lets requests finish that are under way or have arrived; everything else is closed.
+    /// Lets requests finish that are under way or have arrived; everything else is closed. Where another agent has taken over, idle
+    /// connections have some time to ask once more before that: a client whose connection ends between two requests sees no error, unless
+    /// its next request is on the way by then, and with this answer it is told to come anew. Where there is no other agent, that would only
+    /// keep the next one waiting.
     async fn drain(&self) {
+        let waited = if self.is_patient.get() { LAST_ANSWERS } else { Duration::ZERO };
+        let _ = tokio::time::timeout(waited, self.all_gone()).await;
+        self.is_patient.set(false);
         let idle = self.connections.borrow().idle();
         // Used up here: whoever holds one keeps its socket open.
         idle.into_iter().for_each(|one| one.end_or_go_on());
-        let all_gone = async {
-            while self.connections.borrow().len() > 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        if tokio::time::timeout(DRAIN, all_gone).await.is_err() {
+        if tokio::time::timeout(DRAIN.saturating_sub(waited), self.all_gone()).await.is_err() {
             tracing::warn!(open = self.connections.borrow().len(), "cutting connections that did not finish");
+        }
+    }
+
+    /// Returns when no connection is left.
+    async fn all_gone(&self) {
+        while self.connections.borrow().len() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }

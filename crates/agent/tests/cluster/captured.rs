@@ -110,7 +110,7 @@ fn an_agent_that_ends_leaves_pods_refused_and_the_next_one_serves_them() {
 
 #[test]
 #[ignore = "SKIPPED: needs root and a real API server: run scripts/cluster-test"]
-fn an_agent_takes_over_from_another_and_no_request_fails() {
+fn an_agent_takes_over_from_another_and_no_request_fails_though_none_is_sent_again() {
     let mut node = Node::start(&["cart", "search"]);
     let mut first = node.agent(FIRST);
     let (mut cart, mut search) = (node.pod("cart", "cart"), node.pod("search", "search"));
