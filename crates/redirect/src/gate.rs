@@ -167,7 +167,7 @@ impl Gate {
     }
 
     /// Tells the programs where pods are, if that has changed: groups of classes of service that were made, or made anew, since. Until then their
-    /// pods are nobody. For who finds one such. Whether anything had changed.
+    /// pods are nobody. Whether anything had changed.
     ///
     /// # Errors
     /// The kernel refuses to read or to write.

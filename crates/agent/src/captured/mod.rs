@@ -187,7 +187,8 @@ impl Capture {
         }
     }
 
-    /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), until the stop has begun.
+    /// Succeeds another agent that captured connections are sent to and that is dead (see [`other`]), and has the programs know classes of service that
+    /// were made anew, until the stop has begun.
     pub(crate) async fn keep(&self, mut stop: Stop) {
         loop {
             let pause = match self.look() {
@@ -206,6 +207,9 @@ impl Capture {
 
     fn look(&self) -> Result<(), Error> {
         let mut gate = self.gate();
+        if gate.refresh()? {
+            tracing::warn!("a class of service of this node was made anew; its pods are known again");
+        }
         let answers = gate.target()?.map(|target| target.agent);
         let Some(last) = other(answers, self.agent) else { return Ok(()) };
         if !gate.lives(last)? && gate.succeed(last, self.agent)? {
