@@ -59,6 +59,7 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         patience: None,
         by_outcome: !args.prometheus_addr.is_empty(),
         evidence: args.evidence,
+        by_hit: false,
         cadence: args.cadence.0,
     };
     Ok(Plan { setup, load })
