@@ -2,10 +2,11 @@
 //!
 //! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
 //! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `experiments` what an
-//! inquiry is; `kit` has the sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it
+//! inquiry is, `doubts` says when nothing of it can be believed; `kit` has the sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it
 //! to end has a [`Stop`]. Called by the tool's `find`.
 
 mod blocks;
+mod doubts;
 mod experiments;
 mod held;
 mod kit;
@@ -31,6 +32,7 @@ use seawall_search::seen::{BLOCK, Block, Seen};
 use seawall_search::target::Target;
 
 use self::blocks::Blocks;
+use self::doubts::Limits;
 use self::held::Held;
 pub use self::kit::Kit;
 use self::kit::{NoSession, Sessions};
@@ -39,7 +41,6 @@ pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
 use crate::ground::{Calibration, Ground};
 use crate::means;
-use crate::verdict::Verdict;
 
 /// Told of the blocks of an offer whenever there is another, while it goes on.
 pub type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
@@ -64,10 +65,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const MARGIN: f64 = 0.5;
 /// The same of an offer without much of a rate, in requests.
 const LEAST_MARGIN: f64 = 64.0;
-
-/// A quarter of the greatest response time that is wanted, and half a block where none is: when one hit of a hundred was sent so much
-/// later than it was due, what is late and what is in flight says more of this machine than of the target.
-const LAG: f64 = 0.25;
 
 impl Rig {
     /// Of a kit, whose offers arrive spaced like this; answers later than the bound, from when they were due, are late. Raises the
@@ -180,28 +177,10 @@ impl Rig {
         Ok(Held::open(*address, connections.min(self.room), &self.stop))
     }
 
-    /// Why a trial says nothing about the target, in words.
+    /// Why a load says nothing about the target, in words.
     fn against(&self, carried: &Carried) -> Option<String> {
-        let Carried { outcome, judgement, .. } = carried;
-        let worst = judgement.reasons.iter().filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        let mut reasons: Vec<_> = worst.map(|reason| reason.measured.clone()).collect();
-        let lag = Duration::from_nanos(outcome.total.own_lag.quantile(0.99));
-        let allowed = self.lag_allowed();
-        if lag > allowed {
-            reasons.push(format!("one request of a hundred was sent {lag:.0?} or more after it was due, more than {allowed:.0?}"));
-        }
-        let (peak, room) = (outcome.total.in_flight_peak, self.room as u64);
-        if peak > room && !self.kit().multiplexes() {
-            reasons.push(format!(
-                "{peak} requests in flight were more than this machine has open files for connections, {room}"
-            ));
-        }
-        (!reasons.is_empty()).then(|| reasons.join("; "))
-    }
-
-    fn lag_allowed(&self) -> Duration {
-        let block = Duration::from_secs_f64(BLOCK / 2.0);
-        self.bound.map_or(block, |bound| bound.mul_f64(LAG).min(block)).max(Duration::from_millis(1))
+        let room = (!self.kit().multiplexes()).then_some(self.room as u64);
+        Limits::new(self.bound, room).against(&carried.judgement, &carried.outcome.total)
     }
 
     /// What is left of a session of which a thread is gone is of no use.
