@@ -1,4 +1,5 @@
-//! Searches a URL's limit by hand, trial by trial: `rig URL [quick|thorough] [late=MS] [poisson] [closed]`.
+//! Searches a URL's limit by hand, trial by trial: `rig URL [quick|thorough] [late=MS] [poisson]`; or offers a rate for five seconds:
+//! `rig URL rate=N`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints what it does")]
 
 use std::time::Duration;
@@ -11,10 +12,13 @@ use seawall_load::schedule::Spacing;
 use seawall_load::supply::List;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::goal::{Goal, Lateness};
+use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::profile::Profile;
 use seawall_search::report::Trial;
 use seawall_search::search::{Bounds, Search, Step};
+use seawall_search::seen::{Block, mean_latency, sum};
 use seawall_search::target::Target;
+use seawall_search::vote::Standard;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,11 +36,39 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rig = Rig::new(kit, spacing, late)?;
     let calibration = rig.calibrate();
     println!("{:?} in {:.2?}: {}", calibration.most, calibration.took, calibration.how);
+    let rate = words.iter().find_map(|word| word.strip_prefix("rate=")?.parse().ok());
+    if let Some(rate) = rate {
+        offered(&mut rig, rate);
+        return Ok(());
+    }
     let goal = Goal { late: late.map(|than| Lateness { share: 0.01, than }), ..Goal::CLIFF };
     let profile = if said("thorough") { Profile::THOROUGH } else { Profile::QUICK };
     let bounds = Bounds { generator: calibration.most, ..Bounds::default() };
     searched(&mut Search::new(goal, profile, bounds), &mut rig);
     Ok(())
+}
+
+/// One rate, whatever comes of it.
+fn offered(rig: &mut Rig, rate: f64) {
+    let standard = Standard { goal: Goal::CLIFF, tolerance: 1.0, settle: 0.3, least: 1.0, service: 0.0 };
+    let (most, drain) = (Duration::from_secs(5), Duration::from_millis(600));
+    let (purpose, rule, most_in_flight) = (Purpose::Confirm, Rule::Whole(standard), rate);
+    let seen = rig.carry_out(&Offer { purpose, rate, least: most, most, rule, most_in_flight, drain });
+    let of = |of: fn(&Block) -> u32| sum(&seen.blocks, of);
+    let slowest = seen.blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
+    let latency = mean_latency(&seen.blocks).unwrap_or_default();
+    println!(
+        "{} sent, {} good, {} errors, {} late; mean {:.3} ms, slowest {:.3} ms; {} blocks in {:.2?}; {:?}",
+        of(|block| block.sent),
+        of(|block| block.good),
+        of(|block| block.errors),
+        of(|block| block.late),
+        1e3 * latency,
+        1e3 * slowest,
+        seen.blocks.len(),
+        seen.took,
+        seen.invalid
+    );
 }
 
 fn searched(search: &mut Search, rig: &mut Rig) {
