@@ -35,7 +35,7 @@ use self::blocks::Blocks;
 use self::doubts::Limits;
 use self::held::Held;
 pub use self::kit::Kit;
-use self::kit::{NoSession, Sessions};
+use self::kit::{NoSession, SESSIONS, Sessions};
 use self::sink::Sink;
 pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
@@ -132,7 +132,7 @@ impl Rig {
             }
             enough
         })?;
-        let invalid = self.against(&carried);
+        let invalid = self.against(&carried, offer.most_in_flight);
         Ok(Seen { blocks: blocks.into_complete(), invalid, ..Seen::default() })
     }
 
@@ -153,7 +153,7 @@ impl Rig {
             let ended = fates.len() as u64;
             unanswered(&load, progress, ended) > experiment.most_in_flight as u64
         })?;
-        let invalid = self.against(&carried);
+        let invalid = self.against(&carried, experiment.most_in_flight as f64);
         let total = &carried.outcome.total;
         Ok(Watched {
             hits: experiments::hits(fates),
@@ -174,13 +174,15 @@ impl Rig {
         let addresses = self.kit().addresses()?;
         let address =
             addresses.first().ok_or_else(|| NoSession::Impossible("the target has no address".into()))?;
-        Ok(Held::open(*address, connections.min(self.room), &self.stop))
+        Ok(Held::open(*address, connections.min(self.room / SESSIONS), &self.stop))
     }
 
-    /// Why a load says nothing about the target, in words.
-    fn against(&self, carried: &Carried) -> Option<String> {
-        let room = (!self.kit().multiplexes()).then_some(self.room as u64);
-        Limits::new(self.bound, room).against(&carried.judgement, &carried.outcome.total)
+    /// Why a load that ends once so many are in flight says nothing about the target, in words.
+    fn against(&self, carried: &Carried, most_in_flight: f64) -> Option<String> {
+        let room = self.room as u64;
+        // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
+        let few = most_in_flight > room as f64 && !self.kit().multiplexes();
+        Limits::new(self.bound, few.then_some(room)).against(&carried.judgement, &carried.outcome.total)
     }
 
     /// What is left of a session of which a thread is gone is of no use.

@@ -22,7 +22,7 @@ const LEAST_LAG: Duration = Duration::from_millis(1);
 pub(super) struct Limits {
     /// Lag that may be.
     lag: Duration,
-    /// Requests in flight for which there are descriptors; none where connections carry several.
+    /// Requests in flight for which there are descriptors; none where that does not matter.
     room: Option<u64>,
 }
 

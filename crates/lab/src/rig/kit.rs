@@ -29,7 +29,7 @@ pub struct Kit {
 }
 
 /// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
-const SESSIONS: u64 = 3;
+pub(super) const SESSIONS: usize = 3;
 
 /// Why a session is not to be had.
 #[derive(Debug, thiserror::Error)]
@@ -70,12 +70,13 @@ impl Kit {
         self.requests().iter().map(|request| &request.origin).collect()
     }
 
-    /// Limits connections, so that all sessions together have no more than there are descriptors; returns how many that are for one.
+    /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
+    /// are. Where a session that does not rest finds fewer, each connection that it lacks is a fault of this machine's.
     pub(super) fn limit(&mut self, files: u64) -> usize {
-        let room = files.saturating_sub(OTHER_FILES) / SESSIONS;
-        let room = usize::try_from(room).unwrap_or(usize::MAX).max(1);
+        let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
         let each = room / self.origins().len().max(1);
         self.travel.connections = self.travel.connections.min(each.max(1));
+        self.travel.idle = self.travel.idle.min((each / SESSIONS).max(1));
         room
     }
 
