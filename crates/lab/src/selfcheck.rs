@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
-use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::fault::{Class, Fault};
 use seawall_load::outcome::Outcome;
+use seawall_load::plan::GRACE;
 use seawall_load::stats::Histogram;
 
 use crate::verdict::{Reason, Verdict};
@@ -43,8 +44,18 @@ fn lag(outcome: &Outcome) -> Option<Reason> {
 /// Hits that were due and not sent, if they are more than 1 %; those that were given up for want of room or time included.
 fn missed(outcome: &Outcome) -> Option<u64> {
     let given_up = [Fault::Dropped, Fault::Shed].map(|fault| outcome.total.fault(fault));
-    let missed = outcome.unsent().saturating_add(given_up.iter().sum());
+    let unsent = outcome.unsent().saturating_sub(cut_off(outcome));
+    let missed = unsent.saturating_add(given_up.iter().sum());
     outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
+}
+
+/// Hits that were due within the grace before somebody ended the run: at the end of its schedule it would have sent them. Of half a
+/// second, two hits were more than 1 %.
+fn cut_off(outcome: &Outcome) -> u64 {
+    let (Some(_), Some(scheduled)) = (outcome.early, outcome.scheduled) else { return 0 };
+    let share = u128::from(nanos(GRACE).min(outcome.scheduled_for)) * u128::from(scheduled);
+    let hits = share.div_ceil(u128::from(outcome.scheduled_for.max(1)));
+    u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
 /// Whether more than 1 % of the hits due were not sent. Whose fault that was, the machine must say as well.
@@ -63,7 +74,7 @@ fn unsent(outcome: &Outcome) -> Option<Reason> {
     let late = outcome.total.clock_lag.quantile(0.5);
     let was_late = late > bound;
     let had_room = outcome.total.busy <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
-    let unsent = outcome.unsent() > scheduled / 100 && had_room;
+    let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
         let clock =
@@ -93,6 +104,7 @@ fn unrecorded(outcome: &Outcome) -> Option<Reason> {
 
 #[cfg(test)]
 mod tests {
+    use seawall_load::control::Early;
     use seawall_load::stats::{Finished, Stats};
 
     use super::*;
@@ -165,6 +177,23 @@ mod tests {
         };
         (0..1000).for_each(|_| total.finish(&timeout));
         assert_eq!(checks(total), ["send-lag"]);
+    }
+
+    #[test]
+    fn a_run_that_was_ended_is_not_blamed_for_what_it_would_have_sent_a_moment_later() {
+        let ended = |sent, early| {
+            let total = Stats { sent, ..Stats::default() };
+            let outcome = Outcome { scheduled: Some(160), early, ..Outcome::of(total, SECOND / 2) };
+            worst(&of_run(&outcome))
+        };
+        let early = Some(Early::Commanded);
+        assert_eq!(ended(158, early), Verdict::Sound);
+        assert_eq!(ended(158, None), Verdict::GeneratorLimited, "it had its grace");
+        assert_eq!(
+            ended(100, early),
+            Verdict::GeneratorLimited,
+            "of half a second, a fifth is a tenth of a second"
+        );
     }
 
     #[test]

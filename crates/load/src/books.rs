@@ -6,6 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock};
+use crate::fate::Fate;
 use crate::fault::{Class, Fault};
 use crate::flights::Flight;
 use crate::outcomes::TARGETS;
@@ -33,6 +34,8 @@ pub(crate) struct Counting {
     pub(crate) max_body: usize,
     /// Answers of each outcome that are kept.
     pub(crate) evidence: usize,
+    /// Each hit is handed over with the interval in which it ended.
+    pub(crate) by_hit: bool,
     /// Records say what carried them.
     pub(crate) carriage: bool,
     /// Name of the attack in the records.
@@ -40,6 +43,19 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
+    /// What became of a hit, in the time of the trial.
+    fn fate(&self, finished: &Finished, carrier: Option<Carrier>) -> Fate {
+        let since = |at: Nanos| at.saturating_sub(self.begins);
+        Fate {
+            due: since(finished.due),
+            sent: finished.sent.map(since),
+            end: since(finished.end),
+            outcome: finished.outcome,
+            bytes_in: finished.bytes_in,
+            carrier,
+        }
+    }
+
     fn carriage_of(&self, carrier: Option<Carrier>) -> Carriage {
         let told = carrier.map_or(Carriage::None, Carriage::By);
         if self.carriage { told } else { Carriage::Untold }
@@ -212,6 +228,9 @@ impl Books {
             let at = end.saturating_sub(self.counting.begins);
             self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
         }
+        if self.counting.by_hit {
+            self.stats.fates.push(self.counting.fate(&finished, carrier(flight)));
+        }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
             let max_body = self.counting.max_body;
@@ -244,6 +263,9 @@ impl Books {
         self.count(&finished);
         if let Some(variant) = supply.variant(hit.seq) {
             self.stats.variants.count(variant, &finished);
+        }
+        if self.counting.by_hit {
+            self.stats.fates.push(self.counting.fate(&finished, None));
         }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);

@@ -132,6 +132,7 @@ impl Collector {
             std::mem::swap(&mut self.current.stats, &mut *stats);
         } else {
             self.current.stats.add(&stats);
+            self.current.stats.fates.append(&mut stats.fates);
             stats.clear();
         }
         // A thread that has ended needs no empty box.

@@ -15,6 +15,7 @@ mod crew;
 pub mod dns;
 pub mod engine;
 pub mod evidence;
+pub mod fate;
 pub mod fault;
 mod flights;
 pub mod interval;

@@ -58,7 +58,7 @@ impl Parts {
             until: load.until,
             slice: load.slice,
             turn: Turn::of(load.slice),
-            counting: Counting { carriage: keep.carriage, ..load.counting(rules.begins) },
+            counting: load.counting(rules.begins),
             rules,
             keep,
             batches: None,
@@ -68,9 +68,9 @@ impl Parts {
         }
     }
 
-    /// Records keep so many bytes of each body.
-    pub(crate) fn max_body(&mut self, bytes: usize) {
-        self.counting.max_body = bytes;
+    /// Records keep so many bytes of each body, and may say what carried them.
+    pub(crate) fn of_records(&mut self, max_body: usize, carriage: bool) {
+        (self.counting.max_body, self.counting.carriage) = (max_body, carriage);
     }
 
     /// What the next thread has to do, which sends from this.

@@ -107,6 +107,9 @@ pub struct Load {
     pub by_outcome: bool,
     /// So many answers of each outcome are kept in [`crate::stats::Stats::evidence`], for a copy of each head and the start of each body.
     pub evidence: usize,
+    /// Each interval has what became of every hit that ended in it ([`crate::stats::Stats::fates`]), for a hundred bytes each and as
+    /// much time as a record takes to fill.
+    pub by_hit: bool,
     /// How long an interval of the figures is; at least [`FINEST`].
     pub cadence: Duration,
 }
@@ -128,6 +131,7 @@ impl Load {
             patience: None,
             by_outcome: false,
             evidence: 0,
+            by_hit: false,
             cadence: CADENCE,
         }
     }
@@ -171,6 +175,7 @@ impl Load {
             by_outcome: self.by_outcome,
             max_body: 0,
             evidence: self.evidence,
+            by_hit: self.by_hit,
             carriage: false,
             name: self.name.clone(),
         }

@@ -172,6 +172,15 @@ impl Request {
             || self.target.headers.iter().any(says_so)
     }
 
+    /// The same target in this style, and with another method if one is given.
+    pub(crate) fn reframed(&self, style: &Style, method: Option<&str>) -> Result<Self, Unsendable> {
+        let mut target = self.target.clone();
+        if let Some(method) = method {
+            method.clone_into(&mut target.method);
+        }
+        Self::new(&target, style)
+    }
+
     /// The request that a redirect asks for, as Go's client makes it (net/http `Client.do`, `redirectBehavior`): 301, 302
     /// and 303 become GET (HEAD stays) without a body and what described it, 307 and 308 keep both. Credentials go to the
     /// same host and those below it. A `Host` that the target gave stays with a location that names no other.

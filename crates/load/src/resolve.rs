@@ -66,6 +66,15 @@ impl Dial {
         own.unwrap_or(&self.proxies)
     }
 
+    /// Where connections to an origin go: all addresses that it has now, by name or not; none at a Unix socket.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn addresses(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NameFault> {
+        let tcp = |address| if let Address::Tcp(address) = address { Some(address) } else { None };
+        Ok(self.lookup(origin)?.into_iter().filter_map(tcp).collect())
+    }
+
     /// The addresses of an origin, if nobody has to be asked for them.
     pub(crate) fn known(&self, origin: &Origin) -> Option<Vec<Address>> {
         if let Some(path) = &self.unix_socket {
@@ -188,5 +197,22 @@ impl Bureau {
         // The asker may have ended in the meantime.
         let _ = reply.send(Resolved { origin, at, found });
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn where_connections_go_is_what_the_user_wishes_and_no_place_at_a_unix_socket() {
+        let origin = Origin { tls: false, host: "a.example".into(), port: 80, variant: None };
+        let elsewhere = HashMap::from([(("a.example".to_owned(), 80), vec![("127.0.0.2".to_owned(), 81)])]);
+        let dial = Dial { connect_to: elsewhere, ..Dial::default() };
+        assert_eq!(dial.addresses(&origin), Ok(vec![(Ipv4Addr::new(127, 0, 0, 2), 81).into()]));
+        let dial = Dial { unix_socket: Some("/socket".into()), ..dial };
+        assert_eq!(dial.addresses(&origin), Ok(Vec::new()));
     }
 }

@@ -171,10 +171,11 @@ impl Session {
         let clock = self.clock.from(begins);
         let wakers: Vec<_> = hands.iter().map(Hand::waker).collect();
         let shared = Arc::new(Shared::new(load, wakers.clone(), clock));
+        let records_carriage = results.as_ref().is_some_and(|results| results.carriage);
         let keep = Keep {
             location: self.travel.redirects.is_some(),
             record: kept_of_bodies(results.as_ref(), load.evidence),
-            carriage: results.as_ref().is_some_and(|results| results.carriage),
+            carriage: records_carriage || load.by_hit,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
         let writer =
@@ -183,7 +184,7 @@ impl Session {
         let mut parts = Parts::new(hands.len(), load, rules, keep, (self.clock, Arc::clone(&shared)));
         self.trials += 1;
         parts.trial = self.trials;
-        parts.max_body(max_body);
+        parts.of_records(max_body, records_carriage);
         parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.when_full));
         // Not before: what is read is used up, and a load that came late may be asked for again.
         let source = next(&mut self.source)?;

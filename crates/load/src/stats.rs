@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::by_variant::ByVariant;
 use crate::clock::Nanos;
 use crate::evidence::Evidence;
+use crate::fate::Fate;
 use crate::fault::{Class, Fault};
 use crate::outcomes::Outcomes;
 
@@ -121,6 +122,10 @@ pub struct Stats {
     /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
     #[serde(skip)]
     pub evidence: Evidence,
+    /// What became of each hit that ended in an interval; empty unless the load asks for it, and in every sum of intervals. Threads
+    /// one after the other, each in the order in which they ended.
+    #[serde(skip)]
+    pub fates: Vec<Fate>,
     /// Times by [`Class`].
     #[serde(with = "json::classes")]
     pub classes: [Times; 4],
@@ -252,7 +257,7 @@ impl Stats {
         self.faults[fault.kind()]
     }
 
-    /// Adds what another thread, or another second, measured. Sums end at what a counter holds: figures that were read may be
+    /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may be
     /// anybody's.
     pub fn add(&mut self, other: &Self) {
         let counters = self.counters_mut().into_iter().zip(other.counters());
@@ -312,11 +317,13 @@ impl Stats {
         let classes = std::mem::take(&mut self.classes);
         let [lag, own_lag, clock_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
-        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let (mut outcomes, mut fates) = (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.fates));
         outcomes.clear();
+        fates.clear();
         *self = Self {
             classes,
             outcomes,
+            fates,
             lag,
             own_lag,
             clock_lag,

@@ -74,6 +74,21 @@ impl List {
         })
     }
 
+    /// The same requests framed in this style, and with another method if one is given. A body stays what it is.
+    ///
+    /// # Errors
+    /// [`Unsendable`].
+    pub fn reframed(&self, style: &Style, method: Option<&str>) -> Result<Self, Unsendable> {
+        let requests: Result<Vec<_>, _> =
+            self.requests.iter().map(|request| request.reframed(style, method)).collect();
+        let template = |template: &Template| match method {
+            Some(method) => template.clone().with_method(method),
+            None => template.clone(),
+        };
+        let templates = self.templates.iter().map(|one| one.as_ref().map(template)).collect();
+        Ok(Self { requests: requests?.into(), templates, order: Arc::clone(&self.order) })
+    }
+
     /// The requests in the order they were given.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
@@ -437,6 +452,29 @@ mod tests {
     fn weights_are_shares_spread_over_the_round() {
         assert_eq!(round(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
         assert_eq!(round(&[1, 2, 4], 7).iter().filter(|&&index| index == 2).count(), 4);
+    }
+
+    #[test]
+    fn a_list_that_is_framed_in_another_way_keeps_its_order_and_its_templates() {
+        let input = "GET http://a/{{seq}}\nGET http://b/\n";
+        let reader = Reader::new(
+            "t",
+            Box::new(io::Cursor::new(input)),
+            crate::target::Format::Http,
+            Default::default(),
+        );
+        let list = Intake::new(reader, Style::default(), Some(Templates::new(1))).list().unwrap();
+        let style = Style { close: true, ..Style::default() };
+        let supply = Supply::list(list.reframed(&style, Some("HEAD")).unwrap(), &style);
+        for (seq, line) in
+            [(0, "HEAD /0 HTTP/1.1\r\n"), (1, "HEAD / HTTP/1.1\r\n"), (2, "HEAD /2 HTTP/1.1\r\n")]
+        {
+            let (which, _) = supply.pick(seq).unwrap();
+            let text = String::from_utf8_lossy(supply.request(&which).bytes());
+            assert!(text.starts_with(line) && text.contains("\r\nConnection: close\r\n"), "{text}");
+        }
+        let plain = list.reframed(&Style::default(), None).unwrap();
+        assert_eq!(plain.requests()[1].bytes(), list.requests()[1].bytes());
     }
 
     #[test]

@@ -187,6 +187,13 @@ impl Template {
         pieces.any(|piece| !matches!(piece, Piece::Text(_)))
     }
 
+    /// The same with another method.
+    #[must_use]
+    pub fn with_method(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.target.method);
+        self
+    }
+
     /// The target of one hit.
     #[must_use]
     pub fn fill(&self, seq: u64) -> Target {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::collector::Heard;
 use seawall_load::engine::{Load, Outcome, Plan, Session, StartError, Trial};
+use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
 use seawall_load::request::{Request, Style};
 use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
@@ -280,6 +281,51 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
     assert_eq!(session.warm(1).unwrap(), 1, "it is replaced");
     let outcome = run(&mut session, &closed(5, 1));
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (5, 0, 0));
+}
+
+/// The outcome of a trial, and the hits of all of its intervals, each of which has those that ended in it.
+fn with_hits(session: &mut Session, load: &Load) -> (Outcome, Vec<Fate>) {
+    let mut trial = session.trial(load, None).unwrap();
+    let mut hits = Vec::new();
+    while !matches!(trial.next(Duration::from_secs(20)), Heard::Over) {
+        let interval = trial.interval();
+        let own = interval.stats.fates.clone();
+        assert!(load.by_hit || own.is_empty(), "only who asks for hits gets them");
+        assert_eq!(own.len() as u64, if load.by_hit { interval.stats.done } else { 0 });
+        assert!(own.iter().all(|fate| fate.due <= fate.end && fate.end <= interval.to));
+        hits.extend(own);
+    }
+    (trial.finish(), hits)
+}
+
+#[test]
+fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let asking = Load { by_hit: true, cadence: Duration::from_millis(50), ..paced(300, "1000") };
+    let (outcome, mut hits) = with_hits(&mut session, &asking);
+    assert_eq!((hits.len() as u64, outcome.total.good(), outcome.total.fates.len()), (300, 300, 0));
+    assert_eq!(session.total().fates.len(), 0);
+    hits.sort_by_key(|fate| fate.due);
+    let due: Vec<_> = hits.iter().map(|fate| fate.due).collect();
+    assert_eq!(due, (0..300).map(|seq| seq * SECOND / 1000).collect::<Vec<_>>(), "in the time of the trial");
+    assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent >= Some(fate.due)));
+    let carried =
+        |fate: &Fate| fate.carrier.is_some_and(|carrier| carrier.number > 0 && carrier.first_byte.is_some());
+    assert!(hits.iter().all(carried), "although nothing is recorded");
+    assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.before > 0)));
+    let (outcome, hits) = with_hits(&mut session, &paced(10, "1000"));
+    assert_eq!((hits.len(), outcome.total.good()), (0, 10));
+}
+
+#[test]
+fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let mut session = open(list(&[format!("http://{nobody}/")]));
+    let (outcome, hits) = with_hits(&mut session, &Load { by_hit: true, ..paced(5, "1000") });
+    assert_eq!((outcome.total.done, hits.len()), (5, 5));
+    let refused = Err(Fault::Connect(std::io::ErrorKind::ConnectionRefused));
+    assert!(hits.iter().all(|fate| fate.outcome == refused && fate.sent.is_none() && fate.carrier.is_none()));
 }
 
 /// So many requests that are read during the run.

@@ -20,16 +20,13 @@ mod written;
 use std::io::{Write, stderr, stdout};
 use std::num::NonZero;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
+use seawall_lab::carry::{Carriage, Carried};
 use seawall_lab::judgement::Judgement;
-use seawall_lab::machine::{Machine, Times};
-use seawall_lab::probe::System;
-use seawall_load::clock::RunClock;
-use seawall_load::collector::Heard;
+use seawall_lab::means;
 use seawall_load::control::Early;
-use seawall_load::engine::{Plan, Session, StartError, Trial};
+use seawall_load::engine::{Plan, Session, StartError};
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::Arrivals;
 use seawall_load::summary::Summary;
@@ -51,7 +48,7 @@ use crate::exit;
 /// # Errors
 /// Bad input, named; results, or another file, that could not be written.
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
-    let plan = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
+    let plan = plan::plan(args, cpus.map_or_else(means::cores, NonZero::get))?;
     let endless = is_endless(&plan);
     let metrics = metrics(args, &plan)?;
     let stage = Stage::of(args, &plan)?;
@@ -64,22 +61,17 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     let (setup, load) = plan.split();
     let mut session = Session::open(setup)?;
     let signals = Held::hold()?;
-    let mut trial = session.trial(&load, results).map_err(late)?;
+    let trial = session.trial(&load, results).map_err(late)?;
     let signals = signals.listen(trial.steer())?;
     if let Some(helm) = &mut helm {
         helm.steer(trial.steer(), plan::most_clients()?)?;
     }
-    let clock = RunClock::start();
-    let warm_up = load.warm_up;
-    let mut machine = Machine::watch(System, now(clock), Times { begins: begins(&trial, clock), warm_up });
-    let live = stage.start(trial.steer())?;
-    about.begins(trial.began_unix_ns());
-    let mut written = Written::begin(log, intervals, trial.began_unix_ns(), &about);
-    watch(&mut trial, (clock, &mut machine), &mut written, metrics.as_ref(), live);
-    let outcome = trial.finish();
-    let machine = machine.finish(&outcome, now(clock));
-    let summary = Summary::new(&outcome);
-    let judgement = Judgement::new(&outcome, &summary, machine, args.slo.as_ref());
+    let mut carriage = Carriage::new(trial, load.warm_up);
+    let live = stage.start(carriage.steer())?;
+    about.begins(carriage.began_unix_ns());
+    let mut written = Written::begin(log, intervals, carriage.began_unix_ns(), &about);
+    watch(&mut carriage, &mut written, metrics.as_ref(), live);
+    let Carried { outcome, summary, judgement } = carriage.finish(args.slo.as_ref());
     let mut errors = written.end(&End::of(&outcome, &judgement));
     errors.extend(report(args, &about, &judgement, &summary).err());
     let whole = check_results(outcome.written, outcome.mistake, signals.received())
@@ -88,16 +80,6 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     all(errors)?;
     let interrupted = signals.received().filter(|_| !endless || !whole || signals.insisted());
     Ok(ExitCode::from(code(&judgement, outcome.early, interrupted)))
-}
-
-fn now(clock: RunClock) -> Duration {
-    Duration::from_nanos(clock.now())
-}
-
-/// When the first hit is due.
-fn begins(trial: &Trial<'_>, clock: RunClock) -> Duration {
-    let ahead = trial.began_unix_ns().saturating_sub(clock.unix_ns(0));
-    Duration::from_nanos(u64::try_from(ahead).unwrap_or(0))
 }
 
 /// Names the flag.
@@ -114,28 +96,14 @@ fn metrics(args: &Args, plan: &Plan) -> anyhow::Result<Option<Exporter>> {
     address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
 }
 
-/// Sees the trial to its end, interval by interval.
+/// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
 fn watch(
-    trial: &mut Trial<'_>,
-    (clock, machine): (RunClock, &mut Machine<System>),
+    carriage: &mut Carriage<'_>,
     written: &mut Written,
     metrics: Option<&Exporter>,
     mut live: Option<Live>,
 ) {
-    loop {
-        match trial.next(machine.patience(now(clock))) {
-            Heard::Interval(_) => {}
-            Heard::Nothing => {
-                machine.waited(now(clock));
-                continue;
-            }
-            Heard::Over => {
-                machine.sent(now(clock));
-                return;
-            }
-        }
-        let interval = trial.interval();
-        machine.sample(interval, trial.spun(), now(clock));
+    carriage.watch(|interval| {
         written.add(interval);
         if let Some(metrics) = metrics {
             metrics.add(interval);
@@ -143,7 +111,7 @@ fn watch(
         if let Some(live) = &mut live {
             live.add(interval);
         }
-    }
+    });
 }
 
 /// Whether a signal is the only way to end the run, so that it is no interruption.

@@ -1,12 +1,11 @@
 //! What stands before the figures in everything that is written as JSON about a run: version, start, configuration, host.
 
+use seawall_lab::means::cores;
 use seawall_load::configuration::{Configuration, SCHEMA};
 use seawall_load::engine::Plan;
 use seawall_load::record::{Timestamp, Zone};
 use seawall_load::results::rfc3339::Rfc3339;
 use serde::Serialize;
-
-use super::plan::cores;
 
 /// What a run was, where and when.
 #[derive(Debug, Serialize)]

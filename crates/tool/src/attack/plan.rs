@@ -1,16 +1,12 @@
 //! From flags to a plan: everything is read and checked here, every mistake in the flags is reported at once, and
 //! nothing has been sent when one is found.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, stdin, stdout};
-use std::num::NonZero;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seawall_lab::probe::{Snapshot, System};
+use seawall_lab::means::{self, MOST_IN_FLIGHT, OTHER_FILES, Spread};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{GRACE, InFlight, Load, Plan, Results, Setup, Travel};
 use seawall_load::profile;
@@ -26,16 +22,6 @@ use seawall_load::template::Templates;
 use super::args::{self, Args, WhenBusy};
 use super::travel::travel;
 
-/// Descriptors that are not connections: standard streams, pollers, files, lookups.
-const OTHER_FILES: u64 = 64;
-
-/// Memory for what is in flight stays below a gigabyte, whatever else allows more.
-const MOST_IN_FLIGHT: u64 = 1 << 20;
-
-/// Hits per second that one thread sends while half idle. A second thread on two cores takes the target's: at 50,000/s the
-/// median was 0.23 ms with two and 0.03 ms with one.
-const RATE_PER_THREAD: f64 = 50_000.0;
-
 /// The plan of an attack that sends with so many cores at most.
 pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     check(args)?;
@@ -45,7 +31,8 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &mut travel)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
-    let setup = Setup { source, travel, style, threads, spin: args.spin.unwrap_or_else(|| spin(threads)) };
+    let setup =
+        Setup { source, travel, style, threads, spin: args.spin.unwrap_or_else(|| means::spin(threads)) };
     let load = Load {
         name: args.name.clone(),
         arrivals,
@@ -59,6 +46,7 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         patience: None,
         by_outcome: !args.prometheus_addr.is_empty(),
         evidence: args.evidence,
+        by_hit: false,
         cadence: args.cadence.0,
     };
     Ok(Plan { setup, load })
@@ -144,7 +132,7 @@ fn in_flight(args: &Args, source: &Source, travel: &mut Travel) -> anyhow::Resul
     let room = files.saturating_sub(OTHER_FILES);
     let wanted = args.concurrency.unwrap_or(args.max_workers);
     let spread = Spread::of(source, travel, wanted != u64::MAX);
-    let least = if wanted != u64::MAX && spread.streams == 1 { wanted } else { 1 };
+    let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
     if least > room {
         let needed = least.saturating_add(OTHER_FILES);
         bail!(
@@ -168,74 +156,16 @@ pub(crate) fn most_clients() -> anyhow::Result<usize> {
     Ok(usize::try_from(room.min(MOST_IN_FLIGHT))?)
 }
 
-/// How requests spread over connections.
-#[derive(Debug, Clone, Copy)]
-struct Spread {
-    /// How many hosts there are, if that is known.
-    hosts: Option<u64>,
-    /// How many requests one connection may carry at once; 1 is certain, more depends on the servers.
-    streams: u64,
-}
-
-impl Spread {
-    /// Of targets that are read later nothing is known: unless a number in flight is asked for, each is taken to need a
-    /// connection of its own.
-    fn of(source: &Source, travel: &Travel, is_bounded: bool) -> Self {
-        let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
-        let (hosts, several) = match source {
-            Source::List(list) => {
-                let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
-                (Some(origins.len() as u64), origins.iter().any(|origin| multiplexed(origin.tls)))
-            }
-            Source::Lazy(_) => (None, is_bounded && (multiplexed(true) || multiplexed(false))),
-        };
-        Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
-    }
-
-    /// Requests in flight, and connections per host, for which so many descriptors are enough. Where streams are only
-    /// hoped for, a server without them must not get a connection per request: its flights wait for one.
-    fn within(self, room: u64, connections: u64) -> (u64, u64) {
-        let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
-        let connections = if self.streams == 1 { connections } else { connections.min(each) };
-        let all = room.min(connections.saturating_mul(self.hosts.unwrap_or(u64::MAX)));
-        (all.saturating_mul(self.streams), connections)
-    }
-}
-
-/// Raises the soft limit to the hard one, as Go does at start; returns what we have then.
 fn raise_open_files() -> anyhow::Result<u64> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum {
-        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-            .context("cannot raise the open files limit")?;
-    }
-    Ok(maximum.unwrap_or(u64::from(u32::MAX)))
+    means::raise_open_files().context("cannot raise the open files limit")
 }
 
-/// Threads beyond what the work needs only take cores from the target and add wake-ups.
+/// A closed loop may use what there is.
 fn threads(arrivals: &Arrivals, slice: Slice, cpus: usize) -> usize {
     match arrivals {
         Arrivals::Closed => cpus,
-        Arrivals::Open(schedule) => {
-            let peak = schedule.peak() / slice.of() as f64;
-            ((peak / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus)
-        }
+        Arrivals::Open(schedule) => means::threads(schedule.peak() / slice.of() as f64, cpus),
     }
-}
-
-/// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
-const SPIN: Duration = Duration::from_micros(100);
-
-/// Spinning is for those who have a core to themselves and to whom nobody counts CPU time.
-fn spin(threads: usize) -> Duration {
-    let quotas = Snapshot::take(&System, Duration::ZERO).quotas;
-    let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < cores();
-    if free { SPIN } else { Duration::ZERO }
-}
-
-/// Cores that this process may run on.
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
@@ -296,17 +226,6 @@ pub(crate) fn results_on_stdout(args: &Args) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn connections_are_no_more_than_there_are_descriptors_whatever_servers_speak() {
-        let within = |hosts, streams, connections| Spread { hosts, streams }.within(64, connections);
-        assert_eq!(within(Some(2), 1, u64::MAX), (64, u64::MAX));
-        assert_eq!(within(Some(2), 1, 5), (10, 5));
-        assert_eq!(within(Some(2), 100, u64::MAX), (6400, 32));
-        assert_eq!(within(Some(100), 100, u64::MAX), (6400, 1));
-        assert_eq!(within(None, 1, u64::MAX), (64, u64::MAX));
-        assert_eq!(within(None, 100, u64::MAX), (6400, 64));
-    }
 
     #[test]
     fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {

@@ -1,0 +1,125 @@
+//! What this machine has to send with: descriptors, cores, and cores that nobody else needs.
+//!
+//! Decides how much of it a load gets; knows no flags. Called by the tool for an attack and by [`crate::rig`] for a search.
+
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seawall_load::plan::Travel;
+use seawall_load::supply::Source;
+
+use crate::probe::{Snapshot, System};
+
+/// Descriptors that are not connections: standard streams, pollers, files, lookups.
+pub const OTHER_FILES: u64 = 64;
+
+/// Memory for what is in flight stays below a gigabyte, whatever else allows more.
+pub const MOST_IN_FLIGHT: u64 = 1 << 20;
+
+/// Hits per second that one thread sends while half idle. A second thread on two cores takes the target's: at 50,000/s the
+/// median was 0.23 ms with two and 0.03 ms with one.
+const RATE_PER_THREAD: f64 = 50_000.0;
+
+/// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// How requests spread over connections.
+#[derive(Debug, Clone, Copy)]
+pub struct Spread {
+    /// How many hosts there are, if that is known.
+    hosts: Option<u64>,
+    /// How many requests one connection may carry at once; 1 is certain, more depends on the servers.
+    streams: u64,
+}
+
+impl Spread {
+    /// Of targets that are read later nothing is known: unless a number in flight is asked for, each is taken to need a
+    /// connection of its own.
+    #[must_use]
+    pub fn of(source: &Source, travel: &Travel, is_bounded: bool) -> Self {
+        let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
+        let (hosts, several) = match source {
+            Source::List(list) => {
+                let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
+                (Some(origins.len() as u64), origins.iter().any(|origin| multiplexed(origin.tls)))
+            }
+            Source::Lazy(_) => (None, is_bounded && (multiplexed(true) || multiplexed(false))),
+        };
+        Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
+    }
+
+    /// Whether some connections may carry several requests at once.
+    #[must_use]
+    pub fn is_multiplexed(self) -> bool {
+        self.streams != 1
+    }
+
+    /// Requests in flight, and connections per host, for which so many descriptors are enough. Where streams are only
+    /// hoped for, a server without them must not get a connection per request: its flights wait for one.
+    #[must_use]
+    pub fn within(self, room: u64, connections: u64) -> (u64, u64) {
+        let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
+        let connections = if self.streams == 1 { connections } else { connections.min(each) };
+        let all = room.min(connections.saturating_mul(self.hosts.unwrap_or(u64::MAX)));
+        (all.saturating_mul(self.streams), connections)
+    }
+}
+
+/// Raises the soft limit of open files to the hard one, as Go does at start; returns what we have then.
+///
+/// # Errors
+/// The system refuses.
+pub fn raise_open_files() -> std::io::Result<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    }
+    Ok(maximum.unwrap_or(u64::from(u32::MAX)))
+}
+
+/// Threads for a rate, in hits a second. More than the work needs only take cores from the target and add wake-ups.
+#[must_use]
+pub fn threads(rate: f64, cpus: usize) -> usize {
+    ((rate / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus.max(1))
+}
+
+/// How long a wait may be spun away by so many threads. Spinning is for those who have a core to themselves and to whom nobody
+/// counts CPU time.
+#[must_use]
+pub fn spin(threads: usize) -> Duration {
+    let quotas = Snapshot::take(&System, Duration::ZERO).quotas;
+    let free = quotas.is_ok_and(|quotas| quotas.is_empty()) && threads < cores();
+    if free { SPIN } else { Duration::ZERO }
+}
+
+/// Cores that this process may run on.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_no_more_than_there_are_descriptors_whatever_servers_speak() {
+        let within = |hosts, streams, connections| Spread { hosts, streams }.within(64, connections);
+        assert_eq!(within(Some(2), 1, u64::MAX), (64, u64::MAX));
+        assert_eq!(within(Some(2), 1, 5), (10, 5));
+        assert_eq!(within(Some(2), 100, u64::MAX), (6400, 32));
+        assert_eq!(within(Some(100), 100, u64::MAX), (6400, 1));
+        assert_eq!(within(None, 1, u64::MAX), (64, u64::MAX));
+        assert_eq!(within(None, 100, u64::MAX), (6400, 64));
+    }
+
+    #[test]
+    fn threads_are_as_many_as_the_rate_needs_and_no_more_than_cores() {
+        let cases = [(1.0, 4, 1), (50_000.0, 4, 1), (120_000.0, 4, 3), (9e6, 2, 2), (1.0, 0, 1)];
+        for (rate, cpus, expected) in cases {
+            assert_eq!(threads(rate, cpus), expected, "{rate}/s on {cpus}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
+//!
+//! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
+//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `experiments` what an
+//! inquiry is, `doubts` says when nothing of it can be believed; `kit` has the sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it
+//! to end has a [`Stop`]. Called by the tool's `find`.
+
+mod blocks;
+mod doubts;
+mod experiments;
+mod held;
+mod kit;
+mod sink;
+mod stop;
+
+use std::time::Duration;
+
+use seawall_cause::experiment::Experiment;
+use seawall_cause::subject::Subject;
+use seawall_cause::watched::Watched;
+use seawall_load::clock::{Nanos, RunClock};
+use seawall_load::control::Control;
+use seawall_load::fate::Fate;
+use seawall_load::plan::Load;
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::session::{Session, StartError};
+use seawall_load::supply::List;
+use seawall_load::target::{Target as Asked, Weight};
+use seawall_search::offer::Offer;
+use seawall_search::seen::{BLOCK, Block, Seen};
+use seawall_search::target::Target;
+
+use self::blocks::Blocks;
+use self::doubts::Limits;
+use self::held::Held;
+pub use self::kit::Kit;
+use self::kit::{NoSession, SESSIONS, Sessions};
+use self::sink::Sink;
+pub use self::stop::Stop;
+use crate::carry::{Carriage, Carried, Step};
+use crate::ground::{Calibration, Ground};
+use crate::means;
+
+/// Told of the blocks of an offer whenever there is another, while it goes on.
+pub type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
+
+/// Carries out offers and experiments.
+pub struct Rig {
+    sessions: Sessions,
+    spacing: Spacing,
+    bound: Option<Duration>,
+    /// Connections for which there are descriptors, to all targets together.
+    room: usize,
+    stop: Stop,
+    observer: Option<Observer>,
+    /// Loads so far: each has chance of its own.
+    loads: u64,
+}
+
+/// Longest wait for figures before it is looked whether there is anything else to do.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Room in flight beyond what ends an offer, in seconds of its rate: that it is damage is known after three blocks.
+const MARGIN: f64 = 0.5;
+/// The same of an offer without much of a rate, in requests.
+const LEAST_MARGIN: f64 = 64.0;
+
+impl Rig {
+    /// Of a kit, whose offers arrive spaced like this; answers later than the bound, from when they were due, are late. Raises the
+    /// soft limit of open files. Sends nothing.
+    ///
+    /// # Errors
+    /// The system refuses that.
+    pub fn new(mut kit: Kit, spacing: Spacing, bound: Option<Duration>) -> std::io::Result<Self> {
+        let room = kit.limit(means::raise_open_files()?);
+        let (sessions, stop) = (Sessions::new(kit), Stop::default());
+        Ok(Self { sessions, spacing, bound, room, stop, observer: None, loads: 0 })
+    }
+
+    /// Tells of each offer while it goes on.
+    #[must_use]
+    pub fn observed(self, observer: Observer) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    /// What ends everything at once.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// What it sends, and how.
+    #[must_use]
+    pub fn kit(&self) -> &Kit {
+        self.sessions.kit()
+    }
+
+    /// How the next load is spaced, if chance has a part in it.
+    fn next_seed(&mut self) -> u64 {
+        self.loads += 1;
+        let seed = if let Spacing::Poisson(seed) = self.spacing { seed } else { 0 };
+        seed.wrapping_add(self.loads.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn schedule(&mut self, rate: f64) -> Option<Schedule> {
+        let seed = self.next_seed();
+        let spacing =
+            if let Spacing::Poisson(_) = self.spacing { Spacing::Poisson(seed) } else { self.spacing };
+        Some(Schedule::constant(experiments::rate(rate)?, spacing))
+    }
+
+    fn try_offer(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
+        let Some(schedule) = self.schedule(offer.rate) else {
+            return Err(NoSession::Impossible(format!("nothing can be sent {} times a second", offer.rate)));
+        };
+        let load = offered(offer, &schedule);
+        let mut blocks = Blocks::new(&schedule, self.bound);
+        let mut enough = false;
+        let Self { sessions, stop, observer, .. } = self;
+        let carried = run(sessions.plain(offer.rate)?, &load, stop, |progress| {
+            if enough {
+                return false;
+            }
+            progress.fates.iter().for_each(|fate| blocks.ended(fate));
+            let known = blocks.complete().len();
+            while !enough && blocks.complete_one(progress.to) {
+                enough = offer.enough(blocks.complete());
+            }
+            if let Some(observer) = observer.as_mut().filter(|_| blocks.complete().len() > known) {
+                observer(offer, blocks.complete());
+            }
+            enough
+        })?;
+        let invalid = self.against(&carried, offer.most_in_flight);
+        Ok(Seen { blocks: blocks.into_complete(), invalid, ..Seen::default() })
+    }
+
+    fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {
+        let seed = self.next_seed();
+        let Some(load) = experiments::load(experiment, seed) else {
+            return Err(NoSession::Impossible("so much cannot be sent".into()));
+        };
+        let mut held = self.hold(experiment.variation.held)?;
+        if !self.stop.rest(experiments::quiet(experiment)) {
+            return Ok(Watched::default());
+        }
+        let Self { sessions, stop, .. } = self;
+        let session = sessions.varied(&experiment.variation, experiments::pace(experiment))?;
+        let mut fates = Vec::new();
+        let carried = run(session, &load, stop, |progress| {
+            fates.extend_from_slice(progress.fates);
+            let ended = fates.len() as u64;
+            unanswered(&load, progress, ended) > experiment.most_in_flight as u64
+        })?;
+        let invalid = self.against(&carried, experiment.most_in_flight as f64);
+        let total = &carried.outcome.total;
+        Ok(Watched {
+            hits: experiments::hits(fates),
+            connections: total.connections,
+            retried: total.retried,
+            lookups: experiments::lookups(total.lookup.spread()),
+            held: held.standing(),
+            invalid,
+            ..Watched::default()
+        })
+    }
+
+    /// So many connections to the target that carry nothing.
+    fn hold(&self, connections: usize) -> Result<Held, NoSession> {
+        if connections == 0 {
+            return Ok(Held::default());
+        }
+        let addresses = self.kit().addresses()?;
+        let address =
+            addresses.first().ok_or_else(|| NoSession::Impossible("the target has no address".into()))?;
+        Ok(Held::open(*address, connections.min(self.room / SESSIONS), &self.stop))
+    }
+
+    /// Why a load that ends once so many are in flight says nothing about the target, in words.
+    fn against(&self, carried: &Carried, most_in_flight: f64) -> Option<String> {
+        let room = self.room as u64;
+        // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
+        let few = most_in_flight > room as f64 && !self.kit().multiplexes();
+        Limits::new(self.bound, few.then_some(room)).against(&carried.judgement, &carried.outcome.total)
+    }
+
+    /// What is left of a session of which a thread is gone is of no use.
+    fn told(&mut self, error: &NoSession) -> String {
+        if matches!(error, NoSession::Start(StartError::Gone)) {
+            self.sessions.forget();
+        }
+        error.to_string()
+    }
+
+    fn calibrated(&self) -> Option<(f64, usize)> {
+        let senders = (self.kit().cpus / 2).max(1);
+        let sinks: Vec<_> = (0..senders).map(|_| Sink::start()).collect::<Result<_, _>>().ok()?;
+        let requests = sinks.iter().map(|sink| plain(&format!("http://{}/", sink.address())));
+        let list = List::new(requests.collect::<Option<_>>()?).ok()?;
+        let kit =
+            Kit { list, travel: Default::default(), style: Style::default(), cpus: senders, spin: None };
+        let mut session = kit.open(senders).ok()?;
+        let until = Until { after: CALIBRATION.as_nanos() as Nanos, ..Until::default() };
+        let load = Load { until, patience: Some(PATIENCE), ..Load::new(Arrivals::Closed, CLIENTS * senders) };
+        let carried = run(&mut session, &load, &self.stop, |progress| progress.to > 2 * until.after).ok()?;
+        let figures = &carried.outcome;
+        let seconds = Duration::from_nanos(figures.elapsed).as_secs_f64();
+        Some((figures.total.good() as f64 / seconds.max(f64::MIN_POSITIVE), senders))
+    }
+}
+
+/// Clients of each thread in the calibration: fewer leave it waiting, many more only queue.
+const CLIENTS: usize = 16;
+/// How long it takes.
+const CALIBRATION: Duration = Duration::from_secs(1);
+/// In an open loop a thread that had nothing to spare would be late for half of its requests: of what a closed one can do, so much.
+const SHARE: f64 = 0.7;
+
+fn plain(url: &str) -> Option<(Request, Weight)> {
+    let asked = Asked { method: "GET".into(), url: url.to_owned(), ..Asked::default() };
+    Some((Request::new(&asked, &Style::default()).ok()?, Weight::default()))
+}
+
+/// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
+fn offered(offer: &Offer, schedule: &Schedule) -> Load {
+    let blocks = (offer.most.as_secs_f64() / BLOCK).ceil() as usize;
+    let until = Until { after: blocks::edge(blocks.saturating_add(2)), ..Until::default() };
+    let room = offer.most_in_flight + (offer.rate * MARGIN).max(LEAST_MARGIN);
+    let load = Load { until, ..Load::new(Arrivals::Open(schedule.clone()), room as usize) };
+    experiments::watched(load, offer.drain)
+}
+
+/// What is known of a load while it goes on.
+#[derive(Clone, Copy)]
+struct Progress<'p> {
+    /// Hits that ended since this was told last.
+    fates: &'p [Fate],
+    /// Until when all that ended is known.
+    to: Nanos,
+    control: &'p Control,
+}
+
+/// Carries a load out; nothing more is sent as soon as `enough` says so.
+fn run(
+    session: &mut Session,
+    load: &Load,
+    stop: &Stop,
+    mut enough: impl FnMut(Progress<'_>) -> bool,
+) -> Result<Carried, NoSession> {
+    let mut carriage = Carriage::new(session.trial(load, None)?, load.warm_up);
+    let control = carriage.steer();
+    stop.holds(control.clone());
+    loop {
+        match carriage.wait(PATIENCE) {
+            Step::Nothing => continue,
+            Step::Over => break,
+            Step::Interval => {}
+        }
+        let interval = carriage.interval();
+        if enough(Progress { fates: &interval.stats.fates, to: interval.to, control: &control }) {
+            control.drain();
+        }
+    }
+    stop.lets_go();
+    Ok(carriage.finish(None))
+}
+
+/// Requests that were due by then and have not ended; in a closed loop those in flight.
+fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64 {
+    match &load.arrivals {
+        Arrivals::Open(schedule) => {
+            let due = schedule.hits_before(progress.to.min(load.until.after)).min(load.until.hits);
+            due.saturating_sub(ended)
+        }
+        Arrivals::Closed => progress.control.in_flight() as u64,
+    }
+}
+
+impl Target for Rig {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        if self.stop.is_stopped() {
+            return Seen { interrupted: true, ..Seen::default() };
+        }
+        let clock = RunClock::start();
+        let seen = self
+            .try_offer(offer)
+            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
+        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.stop.rest(time)
+    }
+}
+
+impl Subject for Rig {
+    fn watch(&mut self, experiment: &Experiment) -> Watched {
+        if self.stop.is_stopped() {
+            return Watched { interrupted: true, ..Watched::default() };
+        }
+        let clock = RunClock::start();
+        let watched = match self.try_experiment(experiment) {
+            Ok(watched) => watched,
+            Err(NoSession::Impossible(why)) => Watched { impossible: Some(why), ..Watched::default() },
+            Err(error) => Watched { invalid: Some(self.told(&error)), ..Watched::default() },
+        };
+        self.sessions.end_varied();
+        Watched { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..watched }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.stop.rest(time)
+    }
+}
+
+impl Ground for Rig {
+    fn calibrate(&mut self) -> Calibration {
+        let clock = RunClock::start();
+        let found =
+            if self.stop.is_stopped() { None } else { self.calibrated().filter(|(rate, _)| *rate > 0.0) };
+        let how = match found {
+            Some((rate, senders)) => format!(
+                "{:.0} % of the {rate:.0} requests a second that {senders} sending thread(s) had answered by a server of our own on \
+                 loopback, which shares this machine; that is plain HTTP/1.1 on kept connections, and TLS, HTTP/2 and new \
+                 connections take more",
+                100.0 * SHARE
+            ),
+            None => "the generator could not be tried out; each trial is judged by itself".to_owned(),
+        };
+        Calibration {
+            most: found.map(|(rate, _)| rate * SHARE),
+            how,
+            took: Duration::from_nanos(clock.now()),
+            interrupted: self.stop.is_stopped(),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Hits and a schedule reduced to the blocks that a search is told of: pure, and in the time of the trial.
+//!
+//! What is due is due by the schedule, whatever became of it, so that a hit which waits for a connection, or which this machine has
+//! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. Whether this
+//! machine was too late is judged elsewhere, for the whole trial.
+
+use std::time::Duration;
+
+use seawall_load::clock::{Nanos, SECOND, nanos};
+use seawall_load::fate::Fate;
+use seawall_load::schedule::Schedule;
+use seawall_search::seen::{Block, SECOND as BLOCKS_OF_A_SECOND};
+
+const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
+
+/// How long an interval of the engine must be to end no sooner than a block, and later by no more than a microsecond in an hour.
+pub(super) const CADENCE: Duration = Duration::from_nanos(SECOND.div_ceil(A_SECOND));
+
+/// No offer lasts as long: what may take longer is never known to be late.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// When a block begins.
+pub(super) fn edge(block: usize) -> Nanos {
+    (block as Nanos).saturating_mul(SECOND).div_ceil(A_SECOND)
+}
+
+/// In which block an instant is.
+fn block_of(at: Nanos) -> usize {
+    let block = u128::from(at) * u128::from(A_SECOND) / u128::from(SECOND);
+    usize::try_from(block).unwrap_or(usize::MAX)
+}
+
+/// Blocks that are being filled.
+#[derive(Debug)]
+pub(super) struct Blocks<'s> {
+    schedule: &'s Schedule,
+    /// Answers later than this are late; without it none is.
+    bound: Option<Nanos>,
+    /// The complete ones, and those of which something is known already.
+    blocks: Vec<Block>,
+    /// By the block in which a hit's bound passes: how many had ended by then.
+    in_time: Vec<u32>,
+    complete: usize,
+    /// Hits that ended in complete blocks.
+    ended: u64,
+}
+
+impl<'s> Blocks<'s> {
+    /// Of a schedule that begins with the first block; answers later than the bound are late.
+    pub(super) fn new(schedule: &'s Schedule, bound: Option<Duration>) -> Self {
+        let bound = bound.filter(|bound| *bound <= LONGEST).map(nanos);
+        Self { schedule, bound, blocks: Vec::new(), in_time: Vec::new(), complete: 0, ended: 0 }
+    }
+
+    /// A hit has ended.
+    pub(super) fn ended(&mut self, fate: &Fate) {
+        let response = Duration::from_nanos(fate.response()).as_secs_f64();
+        let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
+        let in_time = passes.is_none_or(|passes| fate.end <= passes);
+        let block = at(&mut self.blocks, block_of(fate.end));
+        if fate.is_good() {
+            block.good += 1;
+            block.latency += response;
+            block.slowest = block.slowest.max(response);
+            block.timely += u32::from(in_time);
+        } else {
+            block.errors += 1;
+            block.late += u32::from(in_time);
+        }
+        if let Some(passes) = passes.filter(|_| in_time) {
+            *at(&mut self.in_time, block_of(passes)) += 1;
+        }
+    }
+
+    /// Completes the next block if it has ended by this instant, and all hits that ended before are known.
+    pub(super) fn complete_one(&mut self, by: Nanos) -> bool {
+        let (from, to) = (edge(self.complete), edge(self.complete + 1));
+        if to > by {
+            return false;
+        }
+        let overdue = self.overdue(from, to);
+        let sent = self.due(from, to);
+        let block = at(&mut self.blocks, self.complete);
+        block.sent = count(sent);
+        block.late += overdue;
+        self.ended += u64::from(block.ended());
+        block.in_flight = count(self.schedule.hits_before(to).saturating_sub(self.ended));
+        self.complete += 1;
+        true
+    }
+
+    /// Those that are complete.
+    pub(super) fn complete(&self) -> &[Block] {
+        &self.blocks[..self.complete]
+    }
+
+    /// Without what is not complete.
+    pub(super) fn into_complete(mut self) -> Vec<Block> {
+        self.blocks.truncate(self.complete);
+        self.blocks
+    }
+
+    fn due(&self, from: Nanos, to: Nanos) -> u64 {
+        self.schedule.hits_before(to).saturating_sub(self.schedule.hits_before(from))
+    }
+
+    /// Hits whose bound passes in this block, and that have not ended by then.
+    fn overdue(&self, from: Nanos, to: Nanos) -> u32 {
+        let Some(bound) = self.bound else { return 0 };
+        let passing = self.due(from.saturating_sub(bound), to.saturating_sub(bound));
+        let in_time = self.in_time.get(self.complete).copied().unwrap_or(0);
+        count(passing).saturating_sub(in_time)
+    }
+}
+
+fn at<T: Default + Clone>(all: &mut Vec<T>, index: usize) -> &mut T {
+    if index >= all.len() {
+        all.resize(index + 1, T::default());
+    }
+    &mut all[index]
+}
+
+fn count(hits: u64) -> u32 {
+    u32::try_from(hits).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use seawall_load::fault::Fault;
+    use seawall_load::rate::Rate;
+    use seawall_load::schedule::{Cursor, Next, Spacing, Until};
+    use seawall_search::seen::sum;
+
+    use super::*;
+
+    const MS: Nanos = SECOND / 1000;
+
+    fn even(rate: u64) -> Schedule {
+        Schedule::constant(Rate::new(rate, SECOND).unwrap(), Spacing::Even)
+    }
+
+    fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
+        Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
+    }
+
+    /// Blocks of these hits, so many of them complete.
+    fn blocks(schedule: &Schedule, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
+        let mut blocks = Blocks::new(schedule, bound);
+        hits.iter().for_each(|hit| blocks.ended(hit));
+        while blocks.complete_one(edge(so_many)) {}
+        blocks.into_complete()
+    }
+
+    #[test]
+    fn a_second_has_fifteen_blocks_and_none_drifts() {
+        assert_eq!((edge(0), edge(15), edge(15 * 3600)), (0, SECOND, 3600 * SECOND));
+        for block in [0, 1, 2, 14, 15, 54_001] {
+            assert_eq!((block_of(edge(block)), block_of(edge(block + 1) - 1)), (block, block));
+        }
+        assert!(CADENCE.as_nanos() as u64 >= edge(1), "an interval that ends sooner completes no block");
+    }
+
+    #[test]
+    fn an_answer_is_in_the_block_in_which_it_came_and_until_then_in_flight() {
+        // One hit each 100 ms: at 0, 100, 200.
+        let hits = [fate(0, 150 * MS, Ok(200)), fate(100 * MS, 110 * MS, Ok(503))];
+        let seen = blocks(&even(10), None, &hits, 4);
+        let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
+        assert_eq!(told, [(1, 0, 0, 1), (1, 0, 1, 1), (0, 1, 0, 0), (1, 0, 0, 1)]);
+        assert_eq!((seen[2].latency, seen[2].slowest), (0.15, 0.15));
+    }
+
+    #[test]
+    fn that_an_answer_is_late_is_known_when_its_bound_passes_and_is_said_once() {
+        // Due at 0 and 100 ms, bound 50 ms: known at 50 and 150 ms.
+        let hits = [fate(0, 180 * MS, Ok(200)), fate(100 * MS, 120 * MS, Ok(200))];
+        let seen = blocks(&even(10), Some(Duration::from_millis(50)), &hits, 3);
+        let told: Vec<_> = seen.iter().map(|b| (b.late, b.timely)).collect();
+        assert_eq!(told, [(1, 0), (0, 1), (0, 0)]);
+        // Nobody ever hears of the rest: the third, due at 200 ms, is late at 250.
+        let seen = blocks(&even(10), Some(Duration::from_millis(50)), &hits, 4);
+        assert_eq!((seen[3].late, seen[3].in_flight), (1, 1));
+    }
+
+    #[test]
+    fn what_fails_is_late_when_it_fails_or_when_its_bound_passes() {
+        let failed = |end| vec![fate(0, end, Err(Fault::ClosedEarly))];
+        let late = |hits: &[Fate]| -> Vec<u32> {
+            blocks(&even(1), Some(Duration::from_millis(100)), hits, 3).iter().map(|b| b.late).collect()
+        };
+        assert_eq!(late(&failed(10 * MS)), [1, 0, 0]);
+        assert_eq!(late(&failed(140 * MS)), [0, 1, 0], "its bound passed before");
+        assert_eq!(late(&[]), [0, 1, 0]);
+    }
+
+    #[test]
+    fn a_block_is_not_complete_before_it_has_ended() {
+        let schedule = even(10);
+        let mut blocks = Blocks::new(&schedule, None);
+        blocks.ended(&fate(0, MS, Ok(200)));
+        assert!(!blocks.complete_one(edge(1) - 1) && blocks.complete().is_empty());
+        assert!(blocks.complete_one(edge(1)) && !blocks.complete_one(edge(1)));
+        assert_eq!(blocks.into_complete().len(), 1);
+    }
+
+    /// What a schedule makes due before an instant, each with an end drawn from a seed.
+    fn drawn(schedule: &Schedule, until: Nanos, slow: Nanos, seed: u64) -> Vec<Fate> {
+        let arrivals = seawall_load::schedule::Arrivals::Open(schedule.clone());
+        let mut cursor = Cursor::new(arrivals.into(), Until::default(), 0, 1);
+        let mut state = seed | 1;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let mut hits = Vec::new();
+        while let Next::Due(hit) = cursor.next(until - 1) {
+            let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
+            hits.push(fate(hit.due, hit.due + random() % slow, outcome));
+        }
+        hits
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn sums_of_blocks_are_what_happened(
+            seed: u64,
+            rate in 1..2000_u64,
+            poisson: bool,
+            so_many in 1..40_usize,
+            bound in 1..400_u64,
+            slow in 1..600_u64,
+        ) {
+            let spacing = if poisson { Spacing::Poisson(seed) } else { Spacing::Even };
+            let schedule = Schedule::constant(Rate::new(rate, SECOND).unwrap(), spacing);
+            let (end, bound) = (edge(so_many), bound * MS);
+            // More is due, and ends, than the blocks last.
+            let hits = drawn(&schedule, end + SECOND / 5, slow * MS, seed);
+            let seen = blocks(&schedule, Some(Duration::from_nanos(bound)), &hits, so_many);
+            prop_assert_eq!(seen.len(), so_many);
+            let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
+            let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
+            let known = |hit: &Fate| hit.end.min(hit.due + bound);
+            prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
+            prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
+            prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good()));
+            prop_assert_eq!(sum(&seen, |b| b.timely), all(&|hit| hit.end < end && in_time(hit)));
+            prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| known(hit) < end && !in_time(hit)));
+            let last = seen.last().map_or(0, |block| block.in_flight);
+            prop_assert_eq!(f64::from(last), all(&|hit| hit.due < end && hit.end >= end));
+        }
+    }
+}

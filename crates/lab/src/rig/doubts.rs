@@ -1,0 +1,104 @@
+//! Why nothing can be believed of a load, in words: pure.
+//!
+//! A judgement says when this machine was the limit of an attack, whose reader sees how late it was sent. A search sees blocks alone,
+//! so that what coloured them counts against the load here, too.
+
+use std::time::Duration;
+
+use seawall_load::stats::Stats;
+use seawall_search::seen::BLOCK;
+
+use crate::judgement::Judgement;
+use crate::verdict::Verdict;
+
+/// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
+/// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.
+const LAG: (f64, f64) = (0.25, 1.0);
+/// A lag that is usual.
+const LEAST_LAG: Duration = Duration::from_millis(1);
+
+/// What this machine must do for a load to be believed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Lag that may be.
+    lag: Duration,
+    /// Requests in flight for which there are descriptors; none where that does not matter.
+    room: Option<u64>,
+}
+
+impl Limits {
+    /// Where answers are late after this bound.
+    pub(super) fn new(bound: Option<Duration>, room: Option<u64>) -> Self {
+        let block = Duration::from_secs_f64(LAG.1 * BLOCK);
+        let lag = bound.map_or(block, |bound| bound.mul_f64(LAG.0).min(block));
+        Self { lag: lag.max(LEAST_LAG), room }
+    }
+
+    /// What speaks against these figures; none if they can be believed.
+    pub(super) fn against(self, judgement: &Judgement, total: &Stats) -> Option<String> {
+        let limiting = judgement.reasons.iter().filter(|reason| reason.verdict == Verdict::GeneratorLimited);
+        let reasons: Vec<_> = limiting
+            .map(|reason| reason.measured.clone())
+            .chain(self.late(total))
+            .chain(self.crowded(total))
+            .collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    fn late(self, total: &Stats) -> Option<String> {
+        let lag = Duration::from_nanos(total.own_lag.quantile(0.99));
+        let allowed = self.lag;
+        (lag > allowed).then(|| {
+            format!("one request of a hundred was sent {lag:.1?} or more after it was due, more than {allowed:.1?}")
+        })
+    }
+
+    fn crowded(self, total: &Stats) -> Option<String> {
+        let peak = total.in_flight_peak;
+        let room = self.room.filter(|room| peak > *room)?;
+        Some(format!(
+            "{peak} requests in flight are more than the {room} connections that the limit of open files allows"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Reason;
+
+    fn judged(verdict: Verdict) -> Judgement {
+        Judgement::told(vec![Reason::new("a check", verdict, "what was measured".into())])
+    }
+
+    fn against(limits: Limits, total: &Stats) -> Option<String> {
+        limits.against(&judged(Verdict::Sound), total)
+    }
+
+    #[test]
+    fn what_limited_the_generator_is_said_and_what_only_coloured_its_figures_is_not() {
+        let limits = Limits::new(None, None);
+        let of = |verdict| limits.against(&judged(verdict), &Stats::default());
+        assert_eq!(of(Verdict::GeneratorLimited).as_deref(), Some("what was measured"));
+        assert_eq!([of(Verdict::Degraded), of(Verdict::Sound)], [None, None]);
+    }
+
+    #[test]
+    fn lag_counts_when_it_is_much_of_what_is_measured() {
+        let mut total = Stats::default();
+        total.own_lag.record(5_000_000);
+        let bound = |ms| Limits::new(Some(Duration::from_millis(ms)), None);
+        assert_eq!(against(bound(250), &total), None);
+        assert_eq!(against(Limits::new(None, None), &total), None);
+        assert!(against(bound(15), &total).is_some_and(|why| why.contains("5.0ms")));
+        total.own_lag.record(70_000_000);
+        assert!(against(Limits::new(None, None), &total).is_some());
+    }
+
+    #[test]
+    fn who_has_no_descriptors_left_has_not_found_the_targets_limit() {
+        let total = Stats { in_flight_peak: 400, ..Stats::default() };
+        assert!(against(Limits::new(None, Some(399)), &total).is_some_and(|why| why.contains("open files")));
+        assert_eq!([Some(400), None].map(|room| against(Limits::new(None, room), &total)), [None, None]);
+    }
+}

@@ -1,0 +1,282 @@
+//! Experiments in the words of the load engine, and what the engine saw in the words of experiments. Pure.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use seawall_cause::experiment::{self, Experiment};
+use seawall_cause::watched::{Carrier, Hit, How};
+use seawall_load::clock::{Nanos, nanos};
+use seawall_load::fate::Fate;
+use seawall_load::fault::{Class, Fault, TlsFault};
+use seawall_load::plan::Load;
+use seawall_load::rate::Rate;
+use seawall_load::record;
+use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
+use seawall_load::spread::Spread;
+
+use super::blocks::CADENCE;
+use crate::means::MOST_IN_FLIGHT;
+
+/// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
+const MOST_HITS: u64 = 1 << 20;
+
+/// Lookups of one experiment that are told.
+const MOST_LOOKUPS: usize = 10_000;
+
+/// Room in flight beyond what ends an experiment, in seconds of its rate: what comes until that is noticed.
+const MARGIN: f64 = 0.25;
+/// The same of a load without much of a rate, in requests.
+const LEAST_MARGIN: usize = 64;
+
+/// The rate that the engine takes, to a thousandth of a request.
+pub(super) fn rate(per_second: f64) -> Option<Rate> {
+    Rate::from_per_second(per_second.max(0.001))
+}
+
+/// The load of an experiment; none of numbers that are beyond the engine's.
+pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<Load> {
+    let (arrivals, until, in_flight) = match experiment.load {
+        experiment::Load::Rate { rate: per_second, lasts, spacing } => {
+            let spacing = match spacing {
+                experiment::Spacing::Even => Spacing::Even,
+                experiment::Spacing::Poisson => Spacing::Poisson(seed),
+            };
+            let arrivals = Arrivals::Open(Schedule::constant(rate(per_second)?, spacing));
+            let margin = (per_second * MARGIN) as usize;
+            (
+                arrivals,
+                Until { after: nanos(lasts), hits: MOST_HITS },
+                experiment.most_in_flight.saturating_add(margin),
+            )
+        }
+        experiment::Load::Clients { clients, lasts, requests } => {
+            (Arrivals::Closed, Until { after: nanos(lasts), hits: requests.min(MOST_HITS) }, clients)
+        }
+        experiment::Load::Bursts { size, times, every, .. } => {
+            let burst = Schedule::constant(Rate::new(size, nanos(every))?, Spacing::Burst(size));
+            let hits = size.saturating_mul(times).min(MOST_HITS);
+            let room = usize::try_from(size).unwrap_or(usize::MAX).max(experiment.most_in_flight);
+            (Arrivals::Open(burst), Until { hits, ..Until::default() }, room)
+        }
+    };
+    let margin = if matches!(arrivals, Arrivals::Open(_)) { LEAST_MARGIN } else { 0 };
+    Some(watched(Load { until, ..Load::new(arrivals, in_flight.saturating_add(margin)) }, experiment.drain))
+}
+
+/// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
+pub(super) fn watched(mut load: Load, drain: Duration) -> Load {
+    let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
+    load.in_flight.most = load.in_flight.most.clamp(1, most);
+    Load { cadence: CADENCE, by_hit: true, patience: Some(drain), ..load }
+}
+
+/// Requests a second, as far as that says how many threads send.
+pub(super) fn pace(experiment: &Experiment) -> f64 {
+    match experiment.load {
+        experiment::Load::Rate { rate, .. } => rate,
+        experiment::Load::Clients { .. } | experiment::Load::Bursts { .. } => 0.0,
+    }
+}
+
+/// Silence before the load.
+pub(super) fn quiet(experiment: &Experiment) -> Duration {
+    match experiment.load {
+        experiment::Load::Bursts { quiet, .. } => quiet,
+        experiment::Load::Rate { .. } | experiment::Load::Clients { .. } => Duration::ZERO,
+    }
+}
+
+/// In the order in which they were due, without those that were never sent.
+pub(super) fn hits(mut fates: Vec<Fate>) -> Vec<Hit> {
+    fates.retain(|fate| fate.outcome.err().is_none_or(Fault::was_sent));
+    fates.sort_by_key(|fate| fate.due);
+    let first = fates.first().map_or(0, |fate| fate.due);
+    fates.iter().map(|fate| hit(fate, first)).collect()
+}
+
+fn hit(fate: &Fate, first: Nanos) -> Hit {
+    let since = |at: Nanos| seconds(at.saturating_sub(first));
+    Hit {
+        due: since(fate.due),
+        sent: fate.sent.map(since),
+        end: since(fate.end),
+        how: how(fate),
+        bytes: fate.bytes_in,
+        carrier: fate.carrier.map(carrier),
+    }
+}
+
+fn carrier(told: record::Carrier) -> Carrier {
+    Carrier {
+        number: told.number,
+        before: told.before,
+        idle: seconds(told.idle),
+        connect: seconds(told.connect),
+        tls: told.tls.map(seconds),
+        first_byte: told.first_byte.map(seconds),
+        // Nothing that is kept of an answer names its server.
+        server: None,
+    }
+}
+
+fn seconds(nanos: Nanos) -> f64 {
+    Duration::from_nanos(nanos).as_secs_f64()
+}
+
+fn how(fate: &Fate) -> How {
+    match fate.outcome {
+        Ok(status) if Class::of_status(status) == Class::Good => How::Good,
+        Ok(status) => How::Status(status),
+        Err(fault) => of_fault(fault, fate.sent.is_some()),
+    }
+}
+
+fn of_fault(fault: Fault, was_sent: bool) -> How {
+    match fault {
+        Fault::Resolve(_) => How::NoName,
+        Fault::Connect(kind) => of_connecting(kind),
+        Fault::Local(ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
+        | Fault::Source(_, ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse) => How::NoPort,
+        Fault::Tls(TlsFault::Closed) | Fault::ClosedEarly | Fault::Cut => How::Cut,
+        Fault::Broken(kind) => of_breaking(kind),
+        Fault::Timeout => How::TimedOut,
+        Fault::Deadline if was_sent => How::TimedOut,
+        Fault::Unconnected | Fault::Deadline => How::Unconnected,
+        Fault::Aborted => How::Unanswered,
+        Fault::Local(_)
+        | Fault::Source(..)
+        | Fault::Tls(_)
+        | Fault::Proxy(_)
+        | Fault::Head(_)
+        | Fault::Body
+        | Fault::Http2
+        | Fault::RefusedStream
+        | Fault::Redirects
+        | Fault::Location
+        | Fault::Template
+        | Fault::Shed
+        | Fault::Dropped => How::Failed,
+    }
+}
+
+/// A reset while connecting is what a server does that has accepted and closes at once.
+fn of_connecting(kind: ErrorKind) -> How {
+    match kind {
+        ErrorKind::ConnectionRefused => How::Refused,
+        ErrorKind::TimedOut => How::Unconnected,
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => How::Cut,
+        ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => How::NoPort,
+        _ => How::Failed,
+    }
+}
+
+/// The kernel gives up by itself on a peer that acknowledges nothing.
+fn of_breaking(kind: ErrorKind) -> How {
+    match kind {
+        ErrorKind::TimedOut => How::TimedOut,
+        ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe
+        | ErrorKind::NotConnected
+        | ErrorKind::UnexpectedEof => How::Cut,
+        _ => How::Failed,
+    }
+}
+
+/// How long each took, in seconds and to a thousandth of it: in order of length, not of time.
+pub(super) fn lookups(times: &Spread) -> Vec<f64> {
+    let each = times.buckets().flat_map(|(value, count)| {
+        std::iter::repeat_n(seconds(value), usize::try_from(count).unwrap_or(usize::MAX))
+    });
+    each.take(MOST_LOOKUPS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_cause::experiment::Variation;
+    use seawall_load::fault::NameFault;
+    use seawall_load::stats::Histogram;
+
+    use super::*;
+
+    fn experiment(load: experiment::Load) -> Experiment {
+        let drain = Duration::from_millis(300);
+        Experiment { name: "a test", load, variation: Variation::NONE, most_in_flight: 100, drain }
+    }
+
+    #[test]
+    fn bursts_are_due_all_at_one_instant_and_as_often_as_is_asked() {
+        let every = Duration::from_millis(250);
+        let bursts = experiment::Load::Bursts { size: 700, times: 3, every, quiet: Duration::ZERO };
+        let load = load(&experiment(bursts), 1).unwrap();
+        let Arrivals::Open(schedule) = &load.arrivals else { panic!("a burst does not wait for answers") };
+        let before = |at| schedule.hits_before(nanos(at)).min(load.until.hits);
+        let told = [Duration::from_nanos(1), every, every + Duration::from_nanos(1), every * 9].map(before);
+        assert_eq!(told, [700, 700, 1400, 2100]);
+        assert!(load.in_flight.most > 700, "none waits for room");
+        assert_eq!((load.by_hit, load.patience), (true, Some(Duration::from_millis(300))));
+    }
+
+    #[test]
+    fn clients_send_no_more_than_they_may_and_a_rate_no_longer() {
+        let lasts = Duration::from_secs(2);
+        let clients =
+            load(&experiment(experiment::Load::Clients { clients: 7, lasts, requests: 30 }), 1).unwrap();
+        assert_eq!((clients.in_flight.most, clients.until), (7, Until { after: nanos(lasts), hits: 30 }));
+        let spacing = experiment::Spacing::Poisson;
+        let paced = experiment::Load::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
+        let paced = load(&experiment(paced), 9).unwrap();
+        let Arrivals::Open(schedule) = &paced.arrivals else { panic!("a rate does not wait for answers") };
+        assert_eq!((schedule.spacing(), schedule.peak()), (Spacing::Poisson(9), 220.0));
+        assert_eq!(paced.until.after, nanos(lasts));
+    }
+
+    #[test]
+    fn numbers_beyond_the_engines_make_no_load() {
+        let spacing = experiment::Spacing::Even;
+        for rate in [f64::INFINITY, 1e30] {
+            let load = load(&experiment(experiment::Load::Rate { rate, lasts: Duration::MAX, spacing }), 1);
+            assert!(load.is_none(), "{rate}");
+        }
+    }
+
+    #[test]
+    fn each_failure_is_what_the_client_sees_of_it() {
+        let how = |fault| of_fault(fault, true);
+        let cases = [
+            (Fault::Resolve(NameFault::Busy), How::NoName),
+            (Fault::Connect(ErrorKind::ConnectionRefused), How::Refused),
+            (Fault::Connect(ErrorKind::TimedOut), How::Unconnected),
+            (Fault::Local(ErrorKind::AddrNotAvailable), How::NoPort),
+            (Fault::Local(ErrorKind::Other), How::Failed),
+            (Fault::Unconnected, How::Unconnected),
+            (Fault::ClosedEarly, How::Cut),
+            (Fault::Cut, How::Cut),
+            (Fault::Broken(ErrorKind::ConnectionReset), How::Cut),
+            (Fault::Timeout, How::TimedOut),
+            (Fault::Aborted, How::Unanswered),
+            (Fault::Body, How::Failed),
+        ];
+        for (fault, expected) in cases {
+            assert_eq!(how(fault), expected, "{fault}");
+        }
+        assert_eq!(of_fault(Fault::Deadline, false), How::Unconnected);
+    }
+
+    #[test]
+    fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
+        let fate =
+            |due, outcome| Fate { due, sent: None, end: due + 500, outcome, bytes_in: 1, carrier: None };
+        let told = hits(vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))]);
+        let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.how)).collect();
+        assert_eq!(told, [(0.0, 5e-7, How::Good), (2e-6, 2.5e-6, How::Status(503))]);
+    }
+
+    #[test]
+    fn lookups_are_told_one_by_one() {
+        let mut times = Histogram::default();
+        [1_000_000, 1_000_000, 30_000_000].into_iter().for_each(|time| times.record(time));
+        let told: Vec<_> = lookups(times.spread()).iter().map(|time| (time * 1e3).round()).collect();
+        assert_eq!(told, [1.0, 1.0, 30.0]);
+    }
+}

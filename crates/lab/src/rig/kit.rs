@@ -1,0 +1,230 @@
+//! What a rig sends and how it travels, and the sessions made of it: the plain one stays warm for a whole search, one for a
+//! variation lives as long as its experiment.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use seawall_cause::experiment::Variation;
+use seawall_load::plan::{Setup, Travel};
+use seawall_load::request::{Origin, Request, Style, Unsendable};
+use seawall_load::session::{Session, StartError};
+use seawall_load::supply::{List, Source};
+
+use crate::means::{self, OTHER_FILES, Spread};
+
+/// What is sent, and how.
+#[derive(Debug, Clone)]
+pub struct Kit {
+    /// The requests, sent in turn again and again.
+    pub list: List,
+    /// How they travel.
+    pub travel: Travel,
+    /// How they are framed: as the list is.
+    pub style: Style,
+    /// Most threads that send.
+    pub cpus: usize,
+    /// How long waits are spun away; none is what the machine allows.
+    pub spin: Option<Duration>,
+}
+
+/// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
+pub(super) const SESSIONS: usize = 3;
+
+/// Why a session is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoSession {
+    /// What is asked for cannot be done with this target or from here.
+    #[error("{0}")]
+    Impossible(String),
+    /// The system refuses.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl From<Unsendable> for NoSession {
+    fn from(error: Unsendable) -> Self {
+        Self::Impossible(error.to_string())
+    }
+}
+
+impl Kit {
+    /// Whether any request goes over TLS.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.requests().iter().any(|request| request.origin.tls)
+    }
+
+    /// Whether any target is a name that is looked up to reach it.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.travel.dial.unix_socket.is_none()
+            && self.requests().iter().any(|request| is_name(&request.origin))
+    }
+
+    fn requests(&self) -> &[Request] {
+        self.list.requests()
+    }
+
+    fn origins(&self) -> BTreeSet<&Origin> {
+        self.requests().iter().map(|request| &request.origin).collect()
+    }
+
+    /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
+    /// are. Where a session that does not rest finds fewer, each connection that it lacks is a fault of this machine's.
+    pub(super) fn limit(&mut self, files: u64) -> usize {
+        let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+        let each = room / self.origins().len().max(1);
+        self.travel.connections = self.travel.connections.min(each.max(1));
+        self.travel.idle = self.travel.idle.min((each / SESSIONS).max(1));
+        room
+    }
+
+    /// Whether a connection may carry several requests at once.
+    pub(super) fn multiplexes(&self) -> bool {
+        Spread::of(&Source::List(self.list.clone()), &self.travel, true).is_multiplexed()
+    }
+
+    /// A session, which has no connection yet.
+    pub(super) fn open(self, threads: usize) -> Result<Session, NoSession> {
+        let spin = self.spin.unwrap_or_else(|| means::spin(threads));
+        let Self { list, travel, style, .. } = self;
+        Ok(Session::open(Setup { source: Source::List(list), travel, style, threads, spin })?)
+    }
+
+    /// The same with what an experiment has different, held connections aside.
+    fn varied(mut self, variation: &Variation) -> Result<Self, NoSession> {
+        self.reframe(variation)?;
+        if let Some(connections) = variation.connections {
+            self.travel.connections = self.travel.connections.min(connections.max(1));
+        }
+        if variation.timeout.is_some() {
+            self.travel.timeout = variation.timeout;
+        }
+        if variation.another_source {
+            self.travel.sources = vec![self.another_source()?];
+        }
+        if variation.literal {
+            self.name_addresses()?;
+        }
+        Ok(self)
+    }
+
+    fn reframe(&mut self, variation: &Variation) -> Result<(), NoSession> {
+        if variation.head && self.requests().iter().any(|request| request.method != "GET") {
+            return Err(NoSession::Impossible("not every request is a GET, so none becomes a HEAD".into()));
+        }
+        if let Some(keep_alive) = variation.keep_alive {
+            (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
+        }
+        if variation.head || variation.keep_alive.is_some() {
+            self.list = self.list.reframed(&self.style, variation.head.then_some("HEAD"))?;
+        }
+        Ok(())
+    }
+
+    /// An address of this machine that connections do not come from already. Of others than those on loopback nobody is asked: an
+    /// address that cannot be reached from the target would look like a target that hangs.
+    fn another_source(&self) -> Result<IpAddr, NoSession> {
+        let addresses = self.addresses()?;
+        let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
+        if addresses.is_empty() || !addresses.iter().all(on_loopback) {
+            let why = "the target is not on this machine's IPv4 loopback, and no second address is known that it would answer";
+            return Err(NoSession::Impossible(why.into()));
+        }
+        let used = |ip: &IpAddr| self.travel.sources.contains(ip);
+        let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
+        let other = others.find(|ip| !used(ip));
+        other.ok_or_else(|| NoSession::Impossible("every address of loopback is in use".into()))
+    }
+
+    /// Connects each name to the addresses that it has now.
+    fn name_addresses(&mut self) -> Result<(), NoSession> {
+        if !self.is_named() {
+            return Err(NoSession::Impossible("the target is an address, and no name".into()));
+        }
+        let named: Vec<_> = self.origins().into_iter().filter(|origin| is_name(origin)).cloned().collect();
+        for origin in named {
+            let addresses = self.addresses_of(&origin)?;
+            let places = addresses.iter().map(|address| (address.ip().to_string(), address.port())).collect();
+            self.travel.dial.connect_to.insert((origin.host, origin.port), places);
+        }
+        Ok(())
+    }
+
+    /// Where connections go, for all targets.
+    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>, NoSession> {
+        let all: Result<Vec<_>, _> =
+            self.origins().into_iter().map(|origin| self.addresses_of(origin)).collect();
+        let all: Vec<_> = all?.into_iter().flatten().collect();
+        if all.is_empty() {
+            return Err(NoSession::Impossible("the target is at a Unix socket".into()));
+        }
+        Ok(all)
+    }
+
+    fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NoSession> {
+        let found = self.travel.dial.addresses(origin);
+        found.map_err(|_| NoSession::Impossible(format!("no address was found for {origin}")))
+    }
+}
+
+fn is_name(origin: &Origin) -> bool {
+    origin.host.parse::<IpAddr>().is_err()
+}
+
+/// The sessions of a kit.
+pub(super) struct Sessions {
+    kit: Kit,
+    /// By their threads.
+    plain: Vec<(usize, Session)>,
+    varied: Option<Session>,
+}
+
+impl Sessions {
+    pub(super) fn new(kit: Kit) -> Self {
+        Self { kit, plain: Vec::new(), varied: None }
+    }
+
+    pub(super) fn kit(&self) -> &Kit {
+        &self.kit
+    }
+
+    /// The plain one for so many requests a second.
+    pub(super) fn plain(&mut self, rate: f64) -> Result<&mut Session, NoSession> {
+        let threads = means::threads(rate, self.kit.cpus);
+        let known = self.plain.iter().position(|(of, _)| *of == threads);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                // One thread stays warm all along, one other number of them as long as it is asked for.
+                self.plain.retain(|(of, _)| *of == 1);
+                self.plain.push((threads, self.kit.clone().open(threads)?));
+                self.plain.len() - 1
+            }
+        };
+        Ok(&mut self.plain[index].1)
+    }
+
+    /// One for an experiment: the plain one, if nothing is different.
+    pub(super) fn varied(&mut self, variation: &Variation, rate: f64) -> Result<&mut Session, NoSession> {
+        if (Variation { held: 0, ..variation.clone() }) == Variation::NONE {
+            return self.plain(rate);
+        }
+        self.varied = None;
+        let kit = self.kit.clone().varied(variation)?;
+        let threads = means::threads(rate, kit.cpus);
+        Ok(self.varied.insert(kit.open(threads)?))
+    }
+
+    /// Closes what was opened for an experiment.
+    pub(super) fn end_varied(&mut self) {
+        self.varied = None;
+    }
+
+    /// Begins anew, because a thread is gone.
+    pub(super) fn forget(&mut self) {
+        self.plain.clear();
+        self.varied = None;
+    }
+}

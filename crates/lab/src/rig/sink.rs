@@ -1,0 +1,140 @@
+//! A server that does next to nothing: what a generator can do by itself is measured against it.
+//!
+//! One thread answers each request head that ends, whatever it says. It shares the machine with the generator, so what is measured is
+//! rather less than more than what the generator could do against a target elsewhere.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const END: &[u8] = b"\r\n\r\n";
+
+/// Dropping it ends its thread.
+pub(super) struct Sink {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sink {
+    /// Listens on loopback.
+    ///
+    /// # Errors
+    /// The system refuses a socket or a thread.
+    pub(super) fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let end = Arc::clone(&ended);
+        // Where the system refuses to wait, nothing is answered any more, and nothing is measured.
+        let serve = move || drop(Serving::serve(&listener, &end));
+        let thread = Some(std::thread::Builder::new().name("sink".into()).spawn(serve)?);
+        Ok(Self { address, ended, thread })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // Wakes it; if that fails it is awake, or gone.
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Serving {
+    peers: Vec<Peer>,
+}
+
+struct Peer {
+    stream: TcpStream,
+    /// Bytes of [`END`] that the last read ended with.
+    matched: usize,
+}
+
+impl Serving {
+    /// Until the end, or until the system refuses to wait.
+    fn serve(listener: &TcpListener, end: &AtomicBool) -> io::Result<()> {
+        let mut serving = Self { peers: Vec::new() };
+        while !end.load(Ordering::SeqCst) {
+            let mut ready = serving.wait(listener)?.into_iter();
+            serving.peers.retain_mut(|peer| !ready.next().unwrap_or(false) || peer.answer());
+            while let Ok((stream, _)) = listener.accept() {
+                serving.take(stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the peers have something to say.
+    fn wait(&self, listener: &TcpListener) -> io::Result<Vec<bool>> {
+        let streams = self.peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN));
+        let mut all: Vec<_> = streams.chain([PollFd::new(listener, PollFlags::IN)]).collect();
+        match poll(&mut all, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {
+                Ok(all.iter().map(|fd| !fd.revents().is_empty()).collect())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take(&mut self, stream: TcpStream) {
+        if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
+            self.peers.push(Peer { stream, matched: 0 });
+        }
+    }
+}
+
+impl Peer {
+    /// Answers what has come; false if it is gone.
+    fn answer(&mut self) -> bool {
+        let mut bytes = [0; 16 * 1024];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(length) => (0..self.heads(&bytes[..length])).all(|_| self.stream.write_all(ANSWER).is_ok()),
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    /// Request heads that end in these bytes.
+    fn heads(&mut self, bytes: &[u8]) -> usize {
+        let mut heads = 0;
+        for byte in bytes {
+            self.matched =
+                if *byte == END[self.matched] { self.matched + 1 } else { usize::from(*byte == b'\r') };
+            if self.matched == END.len() {
+                (heads, self.matched) = (heads + 1, 0);
+            }
+        }
+        heads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_head_has_an_answer_wherever_it_is_cut() {
+        let sink = Sink::start().unwrap();
+        let mut stream = TcpStream::connect(sink.address()).unwrap();
+        for part in ["GET / HTTP/1.1\r\n\r", "\nGET / HTTP/1.1\r\nA: b\r\n\r\n"] {
+            stream.write_all(part.as_bytes()).unwrap();
+        }
+        let mut answers = vec![0; 2 * ANSWER.len()];
+        stream.read_exact(&mut answers).unwrap();
+        assert_eq!(answers, [ANSWER, ANSWER].concat());
+    }
+}

@@ -1,0 +1,390 @@
+//! Searches and experiments on real servers on loopback. What is asserted holds however slow the machine is: where it was the limit
+//! the rig says so.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use seawall_cause::experiment::{self, Experiment, Variation};
+use seawall_cause::subject::Subject;
+use seawall_cause::watched::{How, Watched};
+use seawall_lab::ground::Ground;
+use seawall_lab::rig::{Kit, Rig};
+use seawall_load::clock::{RunClock, SECOND};
+use seawall_load::plan::Travel;
+use seawall_load::request::{Request, Style};
+use seawall_load::schedule::Spacing;
+use seawall_load::supply::List;
+use seawall_load::target::{Target as Asked, Weight};
+use seawall_load::tls::Tls;
+use seawall_search::goal::Goal;
+use seawall_search::offer::{Offer, Purpose, Rule};
+use seawall_search::profile::Profile;
+use seawall_search::report::Outcome;
+use seawall_search::search::{Bounds, Search};
+use seawall_search::seen::sum;
+use seawall_search::target::{Target, search};
+use seawall_search::vote::Standard;
+use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::tls::self_signed;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+
+fn kit(method: &str, url: &str) -> Kit {
+    let asked = Asked { method: method.into(), url: url.into(), ..Asked::default() };
+    let request = Request::new(&asked, &Style::default()).unwrap();
+    let list = List::new(vec![(request, Weight::default())]).unwrap();
+    let travel = Travel { timeout: Some(Duration::from_secs(5)), ..Travel::default() };
+    Kit { list, travel, style: Style::default(), cpus: 1, spin: Some(Duration::ZERO) }
+}
+
+fn rig(server: &Server) -> Rig {
+    Rig::new(kit("GET", &server.url("/")), Spacing::Even, None).unwrap()
+}
+
+/// One that ends at its end, or when it does damage.
+fn offer(rate: f64, most: Duration) -> Offer {
+    let standard = Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.0 };
+    let drain = Duration::from_millis(200);
+    let rule = Rule::Whole(standard);
+    Offer { purpose: Purpose::Narrow, rate, least: most, most, rule, most_in_flight: 50.0, drain }
+}
+
+fn experiment(load: experiment::Load, variation: Variation) -> Experiment {
+    Experiment { name: "test", load, variation, most_in_flight: 500, drain: Duration::from_millis(500) }
+}
+
+/// So many requests, ten clients at a time.
+fn clients(requests: u64) -> experiment::Load {
+    experiment::Load::Clients { clients: 10, lasts: Duration::from_secs(20), requests }
+}
+
+fn how(watched: &Watched, how: How) -> usize {
+    watched.hits.iter().filter(|hit| hit.how == how).count()
+}
+
+/// A server whose every request is handled by this, which says what is answered.
+fn answering(handle: impl Fn(&str, IpAddr) -> &'static [u8] + Send + Sync + 'static) -> Server {
+    let play = move |mut peer: Peer, _| -> io::Result<()> {
+        let from = peer.address()?.ip();
+        loop {
+            let head = peer.request()?;
+            peer.send(handle(&head, from))?;
+        }
+    };
+    Server::start(play).unwrap()
+}
+
+/// A bucket that fills at so many tokens a second, holds a twentieth of that, and refuses without one.
+fn limited(rate: f64) -> Server {
+    let clock = RunClock::start();
+    let bucket = Mutex::new((rate / 20.0, 0));
+    answering(move |_, _| {
+        let mut bucket = bucket.lock().unwrap();
+        let now = clock.now();
+        let gained = (now - bucket.1) as f64 / SECOND as f64 * rate;
+        *bucket = ((bucket.0 + gained).min(rate / 20.0), now);
+        if bucket.0 < 1.0 {
+            return REFUSED;
+        }
+        bucket.0 -= 1.0;
+        OK
+    })
+}
+
+/// Workers that take 10 ms for each request; who finds none free waits.
+#[expect(clippy::disallowed_methods, reason = "the time that the planted server takes")]
+fn pooled(workers: usize) -> Server {
+    let free = (Mutex::new(workers), Condvar::new());
+    answering(move |_, _| {
+        let mut idle = free.1.wait_while(free.0.lock().unwrap(), |idle| *idle == 0).unwrap();
+        *idle -= 1;
+        drop(idle);
+        std::thread::sleep(Duration::from_millis(10));
+        *free.0.lock().unwrap() += 1;
+        free.1.notify_one();
+        OK
+    })
+}
+
+#[test]
+fn an_offer_has_its_blocks_and_what_was_sent_in_them_is_the_rate() {
+    let server = Server::answering(OK).unwrap();
+    let mut rig = rig(&server);
+    for rate in [220.000_000_000_000_03, 30.0] {
+        let seen = rig.carry_out(&offer(rate, Duration::from_secs(1)));
+        let (blocks, sent) = (&seen.blocks, sum(&seen.blocks, |block| block.sent));
+        assert!(seen.invalid.is_some() || (blocks.len(), sent) == (15, rate.round()), "{seen:?}");
+        let known = sum(blocks, |block| block.ended()) + f64::from(blocks.last().unwrap().in_flight);
+        assert_eq!(known, sent, "all of it ended or is in flight");
+        assert_eq!(sum(blocks, |block| block.errors), 0.0);
+        assert!(!seen.interrupted && seen.took >= Duration::from_secs(1));
+    }
+    assert!(server.connections() < 250, "the second offer found the connections of the first");
+}
+
+#[test]
+fn damage_ends_an_offer_and_what_is_outstanding_is_closed_without_being_an_error() {
+    let closed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&closed);
+    let server = Server::start(move |mut peer, _| {
+        peer.request()?;
+        let ended = peer.wait_for_close();
+        count.fetch_add(1, Ordering::SeqCst);
+        ended
+    });
+    let server = server.unwrap();
+    let mut rig = rig(&server);
+    let seen = rig.carry_out(&offer(200.0, Duration::from_secs(8)));
+    assert_eq!((sum(&seen.blocks, |block| block.errors), sum(&seen.blocks, |block| block.good)), (0.0, 0.0));
+    assert!(seen.blocks.len() < 8 * 15, "it hung from the first request on");
+    assert!(seen.blocks.last().unwrap().in_flight > 50);
+    let clock = RunClock::start();
+    while closed.load(Ordering::SeqCst) < server.connections() && clock.now() < 20 * SECOND {
+        std::thread::yield_now();
+    }
+    assert_eq!(closed.load(Ordering::SeqCst), server.connections(), "while the rig lives on");
+}
+
+/// Short enough for a test; brackets are as wide as that makes them.
+const SHORT: Profile = Profile {
+    name: "short",
+    width: 0.2,
+    budget: Duration::from_secs(10),
+    most: Duration::from_secs(2),
+    confirm: Duration::from_secs(1),
+    recovery: Duration::from_secs(2),
+    ..Profile::QUICK
+};
+
+/// Whether the bracket, or else the tested rates, hold the limit; or the machine was the limit, and that was said.
+fn holds(profile: Profile, server: &Server, limit: f64) -> Result<(), String> {
+    let mut rig = rig(server);
+    let bounds = Bounds { first: 40.0, max_rate: Some(2000.0), generator: None };
+    let mut searching = Search::new(Goal::CLIFF, profile, bounds);
+    search(&mut searching, &mut rig);
+    let report = searching.report();
+    let doubted = report.trials.iter().filter(|trial| trial.seen.invalid.is_some()).count();
+    let cliff = report.cliff;
+    let within = |bracket: seawall_search::belief::Bracket| bracket.lower <= limit && limit <= bracket.upper;
+    let tested =
+        || cliff.good.unwrap_or(0.0) <= 1.05 * limit && cliff.bad.is_none_or(|bad| bad >= 0.95 * limit);
+    let right = cliff.bracket.map_or_else(tested, within);
+    let trials = report.trials.iter();
+    let told: Vec<_> = trials.map(|trial| (trial.offer.purpose, trial.offer.rate, trial.vote)).collect();
+    let excused = doubted > 0 || report.outcome == Some(Outcome::GeneratorLimited);
+    let text = format!("{:?} {cliff:?} {doubted} invalid {told:?}", report.outcome);
+    if right || excused { Ok(()) } else { Err(text) }
+}
+
+#[test]
+fn the_rate_of_a_limiter_is_found() {
+    assert_eq!(holds(SHORT, &limited(300.0), 300.0), Ok(()));
+}
+
+#[test]
+#[ignore = "takes a minute and more"]
+fn a_quick_search_finds_a_limiter_and_a_pool() {
+    assert_eq!(holds(Profile::QUICK, &limited(300.0), 300.0), Ok(()));
+    // Ten milliseconds of sleep are some more.
+    assert_eq!(holds(Profile::QUICK, &pooled(4), 390.0), Ok(()));
+}
+
+#[test]
+fn an_observer_is_told_of_every_block_while_the_offer_goes_on() {
+    let server = pooled(8);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let observer = move |_: &Offer, blocks: &[_]| tell.lock().unwrap().push(blocks.len());
+    let seen = rig(&server).observed(Box::new(observer)).carry_out(&offer(50.0, Duration::from_secs(1)));
+    let told = told.lock().unwrap();
+    assert!(told.is_sorted() && told.last() == Some(&seen.blocks.len()), "{told:?}");
+}
+
+/// A server that never answers, and the requests that it has got.
+fn silent() -> (Server, Arc<AtomicUsize>) {
+    let got = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&got);
+    let server = Server::start(move |mut peer, _| {
+        peer.request()?;
+        count.fetch_add(1, Ordering::SeqCst);
+        peer.wait_for_close()
+    });
+    (server.unwrap(), got)
+}
+
+#[test]
+fn who_stops_it_ends_the_load_and_nothing_is_sent_after_that() {
+    let (server, got) = silent();
+    let mut rig = rig(&server);
+    let (stop, seen_by) = (rig.stop(), Arc::clone(&got));
+    let stopper = std::thread::spawn(move || {
+        while seen_by.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        stop.now();
+    });
+    let endless = Offer { most_in_flight: 1e9, ..offer(20.0, Duration::from_secs(3600)) };
+    assert!(rig.carry_out(&endless).interrupted);
+    stopper.join().unwrap();
+    let connections = server.connections();
+    assert!(rig.carry_out(&endless).interrupted && !rig.rest(Duration::from_secs(3600)));
+    let bursts = experiment::Load::Bursts {
+        size: 5,
+        times: 1,
+        every: Duration::from_secs(1),
+        quiet: Duration::from_secs(3600),
+    };
+    assert!(
+        rig.watch(&experiment(bursts, Variation::NONE)).interrupted && !rig.pause(Duration::from_secs(3600))
+    );
+    assert!(rig.calibrate().interrupted);
+    assert_eq!(server.connections(), connections);
+}
+
+#[test]
+fn connections_are_held_beside_a_load_and_those_that_stand_are_counted() {
+    let server = Server::answering(OK).unwrap();
+    let mut rig = rig(&server);
+    let watched = rig.watch(&experiment(clients(50), Variation { held: 20, ..Variation::NONE }));
+    assert_eq!((watched.held, how(&watched, How::Good)), (20, 50), "{:?}", watched.invalid);
+    assert!(server.connections() > 20);
+    // One that lets nobody in.
+    let server = Server::start(|_, _| Ok(())).unwrap();
+    let load = experiment::Load::Rate {
+        rate: 20.0,
+        lasts: Duration::from_millis(500),
+        spacing: experiment::Spacing::Even,
+    };
+    let watched = self::rig(&server).watch(&experiment(load, Variation { held: 20, ..Variation::NONE }));
+    assert!(watched.held < 20 && how(&watched, How::Good) == 0, "some were closed before the load was over");
+}
+
+#[test]
+fn each_variation_is_what_the_server_sees() {
+    let seen = Arc::new(Mutex::new((BTreeSet::new(), BTreeSet::new())));
+    let see = Arc::clone(&seen);
+    let server = answering(move |head, from| {
+        let mut seen = see.lock().unwrap();
+        seen.0.insert(head.split(' ').next().unwrap_or_default().to_owned());
+        seen.1.insert(from);
+        if head.starts_with("HEAD") { b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" } else { OK }
+    });
+    let mut rig = rig(&server);
+    let mut watch = |variation| rig.watch(&experiment(clients(30), variation));
+    let plain = watch(Variation::NONE);
+    assert!(how(&plain, How::Good) == 30 && plain.connections <= 10, "{plain:?}");
+    assert!(plain.hits.iter().all(|hit| hit.bytes == 2 && hit.carrier.is_some_and(|by| by.number > 0)));
+    let anew = watch(Variation { keep_alive: Some(false), ..Variation::NONE });
+    assert_eq!((how(&anew, How::Good), anew.connections), (30, 30));
+    assert!(anew.hits.iter().all(|hit| hit.carrier.is_some_and(|by| by.before == 0)));
+    let one = watch(Variation { connections: Some(1), ..Variation::NONE });
+    assert_eq!((how(&one, How::Good), one.connections), (30, 1));
+    assert_eq!(how(&watch(Variation { head: true, ..Variation::NONE }), How::Good), 30);
+    assert_eq!(how(&watch(Variation { another_source: true, ..Variation::NONE }), How::Good), 30);
+    let (methods, sources) = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(methods, BTreeSet::from(["GET".to_owned(), "HEAD".to_owned()]));
+    assert_eq!(sources, BTreeSet::from([1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))));
+}
+
+#[test]
+fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
+    let (config, _) = self_signed("localhost").unwrap();
+    let server = Server::start_tls(config, |mut peer, _| {
+        loop {
+            peer.request()?;
+            peer.send(OK)?;
+        }
+    });
+    let mut kit = kit("GET", &format!("https://{}/", server.as_ref().unwrap().address()));
+    kit.travel.tls = Some(Tls { insecure: true, http2: false, ..Tls::default() }.config().unwrap());
+    assert!(kit.uses_tls() && !kit.is_named());
+    let mut rig = Rig::new(kit, Spacing::Even, None).unwrap();
+    for another_source in [false, true] {
+        let variation = Variation { another_source, keep_alive: Some(false), ..Variation::NONE };
+        let watched = rig.watch(&experiment(clients(20), variation));
+        assert_eq!((how(&watched, How::Good), watched.connections), (20, 20), "{watched:?}");
+        let shaken = watched.hits.iter().filter(|hit| hit.carrier.is_some_and(|by| by.tls.is_some()));
+        assert_eq!(shaken.count(), 20);
+    }
+}
+
+#[test]
+fn what_cannot_be_tried_is_said_in_words() {
+    let server = Server::answering(OK).unwrap();
+    let literal = Variation { literal: true, ..Variation::NONE };
+    let watched = rig(&server).watch(&experiment(clients(3), literal.clone()));
+    assert!(watched.impossible.unwrap().contains("no name") && watched.hits.is_empty());
+    let mut posting = Rig::new(kit("POST", &server.url("/")), Spacing::Even, None).unwrap();
+    let head = Variation { head: true, ..Variation::NONE };
+    assert!(posting.watch(&experiment(clients(3), head)).impossible.unwrap().contains("GET"));
+    let named = kit("GET", &format!("http://localhost:{}/", server.address().port()));
+    assert!(named.is_named() && !named.uses_tls());
+    let watched = Rig::new(named, Spacing::Even, None).unwrap().watch(&experiment(clients(3), literal));
+    assert_eq!((watched.impossible.as_deref(), how(&watched, How::Good)), (None, 3), "{watched:?}");
+}
+
+#[test]
+fn what_ends_without_an_answer_says_why() {
+    let (server, _) = silent();
+    let mut rig = rig(&server);
+    let bursts = |size| experiment::Load::Bursts {
+        size,
+        times: 1,
+        every: Duration::from_secs(1),
+        quiet: Duration::ZERO,
+    };
+    let outstanding = rig.watch(&experiment(bursts(5), Variation::NONE));
+    assert_eq!((how(&outstanding, How::Unanswered), outstanding.hits.len()), (5, 5));
+    let impatient = Variation { timeout: Some(Duration::from_millis(50)), ..Variation::NONE };
+    let timed_out = Experiment { drain: Duration::from_secs(20), ..experiment(bursts(5), impatient) };
+    let timed_out = rig.watch(&timed_out);
+    assert_eq!(how(&timed_out, How::TimedOut) + how(&timed_out, How::Unconnected), 5, "{timed_out:?}");
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let mut rig = Rig::new(kit("GET", &format!("http://{nobody}/")), Spacing::Even, None).unwrap();
+    let refused = rig.watch(&experiment(bursts(5), Variation::NONE));
+    assert_eq!((how(&refused, How::Refused), refused.connections), (5, 0));
+    assert!(refused.hits.iter().all(|hit| hit.sent.is_none() && hit.carrier.is_none()));
+}
+
+#[test]
+fn an_experiment_ends_early_once_too_many_are_unanswered() {
+    let (server, _) = silent();
+    let load = experiment::Load::Rate {
+        rate: 100.0,
+        lasts: Duration::from_secs(3600),
+        spacing: experiment::Spacing::Poisson,
+    };
+    let watched = rig(&server).watch(&Experiment { most_in_flight: 20, ..experiment(load, Variation::NONE) });
+    assert!(watched.hits.len() > 20 && how(&watched, How::Unanswered) == watched.hits.len());
+}
+
+#[test]
+fn bursts_come_together_after_a_silence() {
+    let server = Server::answering(OK).unwrap();
+    let (size, quiet, every) = (20, Duration::from_millis(200), Duration::from_millis(300));
+    let bursts = experiment::Load::Bursts { size, times: 2, every, quiet };
+    let watched = rig(&server).watch(&experiment(bursts, Variation::NONE));
+    let due: Vec<_> = watched.hits.iter().map(|hit| (hit.due * 1e3).round()).collect();
+    assert_eq!(due, [[0.0; 20], [300.0; 20]].concat());
+    assert!(watched.took >= quiet + every && how(&watched, How::Good) == 40);
+}
+
+#[test]
+fn a_generator_is_tried_out_without_troubling_the_target() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let ask = Arc::clone(&asked);
+    let server = answering(move |_, _| {
+        ask.store(true, Ordering::SeqCst);
+        OK
+    });
+    let calibration = rig(&server).calibrate();
+    assert!(calibration.most.is_some_and(|most| most > 0.0), "{calibration:?}");
+    assert!(calibration.how.contains("loopback") && !calibration.interrupted);
+    assert!(!asked.load(Ordering::SeqCst) && server.connections() == 0);
+}

@@ -1,0 +1,40 @@
+//! What became of single hits, for who must know of each and not of all together.
+//!
+//! Figures are sums ([`crate::stats`]), and records are for files. What stands between the two are plain values, handed over with
+//! the interval in which the hits ended and kept no longer: how many of them are worth keeping only their reader knows. Made by
+//! [`crate::books`] for a load that asks for them.
+
+use crate::clock::Nanos;
+use crate::fault::{Class, Fault};
+use crate::record::Carrier;
+
+/// A hit that has come to its end. Instants are nanoseconds since the trial began.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fate {
+    /// When it was to be sent.
+    pub due: Nanos,
+    /// When its first byte left; none if it ended before that.
+    pub sent: Option<Nanos>,
+    /// Its last byte, or the failure.
+    pub end: Nanos,
+    /// The status of its complete answer, or why there is none.
+    pub outcome: Result<u16, Fault>,
+    /// Bytes of the answer's body.
+    pub bytes_in: u64,
+    /// The connection that took it on last; none if none did.
+    pub carrier: Option<Carrier>,
+}
+
+impl Fate {
+    /// A complete answer with a status from 200 to 399.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good)
+    }
+
+    /// From the instant when it was due to its end.
+    #[must_use]
+    pub fn response(&self) -> Nanos {
+        self.end.saturating_sub(self.due)
+    }
+}
