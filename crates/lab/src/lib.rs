@@ -1,9 +1,11 @@
 //! What is found out with the load engine: whether a trial can be believed, and what it shows.
 //!
 //! [`probe`] reads this machine, [`machine`] watches it during one trial, [`selfcheck`] looks at the trial's own figures, and
-//! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to. Knows nothing of commands,
+//! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to. [`find`] makes many trials, on a
+//! [`ground`], and says where a target breaks and why. Knows nothing of commands,
 //! exit codes and pages. Called by the tool.
 
+pub mod find;
 pub mod ground;
 pub mod judgement;
 pub mod machine;
