@@ -2,7 +2,7 @@
 //!
 //! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
 //! slower than any bound ([`Judged`]); a mean is that of the good answers, and without any none. Errors are all offered hits
-//! without a good answer. Used by `attack --slo` and by the search methods.
+//! without a good answer. Used by `attack --slo`, and by `find --slo` as the goal of a search.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::rate::duration;
 use seawall_load::summary::{Judged, Summary};
+use seawall_search::goal::{Goal, Lateness};
 
 /// Conditions of which each must hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,14 @@ enum Quantile {
      or errors below a share (errors<0.1%)"
 )]
 pub struct BadObjective(String);
+
+/// Conditions that a run can be held to, but no search.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{objective} cannot be searched for: {why}")]
+pub struct Unsearchable {
+    objective: String,
+    why: &'static str,
+}
 
 /// An objective that was missed: what was asked for, and what came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +111,19 @@ impl Quantile {
             Self::P999 => "p99.9",
             Self::P9999 => "p99.99",
             Self::Max => "max",
+        }
+    }
+
+    /// The share of answers that may be slower; none for the largest.
+    fn beyond(self) -> Option<f64> {
+        match self {
+            Self::P50 => Some(0.5),
+            Self::P90 => Some(0.1),
+            Self::P95 => Some(0.05),
+            Self::P99 => Some(0.01),
+            Self::P999 => Some(0.001),
+            Self::P9999 => Some(0.000_1),
+            Self::Max => None,
         }
     }
 
@@ -165,6 +187,61 @@ impl Objectives {
     #[must_use]
     pub fn missed(&self, summary: &Summary) -> Vec<Missed> {
         self.0.iter().filter_map(|objective| objective.check(summary)).collect()
+    }
+}
+
+impl Objectives {
+    /// What a search is to look for: one bound on a quantile, one on errors, or both. Where nothing is said of errors, they are one
+    /// in a thousand ([`Goal::CLIFF`]).
+    ///
+    /// # Errors
+    /// [`Unsearchable`].
+    pub fn goal(&self) -> Result<Goal, Unsearchable> {
+        let (mut errors, mut late) = (None, None);
+        for objective in &self.0 {
+            match objective.sought()? {
+                Sought::Errors(share) if errors.is_none() => errors = Some(share),
+                Sought::Late(lateness) if late.is_none() => late = Some(lateness),
+                Sought::Errors(_) => return Err(objective.unsearchable("errors have a bound already")),
+                Sought::Late(_) => {
+                    return Err(objective.unsearchable("one quantile makes a knee, and there is another"));
+                }
+            }
+        }
+        Ok(Goal { errors: errors.unwrap_or(Goal::CLIFF.errors), late })
+    }
+}
+
+/// What one condition is to a search.
+enum Sought {
+    Errors(f64),
+    Late(Lateness),
+}
+
+impl Objective {
+    fn sought(&self) -> Result<Sought, Unsearchable> {
+        match *self {
+            Self::Errors { below } if below <= 0.0 || below >= 1.0 => Err(self.unsearchable(
+                "a share between 0 and 1 can be counted, and no trial shows that there are none",
+            )),
+            Self::Errors { below } => Ok(Sought::Errors(below)),
+            Self::Mean { .. } => {
+                Err(self.unsearchable("trials count who is late, and a mean is moved by one"))
+            }
+            Self::Quantile { below: 0, .. } => Err(self.unsearchable("nothing is quicker than that")),
+            Self::Quantile { quantile, below } => {
+                let share = quantile.beyond().ok_or_else(|| {
+                    self.unsearchable(
+                        "trials count who is late, and of a largest there is one: p99.99 is the highest",
+                    )
+                })?;
+                Ok(Sought::Late(Lateness { share, than: Duration::from_nanos(below) }))
+            }
+        }
+    }
+
+    fn unsearchable(&self, why: &'static str) -> Unsearchable {
+        Unsearchable { objective: self.to_string(), why }
     }
 }
 
@@ -245,6 +322,25 @@ mod tests {
     fn what_is_no_condition_is_refused() {
         for text in ["", "p99", "p98<1s", "p99<1", "errors<1s", "errors<200%", "p99>1s"] {
             assert!(text.parse::<Objectives>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bound_on_a_quantile_and_one_on_errors_are_a_goal() {
+        let goal = |text: &str| text.parse::<Objectives>().unwrap().goal().map_err(|error| error.to_string());
+        let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
+        assert_eq!(goal("p99<250ms,errors<0.5%"), Ok(Goal { errors: 0.005, late: Some(late) }));
+        assert_eq!(goal("errors<0.1%"), Ok(Goal::CLIFF));
+        assert_eq!(goal("p99<250ms"), Ok(Goal { late: Some(late), ..Goal::CLIFF }));
+        for (text, why) in [
+            ("mean<1s", "a mean"),
+            ("p99<1s,p90<1s", "there is another"),
+            ("errors<1%,errors<2%", "already"),
+            ("errors<0%", "between 0 and 1"),
+            ("max<1s", "p99.99 is the highest"),
+            ("p99<0s", "quicker"),
+        ] {
+            assert!(goal(text).is_err_and(|error| error.contains(why)), "{text}");
         }
     }
 }

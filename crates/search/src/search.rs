@@ -196,6 +196,17 @@ impl Search {
         }
     }
 
+    /// From now on it has so much time for the cliff, all together, and so much for the knee beside it.
+    pub fn grant(&mut self, cliff: Duration, knee: Duration) {
+        (self.profile.budget, self.profile.knee_budget) = (cliff, knee);
+    }
+
+    /// What was carried out last.
+    #[must_use]
+    pub fn last(&self) -> Option<&Trial> {
+        self.trials.last()
+    }
+
     fn plan(&mut self) {
         match self.phase {
             Phase::Baseline => self.plan_baseline(),

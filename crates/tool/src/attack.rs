@@ -4,17 +4,18 @@
 //! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] lets others steer it.
 
 mod about;
+pub(crate) mod aim;
 mod args;
 mod helm;
 pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
-mod plan;
+pub(crate) mod plan;
 mod prometheus;
 mod signals;
 pub(crate) mod summary;
-mod travel;
+pub(crate) mod travel;
 mod written;
 
 use std::io::{Write, stderr, stdout};

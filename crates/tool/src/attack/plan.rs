@@ -2,8 +2,7 @@
 //! nothing has been sent when one is found.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, stdin, stdout};
-use std::sync::Arc;
+use std::io::{BufReader, IsTerminal, stdout};
 
 use anyhow::{Context as _, bail};
 use seawall_lab::means::{self, MOST_IN_FLIGHT, OTHER_FILES, Spread};
@@ -15,19 +14,19 @@ use seawall_load::request::Style;
 use seawall_load::results::Format;
 use seawall_load::schedule::{Arrivals, Schedule, Slice, Spacing, Until};
 use seawall_load::shard;
-use seawall_load::supply::{BadInput, Intake, Source};
-use seawall_load::target::{Defaults, Reader, header};
-use seawall_load::template::Templates;
+use seawall_load::supply::Source;
+use seawall_load::target::header;
 
+use super::aim::{Aim, Waits};
 use super::args::{self, Args, WhenBusy};
-use super::travel::travel;
 
 /// The plan of an attack that sends with so many cores at most.
 pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
     check(args)?;
     let arrivals = arrivals(args)?;
     let style = args.travel.style(args.chunked)?;
-    let mut travel = travel(args, &style)?;
+    let waits = Waits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
+    let mut travel = args.travel.engine(waits, &style)?;
     let source = source(args, &style)?;
     let in_flight = in_flight(args, &source, &mut travel)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.slice, cpus));
@@ -169,36 +168,16 @@ fn threads(arrivals: &Arrivals, slice: Slice, cpus: usize) -> usize {
 }
 
 fn source(args: &Args, style: &Style) -> anyhow::Result<Source> {
-    let reader = Reader::new(&args.targets, open(&args.targets)?, args.format, defaults(args)?);
-    let templates = args.template.then(|| Templates::new(args.seed));
-    let intake = Intake::new(reader, style.clone(), templates);
-    if args.lazy {
-        return Ok(Source::Lazy(intake));
-    }
-    intake.list().map(Source::List).map_err(|bad| match bad {
-        BadInput::Mistake(mistake) => mistake.into(),
-        BadInput::List(bad) => anyhow::Error::from(bad).context(args.targets.clone()),
-    })
-}
-
-fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
-    if file == "stdin" || file == "-" {
-        return Ok(Box::new(BufReader::new(stdin())));
-    }
-    let file = File::open(file).with_context(|| format!("cannot read {file}"))?;
-    Ok(Box::new(BufReader::new(file)))
-}
-
-fn defaults(args: &Args) -> anyhow::Result<Defaults> {
-    let mut headers = args.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
-    if !args.name.is_empty() {
-        headers.push(("X-Vegeta-Attack".to_owned(), args.name.clone()));
-    }
-    let body = match args.body.as_str() {
-        "" => Arc::default(),
-        file => std::fs::read(file).with_context(|| format!("cannot read {file}"))?.into(),
+    let aim = Aim {
+        name: &args.name,
+        targets: &args.targets,
+        format: args.format,
+        header: &args.header,
+        body: &args.body,
+        template: args.template.then_some(args.seed),
     };
-    Ok(Defaults { headers, body })
+    let intake = aim.intake(style)?;
+    if args.lazy { Ok(Source::Lazy(intake)) } else { aim.list(intake).map(Source::List) }
 }
 
 /// Where results go, if anywhere.

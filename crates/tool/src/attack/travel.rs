@@ -18,7 +18,7 @@ use seawall_load::resolve::{Dial, HostPort, Lifetime};
 use seawall_load::target::header;
 use seawall_load::tls::Tls;
 
-use super::args::Args;
+use super::aim::Waits;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
@@ -216,6 +216,31 @@ impl TravelArgs {
         Ok(proxies)
     }
 
+    /// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.
+    pub(crate) fn engine(&self, waits: Waits, style: &Style) -> anyhow::Result<Travel> {
+        let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
+        Ok(Travel {
+            timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
+            deadline: waits.deadline,
+            redirects: u32::try_from(waits.redirects).ok(),
+            retries: self.retries,
+            keep_alive: self.keepalive,
+            connections: unlimited(self.max_connections),
+            idle: self.connections,
+            requests_per_connection: self.requests_per_connection.unwrap_or(u64::MAX),
+            connection_age: self.connection_age,
+            sources: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
+            dial: self.dial(style),
+            tls: Some(self.tls().config()?),
+            http2: Http2 {
+                over_tls: self.http2,
+                clear: self.h2c,
+                streams: self.streams,
+                connections: self.http2_connections,
+            },
+        })
+    }
+
     fn tls(&self) -> Tls {
         let key = if self.key.is_empty() { &self.cert } else { &self.key };
         Tls {
@@ -246,32 +271,6 @@ impl TravelArgs {
         // A system without the file has no search domains.
         Servers::new(addresses, &std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
     }
-}
-
-/// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.
-pub(crate) fn travel(args: &Args, style: &Style) -> anyhow::Result<Travel> {
-    let flags = &args.travel;
-    let unlimited = |n: usize| if n == 0 { usize::MAX } else { n };
-    Ok(Travel {
-        timeout: (!args.timeout.is_zero()).then_some(args.timeout),
-        deadline: args.deadline,
-        redirects: u32::try_from(args.redirects).ok(),
-        retries: flags.retries,
-        keep_alive: flags.keepalive,
-        connections: unlimited(flags.max_connections),
-        idle: flags.connections,
-        requests_per_connection: flags.requests_per_connection.unwrap_or(u64::MAX),
-        connection_age: flags.connection_age,
-        sources: flags.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
-        dial: flags.dial(style),
-        tls: Some(flags.tls().config()?),
-        http2: Http2 {
-            over_tls: flags.http2,
-            clear: flags.h2c,
-            streams: flags.streams,
-            connections: flags.http2_connections,
-        },
-    })
 }
 
 #[cfg(test)]

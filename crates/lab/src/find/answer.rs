@@ -1,0 +1,423 @@
+//! What a run of `find` came to: plain data, and at the same time its JSON form.
+//!
+//! The names of fields and of their values are an interface (SPECIFICATION.md lists them): a field that goes or changes its meaning
+//! makes the next [`SCHEMA`]. Rates are requests a second, times seconds, shares between 0 and 1. Complete enough that a run can be
+//! continued ([`super::resume`]) and two compared ([`super::compare`]), and without a secret: of what is sent it holds the target's URL
+//! without user, password and query, and neither header nor body. Whoever shows a run reads this and nothing else.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this form.
+pub const SCHEMA: u32 = 1;
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What ended it before it had done all that it wanted to; none: nothing.
+    pub cut: Option<Cut>,
+    /// What was asked, and of whom.
+    pub asked: Asked,
+    /// What the generator can do.
+    pub generator: Generator,
+    /// Where errors are too many or what is in flight grows.
+    pub cliff: Limit,
+    /// Where answers are too late; nothing in it where nothing was said of latency.
+    pub knee: Limit,
+    /// How it fails above the cliff.
+    pub fails: Option<Failing>,
+    /// Good answers a second in overload.
+    pub goodput: Option<f64>,
+    /// An allowance that was spent before the trials that count: requests beyond the fill.
+    pub burst: Option<f64>,
+    /// What it could do at first and then no more.
+    pub depletion: Option<Depletion>,
+    /// What the lengths of the trials do not exclude.
+    pub allowance: Option<Allowance>,
+    /// After overload.
+    pub recovery: Recovery,
+    /// The likeliest cause; none: nobody looked for it.
+    pub cause: Option<Cause>,
+    /// Causes that hold at the same time.
+    pub also: Vec<Cause>,
+    /// Causes that fit as well, and what would tell.
+    pub ties: Vec<Tie>,
+    /// Causes that do not hold, and how that was found out.
+    pub excluded: Vec<Excluded>,
+    /// Causes of which nothing can be said, and why.
+    pub untested: Vec<Untested>,
+    /// What was tried for the cause, in order.
+    pub experiments: Vec<Tried>,
+    /// All trials of rates and what was sent between them, in order.
+    pub trials: Vec<Trial>,
+    /// Time that the search was granted, in order: what a continued run must grant it again.
+    pub grants: Vec<Grant>,
+    /// Everything together, rests and causes included; in a continued run that of all its parts.
+    pub took: f64,
+}
+
+/// What was asked, and of whom: runs of which this differs are not continued.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// The first target without user, password and query.
+    pub target: String,
+    /// How many there are.
+    pub targets: usize,
+    /// What it is held to.
+    pub goal: Goal,
+    /// `quick` or `thorough`.
+    pub profile: String,
+    /// How requests are spaced.
+    pub arrivals: Arrivals,
+    /// Highest rate that might be offered.
+    pub max_rate: Option<f64>,
+    /// What becomes of connections.
+    pub connections: Connections,
+    /// How long an answer may take; none: for ever.
+    pub timeout: Option<f64>,
+}
+
+/// What the target is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// Greatest share of errors.
+    pub errors: f64,
+    /// Greatest share of late answers; none: nothing is said of latency.
+    pub late: Option<Lateness>,
+}
+
+/// Who may be late.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lateness {
+    /// Of all requests that were due.
+    pub share: f64,
+    /// From the intended instant.
+    pub than: f64,
+}
+
+/// How requests are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// At equal distances.
+    Even,
+    /// As those of many users who know nothing of each other.
+    Poisson,
+}
+
+/// What becomes of connections: a limit is that of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Connections {
+    /// They are used again.
+    pub keep_alive: bool,
+    /// Most of them; none: no bound.
+    pub most: Option<u64>,
+    /// Requests after which one is closed; none: never for that.
+    pub requests: Option<u64>,
+    /// `http/1.1`, `h2` where TLS has it, or `h2c`.
+    pub protocol: String,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The cliff is between two rates that were tested.
+    Found,
+    /// It is, and after overload the target stays weaker than before.
+    Metastable,
+    /// The highest rate that might be offered is below the cliff.
+    Capped,
+    /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
+    GeneratorLimited,
+    /// The target fails with next to nothing to do.
+    UnstableBaseline,
+    /// It was ended before a cliff was between two rates.
+    Interrupted,
+}
+
+/// What ended a run early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// Somebody.
+    Signal,
+    /// Its time was over.
+    Budget,
+}
+
+/// What the generator can do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generator {
+    /// Highest rate; none: each trial is judged by itself.
+    pub most: Option<f64>,
+    /// How that was found out, in words.
+    pub how: String,
+}
+
+/// What is known of a limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// The limit is above it, with 97 % credibility for both bounds together; none: trials do not carry a bracket.
+    pub lower: Option<f64>,
+    /// The limit is below it.
+    pub upper: Option<f64>,
+    /// The middle.
+    pub point: Option<f64>,
+    /// Highest rate of a trial that was good.
+    pub good: Option<f64>,
+    /// The longest that it was held in one trial, in seconds.
+    pub good_for: Option<f64>,
+    /// Lowest rate of a trial that was bad.
+    pub bad: Option<f64>,
+}
+
+/// How a target fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Failing {
+    /// Answers are as quick as ever, and some are errors.
+    Rejecting,
+    /// Answers are as quick as ever, and some do not come.
+    Hanging,
+    /// Answers are slow, and some are errors.
+    BoundedQueue,
+    /// Answers are slow.
+    Queueing,
+}
+
+/// The target could do more for a while, and then no more.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Depletion {
+    /// Requests before it did less.
+    pub after: f64,
+    /// Good answers a second from then on.
+    pub goodput: f64,
+}
+
+/// What a run cannot exclude, because it did not last.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allowance {
+    /// The rate that was held.
+    pub rate: f64,
+    /// How long without a rest.
+    pub held: f64,
+    /// An allowance for bursts of more requests than these could be behind it.
+    pub requests: f64,
+}
+
+/// How the target comes back from overload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recovery {
+    /// The longest that single requests took to be quick again.
+    pub calm: Option<f64>,
+    /// Whether a rate that held before overload holds after it; none: not tested.
+    pub holds: Option<bool>,
+}
+
+/// A cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// Its slug.
+    pub class: String,
+    /// Its probability.
+    pub confidence: f64,
+    /// What speaks for it, the strongest first.
+    pub evidence: Vec<Evidence>,
+    /// What is known of its size.
+    pub figures: Vec<Figure>,
+}
+
+/// A sign.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// What was seen, in words.
+    pub seen: String,
+    /// By which experiment.
+    pub by: String,
+    /// How much likelier it is under this cause than under the next best; none: beyond any number.
+    pub ratio: Option<f64>,
+}
+
+/// A figure of a cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What.
+    pub name: String,
+    /// How much; none: it is no number.
+    pub value: Option<f64>,
+    /// In which unit.
+    pub unit: String,
+}
+
+/// Causes that cannot be told apart from here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tie {
+    /// Their slugs.
+    pub between: Vec<String>,
+    /// What would tell.
+    pub tell: String,
+}
+
+/// A cause that does not hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excluded {
+    /// Its slug.
+    pub class: String,
+    /// How that was found out.
+    pub how: String,
+}
+
+/// A cause of which nothing can be said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Untested {
+    /// Its slug.
+    pub class: String,
+    /// Why.
+    pub why: String,
+}
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tried {
+    /// What it is called.
+    pub name: String,
+    /// What it says.
+    pub says: String,
+}
+
+/// Which way a trial points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vote {
+    /// It does not grow, and errors are few enough.
+    Good,
+    /// It grows, or errors are too many.
+    Bad,
+    /// Neither can be said.
+    Undecided,
+    /// Not a word of it can be believed.
+    Invalid,
+}
+
+/// What was offered, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// What for: `baseline`, `ladder`, `arm`, `narrow`, `confirm`, `retest`, `probe`, `again`, `cold`, `knee` or `recovery`.
+    pub purpose: String,
+    /// As offered.
+    pub rate: f64,
+    /// When it began, since the search did, rests included.
+    pub began: f64,
+    /// How long it took, with the wait for what was outstanding.
+    pub took: f64,
+    /// Which way it points by itself.
+    pub vote: Vote,
+    /// Why, in words.
+    pub why: String,
+    /// How the target failed, where it did.
+    pub fails: Option<Failing>,
+    /// How much it counts for the cliff.
+    pub weight: f64,
+    /// Good answers a second, once it had settled.
+    pub goodput: f64,
+    /// Share of errors of all that ended, once it had settled.
+    pub errors: f64,
+    /// Share of late answers, once two thirds of it were left; none: nothing is known of any.
+    pub late: Option<f64>,
+    /// Why nothing of it can be believed.
+    pub invalid: Option<String>,
+    /// Somebody ended it.
+    pub interrupted: bool,
+    /// What was seen, a fifteenth of a second in each: sent, good, errors, timely, late, in flight at its end; response times of the
+    /// good answers, summed; the longest of them.
+    pub blocks: Vec<Block>,
+}
+
+/// One stretch of a trial.
+pub type Block = (u32, u32, u32, u32, u32, u32, f64, f64);
+
+/// Time that a search is granted from a trial on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// So many trials had been made.
+    pub after: usize,
+    /// For the cliff, since the search began.
+    pub cliff: f64,
+    /// For the knee, beside it.
+    pub knee: f64,
+}
+
+impl Answer {
+    /// As it stands in a file, with a line break at its end.
+    ///
+    /// # Errors
+    /// None that is known: everything in it has a form.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self).map(|text| text + "\n")
+    }
+
+    /// Whether a limit was between two rates that were tested, so that a bracket may be shown.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        matches!(self.outcome, Outcome::Found | Outcome::Metastable)
+    }
+}
+
+impl Trial {
+    /// Mean response time of its good answers; none without any.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let (good, sum) = self
+            .blocks
+            .iter()
+            .fold((0.0, 0.0), |(good, sum), block| (good + f64::from(block.1), sum + block.6));
+        (good > 0.0).then(|| sum / good)
+    }
+
+    /// The longest of them.
+    #[must_use]
+    pub fn slowest(&self) -> Option<f64> {
+        self.blocks.iter().map(|block| block.7).reduce(f64::max).filter(|slowest| *slowest > 0.0)
+    }
+
+    /// How long it was sent, in seconds.
+    #[must_use]
+    pub fn lasted(&self) -> f64 {
+        self.blocks.len() as f64 * seawall_search::seen::BLOCK
+    }
+
+    /// Most requests in flight at the end of a stretch.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.blocks.iter().map(|block| block.5).max().unwrap_or(0)
+    }
+
+    /// Whether it says something of the rate that was offered.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.weight > 0.1
+    }
+}

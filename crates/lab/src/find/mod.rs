@@ -1,0 +1,139 @@
+//! The rate at which a target breaks, and why: a whole run, over whatever ground it is carried out on.
+//!
+//! [`find`] looks at the generator, searches, asks for the cause, and makes an [`answer::Answer`] of everything; the search's steps
+//! and the inquiry's are taken here one by one, so that a [`progress::Watcher`] hears of each and all of them together stay within the
+//! [`plan::Plan`]'s budget. [`told`] makes data of what they know, [`read`] reads it back, [`resume`] leads a search to where another
+//! run ended, [`compare`] holds two runs beside each other. Knows no socket, clock, page or exit code: time is what the ground says
+//! that its steps took. Called by the tool.
+
+pub mod answer;
+pub mod compare;
+pub mod plan;
+pub mod progress;
+pub mod read;
+pub mod resume;
+mod steps;
+#[cfg(test)]
+mod tests;
+pub mod told;
+
+use std::time::Duration;
+
+use seawall_cause::inquiry::{Inquiry, Known};
+use seawall_search::report::{Outcome, Report};
+use seawall_search::search::{Bounds, Search};
+
+use self::answer::{Answer, Cut, Generator, Grant};
+use self::plan::Plan;
+use self::progress::{Step, Watcher};
+use self::resume::Diverged;
+use self::steps::Steps;
+use crate::ground::{Calibration, Ground};
+
+/// Carries out a run, or what is left of an earlier one.
+///
+/// # Errors
+/// [`Diverged`]: the earlier run cannot be continued. Nothing was sent then.
+pub fn find(
+    ground: &mut (impl Ground + ?Sized),
+    plan: &Plan,
+    before: Option<&Answer>,
+    watcher: &mut impl Watcher,
+) -> Result<Answer, Diverged> {
+    let earlier = before.map(|before| Earlier::of(plan, before)).transpose()?;
+    let mut steps = Steps::new(plan.budget, watcher);
+    let Earlier { generator, mut search, mut grants, took } = match earlier {
+        Some(earlier) => earlier,
+        None => match calibrate(ground, &mut steps) {
+            (generator, false) => Earlier::none(plan, generator),
+            (generator, true) => return Ok(told::nothing(plan, generator, steps.spent())),
+        },
+    };
+    let until = steps.left().map(|left| plan.for_search(left));
+    grants.push(grant(&mut search, plan, until));
+    let cut = steps.search(ground, &mut search, until);
+    let report = search.report();
+    let mut answer = told::search(plan, &report, cut);
+    (answer.generator, answer.grants) = (generator, grants);
+    if plan.cause {
+        look_for_cause(ground, plan, &report, &mut answer, &mut steps);
+    }
+    answer.took = (took + steps.spent()).as_secs_f64();
+    Ok(answer)
+}
+
+/// Where a search stands before anything is sent in this run.
+struct Earlier {
+    generator: Generator,
+    search: Search,
+    grants: Vec<Grant>,
+    took: Duration,
+}
+
+impl Earlier {
+    /// At its begin.
+    fn none(plan: &Plan, generator: Generator) -> Self {
+        let search = Search::new(plan.goal, plan.profile, plan.bounds(generator.most));
+        Self { generator, search, grants: Vec::new(), took: Duration::ZERO }
+    }
+
+    /// Where this one ended.
+    fn of(plan: &Plan, before: &Answer) -> Result<Self, Diverged> {
+        let search = resume::search(plan, before)?;
+        let (generator, grants) = (before.generator.clone(), before.grants.clone());
+        let took = resume::seconds(before.took)?;
+        Ok(Self { generator, search, grants, took })
+    }
+}
+
+/// What the generator can do, and whether somebody wants everything to end.
+fn calibrate(ground: &mut (impl Ground + ?Sized), steps: &mut Steps<'_, impl Watcher>) -> (Generator, bool) {
+    let Calibration { most, how, interrupted, .. } =
+        steps.step(Step::Calibrate, || ground.calibrate(), |calibration| calibration.took);
+    (Generator { most, how }, interrupted)
+}
+
+/// Shares out the time that the search may take from now on.
+fn grant(search: &mut Search, plan: &Plan, until: Option<Duration>) -> Grant {
+    let report = search.report();
+    let (cliff, knee) = plan.shares(until);
+    let cliff = report.took + cliff;
+    search.grant(cliff, knee);
+    Grant { after: report.trials.len(), cliff: cliff.as_secs_f64(), knee: knee.as_secs_f64() }
+}
+
+/// Asks why, where there is something to ask about and somebody is still there.
+fn look_for_cause(
+    ground: &mut (impl Ground + ?Sized),
+    plan: &Plan,
+    report: &Report,
+    answer: &mut Answer,
+    steps: &mut Steps<'_, impl Watcher>,
+) {
+    if answer.outcome == answer::Outcome::GeneratorLimited {
+        return told::blame_generator(answer);
+    }
+    let Some(limit) = broken_at(report, answer).filter(|_| answer.cut != Some(Cut::Signal)) else { return };
+    let mut inquiry = Inquiry::new(Known {
+        limit,
+        service: told::service(report).unwrap_or(0.0),
+        timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
+        keep_alive: plan.connections.keep_alive,
+        tls: plan.target.tls,
+        named: plan.target.named,
+        budget: steps.left().unwrap_or(Duration::MAX),
+    });
+    answer.cut = steps.inquire(ground, &mut inquiry).or(answer.cut);
+    told::cause(answer, inquiry.report());
+}
+
+/// The rate at which it breaks: the cliff, or that of the baseline.
+fn broken_at(report: &Report, answer: &Answer) -> Option<f64> {
+    match report.outcome {
+        Some(Outcome::UnstableBaseline) => {
+            Some(report.max_rate.map_or(Bounds::default().first, |most| most.min(Bounds::default().first)))
+        }
+        _ if answer.is_found() => answer.cliff.point.or(answer.cliff.bad),
+        _ => None,
+    }
+}

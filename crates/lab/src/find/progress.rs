@@ -1,0 +1,49 @@
+//! What a run tells of itself while it goes on.
+
+use std::time::Duration;
+
+use seawall_search::offer::Offer;
+
+use super::answer::Trial;
+
+/// Is told of each step when it begins and when it has ended. Called by the thread that runs the search: whoever takes long
+/// here keeps the target waiting.
+pub trait Watcher {
+    /// A step begins.
+    fn begins(&mut self, step: &Step<'_>, time: Time);
+
+    /// It has ended, and this came of it; none where there is nothing to tell.
+    fn ended(&mut self, step: &Step<'_>, came: Option<&Trial>, time: Time);
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step<'a> {
+    /// The generator is looked at.
+    Calibrate,
+    /// This is offered.
+    Offer(&'a Offer),
+    /// Nothing is sent for so long.
+    Rest(Duration),
+    /// This experiment is carried out.
+    Experiment(&'static str),
+}
+
+/// How much is gone, and how much is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time {
+    /// Since the begin.
+    pub spent: Duration,
+    /// Of the budget; none: there is none.
+    pub left: Option<Duration>,
+}
+
+/// Wants to know nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+impl Watcher for Nobody {
+    fn begins(&mut self, _: &Step<'_>, _: Time) {}
+
+    fn ended(&mut self, _: &Step<'_>, _: Option<&Trial>, _: Time) {}
+}

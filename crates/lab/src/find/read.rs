@@ -1,0 +1,134 @@
+//! Reads an [`Answer`] back: strictly, and no more of a file than a run can have written.
+
+use std::io::Read;
+
+use seawall_cause::class::Class;
+use seawall_search::profile::Profile;
+use serde::Deserialize;
+
+use super::answer::{Answer, Limit, SCHEMA, Trial};
+
+/// Bytes of a file: some hundred times those of a thorough run.
+const MOST: u64 = 64 << 20;
+/// Trials of a run; a thorough one has some hundred.
+const TRIALS: usize = 10_000;
+/// Times are shorter, in seconds, and rates and counts lower.
+const BEYOND: f64 = 1e12;
+
+/// Why a file is no run's.
+#[derive(Debug, thiserror::Error)]
+pub enum BadAnswer {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Io(#[from] std::io::Error),
+    /// It is longer than any run's.
+    #[error("is longer than {MOST} bytes, and so nothing that find --json has written")]
+    Long,
+    /// It has another form.
+    #[error("is nothing that find --json has written: {0}")]
+    Form(#[from] serde_json::Error),
+    /// Another version wrote it.
+    #[error("is of schema {0}, and this version reads schema {SCHEMA}")]
+    Schema(u32),
+    /// It says what no run says.
+    #[error("is nothing that find --json has written: {0}")]
+    Says(&'static str),
+}
+
+/// Reads a run to its end.
+///
+/// # Errors
+/// [`BadAnswer`].
+pub fn read(from: impl Read) -> Result<Answer, BadAnswer> {
+    let mut text = Vec::new();
+    from.take(MOST + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(BadAnswer::Long);
+    }
+    parse(&text)
+}
+
+/// Of bytes.
+///
+/// # Errors
+/// [`BadAnswer`].
+pub fn parse(text: &[u8]) -> Result<Answer, BadAnswer> {
+    let Versioned { schema } = serde_json::from_slice(text)?;
+    if schema != SCHEMA {
+        return Err(BadAnswer::Schema(schema));
+    }
+    let answer: Answer = serde_json::from_slice(text)?;
+    check(&answer)?;
+    Ok(answer)
+}
+
+/// All that another version's files have for certain.
+#[derive(Deserialize)]
+struct Versioned {
+    schema: u32,
+}
+
+fn check(answer: &Answer) -> Result<(), BadAnswer> {
+    let says = |wrong: bool, what| if wrong { Err(BadAnswer::Says(what)) } else { Ok(()) };
+    let asked = &answer.asked;
+    let profiles = [Profile::QUICK, Profile::THOROUGH];
+    says(!profiles.iter().any(|profile| profile.name == asked.profile), "there is no such profile")?;
+    let late = asked.goal.late.is_none_or(|late| is_share(late.share) && is_figure(late.than));
+    says(!is_share(asked.goal.errors) || !late, "a goal is a share between 0 and 1")?;
+    let rates = [asked.max_rate, answer.generator.most, answer.goodput];
+    says(!rates.into_iter().all(is_rate), "a rate is above 0")?;
+    says(![answer.cliff, answer.knee].iter().all(is_limit), "a limit has its bounds in order")?;
+    says(answer.trials.len() > TRIALS, "there are too many trials")?;
+    says(!answer.trials.iter().all(is_trial), "a trial has a rate, times and counts")?;
+    says(
+        !answer.grants.iter().all(|grant| is_figure(grant.cliff) && is_figure(grant.knee)),
+        "a time is no less than 0",
+    )?;
+    says(!is_figure(answer.took), "a time is no less than 0")?;
+    says(!classes(answer).all(is_class), "there is no such class of causes")
+}
+
+/// Goodput may be nothing at all.
+fn is_rate(rate: Option<f64>) -> bool {
+    rate.is_none_or(is_figure)
+}
+
+fn is_figure(figure: f64) -> bool {
+    (0.0..BEYOND).contains(&figure)
+}
+
+fn is_share(share: f64) -> bool {
+    share > 0.0 && share < 1.0
+}
+
+fn is_limit(limit: &Limit) -> bool {
+    let Limit { lower, upper, point, good, good_for, bad } = *limit;
+    let figures = [lower, upper, point, good, good_for, bad]
+        .into_iter()
+        .flatten()
+        .all(|figure| figure > 0.0 && figure < BEYOND);
+    match (lower, point, upper) {
+        (Some(lower), Some(point), Some(upper)) => figures && lower <= point && point <= upper,
+        (None, None, None) => figures,
+        _ => false,
+    }
+}
+
+fn is_trial(trial: &Trial) -> bool {
+    let figures = [trial.began, trial.took, trial.goodput, trial.weight, trial.errors];
+    trial.rate > 0.0
+        && trial.rate < BEYOND
+        && figures.into_iter().all(is_figure)
+        && trial.blocks.iter().all(|block| is_figure(block.6) && is_figure(block.7))
+}
+
+fn classes(answer: &Answer) -> impl Iterator<Item = &str> {
+    let causes = answer.cause.iter().chain(&answer.also).map(|cause| cause.class.as_str());
+    let ties = answer.ties.iter().flat_map(|tie| &tie.between).map(String::as_str);
+    let out = answer.excluded.iter().map(|out| out.class.as_str());
+    causes.chain(ties).chain(out).chain(answer.untested.iter().map(|not| not.class.as_str()))
+}
+
+fn is_class(slug: &str) -> bool {
+    Class::ALL.iter().any(|class| class.slug() == slug)
+}

@@ -1,0 +1,283 @@
+//! Whole runs on simulated targets and a clock that is moved by hand.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use seawall_cause::experiment::Experiment;
+use seawall_cause::subject::Subject;
+use seawall_cause::watched::Watched;
+use seawall_search::goal::{Goal, Lateness};
+use seawall_search::offer::Offer;
+use seawall_search::profile::Profile;
+use seawall_search::seen::Seen;
+use seawall_search::simulated::plants::{Class, Plant};
+use seawall_search::simulated::target::Simulated;
+use seawall_search::target::Target as Offered;
+
+use super::answer::{self, Answer, Arrivals, Connections, Cut, Outcome};
+use super::compare::{Change, Unlike, compare};
+use super::plan::{Plan, Target};
+use super::progress::{Nobody, Step, Time, Watcher};
+use super::resume::Diverged;
+use super::{find, read};
+use crate::ground::{Calibration, Ground};
+
+/// A simulated target that counts what is asked of it.
+struct Field {
+    target: Simulated,
+    most: Option<f64>,
+    offers: usize,
+}
+
+impl Field {
+    fn of(plant: &Plant, goal: &Goal) -> Self {
+        Self { target: plant.target(goal, 1), most: None, offers: 0 }
+    }
+}
+
+impl Offered for Field {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        self.offers += 1;
+        self.target.carry_out(offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+impl Subject for Field {
+    fn watch(&mut self, _: &Experiment) -> Watched {
+        Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+impl Ground for Field {
+    fn calibrate(&mut self) -> Calibration {
+        let took = Duration::from_secs(1);
+        Calibration { most: self.most, how: "it was told".to_owned(), took, interrupted: false }
+    }
+}
+
+fn plan() -> Plan {
+    let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
+    Plan {
+        goal: Goal { late: Some(late), ..Goal::CLIFF },
+        profile: Profile::QUICK,
+        max_rate: None,
+        budget: None,
+        cause: false,
+        target: Target { url: "http://127.0.0.1:8080/".to_owned(), count: 1, tls: false, named: false },
+        arrivals: Arrivals::Even,
+        connections: Connections {
+            keep_alive: true,
+            most: None,
+            requests: None,
+            protocol: "http/1.1".to_owned(),
+        },
+        timeout: Some(Duration::from_secs(30)),
+    }
+}
+
+fn queue() -> Plant {
+    Plant::draw(Class::QueueExponential, 7)
+}
+
+fn run(field: &mut Field, plan: &Plan) -> Answer {
+    find(field, plan, None, &mut Nobody).unwrap()
+}
+
+/// Made once: a search is some seconds of arithmetic without optimisation.
+fn found() -> Answer {
+    let cause = answer::Cause {
+        class: "unknown".to_owned(),
+        confidence: 0.25,
+        evidence: Vec::new(),
+        figures: Vec::new(),
+    };
+    Answer { cause: Some(cause), ..searched() }
+}
+
+fn searched() -> Answer {
+    static FOUND: LazyLock<Answer> = LazyLock::new(|| run(&mut Field::of(&queue(), &plan().goal), &plan()));
+    FOUND.clone()
+}
+
+#[test]
+fn a_run_says_where_a_target_breaks_and_by_which_trials() {
+    let plant = queue();
+    let answer = run(&mut Field::of(&plant, &plan().goal), &Plan { cause: true, ..plan() });
+    assert_eq!((answer.outcome, answer.cut), (Outcome::Found, None));
+    let bracket = answer.cliff.lower.unwrap()..answer.cliff.upper.unwrap();
+    assert!(bracket.contains(&plant.capacity), "{bracket:?} without {}", plant.capacity);
+    assert!(answer.cliff.good.unwrap() < answer.cliff.bad.unwrap());
+    assert!(answer.cause.is_some() && answer.trials.len() > 5);
+}
+
+#[test]
+fn an_answer_is_the_same_after_it_was_written_and_read() {
+    let answer = found();
+    let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
+    assert!(read == answer && read.to_json().unwrap() == answer.to_json().unwrap());
+}
+
+#[test]
+fn what_no_run_has_written_is_refused() {
+    let text = found().to_json().unwrap();
+    let change = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
+    };
+    for (from, to, why) in [
+        ("\"schema\":1", "\"schema\":2", "schema 2"),
+        ("\"outcome\":\"found\"", "\"outcome\":\"lost\"", "unknown variant"),
+        ("\"profile\":\"quick\"", "\"profile\":\"slow\"", "no such profile"),
+        ("\"rate\":20.0", "\"rate\":-20.0", "a trial has a rate"),
+        ("\"errors\":0.001", "\"errors\":7", "between 0 and 1"),
+        ("\"trials\"", "\"more\":1,\"trials\"", "unknown field"),
+        ("\"class\":\"unknown\"", "\"class\":\"gremlins\"", "no such class"),
+    ] {
+        let said = change(from, to);
+        assert!(said.contains(why), "{from}: {said}");
+    }
+    assert!(read::parse(b"{").is_err() && read::parse(b"").is_err() && read::parse(b"[1]").is_err());
+}
+
+#[test]
+fn everything_together_stays_within_the_budget() {
+    for seconds in [20, 45] {
+        for class in [Class::QueueExponential, Class::Limiter, Class::Metastable] {
+            let budget = Duration::from_secs(seconds);
+            let plan = Plan { budget: Some(budget), cause: true, ..plan() };
+            let answer = run(&mut Field::of(&Plant::draw(class, 7), &plan.goal), &plan);
+            assert!(answer.took <= budget.as_secs_f64(), "{class:?}: {} of {seconds} s", answer.took);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_ran_out_of_time_says_so_and_is_continued() {
+    let plan = Plan { budget: Some(Duration::from_secs(20)), ..plan() };
+    let mut field = Field::of(&queue(), &plan.goal);
+    let first = run(&mut field, &plan);
+    assert_eq!(first.cut, Some(Cut::Budget));
+    let second = find(&mut field, &Plan { budget: None, ..plan.clone() }, Some(&first), &mut Nobody).unwrap();
+    assert_eq!((second.outcome, second.cut), (Outcome::Found, None));
+    assert!(second.took > first.took && second.trials.len() > first.trials.len());
+    assert_eq!(second.trials[0].blocks, first.trials[0].blocks);
+    // And that one, written down, leads to the same place.
+    let written = read::parse(second.to_json().unwrap().as_bytes()).unwrap();
+    let offers = field.offers;
+    let third = find(&mut field, &Plan { budget: None, ..plan }, Some(&written), &mut Nobody).unwrap();
+    assert_eq!((third.outcome, field.offers), (Outcome::Found, offers), "there was nothing more to offer");
+}
+
+#[test]
+fn what_was_interrupted_is_kept_and_the_trial_that_was_cut_is_made_anew() {
+    let plan = plan();
+    let mut field = Field::of(&queue(), &plan.goal);
+    field.target = queue().target(&plan.goal, 1).interrupted_at(12.0);
+    let first = run(&mut field, &plan);
+    assert_eq!(
+        (first.outcome, first.cut, first.cause.as_ref()),
+        (Outcome::Interrupted, Some(Cut::Signal), None)
+    );
+    assert!(first.trials.last().unwrap().interrupted && first.trials.len() > 2);
+    let mut field = Field::of(&queue(), &plan.goal);
+    let second = find(&mut field, &plan, Some(&first), &mut Nobody).unwrap();
+    assert_eq!(second.outcome, Outcome::Found);
+    assert!(second.trials.iter().all(|trial| !trial.interrupted));
+}
+
+#[test]
+fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
+    let first = found();
+    let refused = |plan: &Plan, before: &Answer| {
+        let mut field = Field::of(&queue(), &plan.goal);
+        let why = find(&mut field, plan, Some(before), &mut Nobody).unwrap_err();
+        assert_eq!(field.offers, 0, "nothing was sent");
+        why
+    };
+    let other = Plan { goal: Goal::CLIFF, ..plan() };
+    assert_eq!(refused(&other, &first), Diverged::Asked("--slo"));
+    let other = Plan { arrivals: Arrivals::Poisson, ..plan() };
+    assert_eq!(refused(&other, &first), Diverged::Asked("--arrivals"));
+    let other = Plan { target: Target { url: "http://b/".to_owned(), ..plan().target }, ..plan() };
+    assert_eq!(refused(&other, &first), Diverged::Asked("target"));
+    let mut changed = first.clone();
+    changed.trials[2].rate *= 1.5;
+    assert_eq!(refused(&plan(), &changed), Diverged::Way(3));
+    changed.trials[1].took = -1.0;
+    assert_eq!(refused(&plan(), &changed), Diverged::Time("-1".to_owned()));
+}
+
+#[test]
+fn a_cap_and_the_generator_are_no_limit_of_the_target() {
+    let curious = || Plan { cause: true, ..plan() };
+    let capped = Plan { max_rate: Some(100.0), ..curious() };
+    let answer = run(&mut Field::of(&queue(), &capped.goal), &capped);
+    assert_eq!((answer.outcome, answer.cliff.lower, answer.cliff.upper), (Outcome::Capped, None, None));
+    assert_eq!((answer.cliff.good, answer.cause), (Some(100.0), None));
+    let mut field = Field { most: Some(120.0), ..Field::of(&queue(), &plan().goal) };
+    let answer = run(&mut field, &plan());
+    assert_eq!(
+        (answer.outcome, answer.cliff.upper, answer.knee.upper),
+        (Outcome::GeneratorLimited, None, None)
+    );
+    let cause = answer.cause.unwrap();
+    assert_eq!((cause.class.as_str(), cause.evidence[0].seen.as_str()), ("generator", "it was told"));
+}
+
+#[test]
+fn a_watcher_hears_of_every_step_before_and_after_it() {
+    #[derive(Default)]
+    struct Book {
+        open: bool,
+        offers: usize,
+        spent: Duration,
+    }
+    impl Watcher for Book {
+        fn begins(&mut self, _: &Step<'_>, time: Time) {
+            assert!(!self.open && time.spent >= self.spent);
+            self.open = true;
+        }
+        fn ended(&mut self, step: &Step<'_>, came: Option<&answer::Trial>, time: Time) {
+            assert!(self.open && came.is_some() == matches!(step, Step::Offer(_)));
+            (self.open, self.spent) = (false, time.spent);
+            self.offers += usize::from(came.is_some());
+        }
+    }
+    let (mut book, mut field) = (Book::default(), Field::of(&queue(), &plan().goal));
+    let answer = find(&mut field, &plan(), None, &mut book).unwrap();
+    assert_eq!((book.offers, answer.trials.len()), (field.offers, field.offers));
+    assert!(!book.open);
+}
+
+#[test]
+fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
+    let at = |lower: f64, point: f64, upper: f64| {
+        let mut answer = found();
+        (answer.cliff.lower, answer.cliff.point, answer.cliff.upper) =
+            (Some(lower), Some(point), Some(upper));
+        answer
+    };
+    let before = at(98.0, 100.0, 102.0);
+    let change = |after: &Answer| compare(&before, after).map(|compared| compared.change);
+    assert_eq!(change(&at(78.0, 80.0, 82.0)), Ok(Change::Worse));
+    assert_eq!(change(&at(118.0, 120.0, 122.0)), Ok(Change::Better));
+    assert_eq!(change(&at(97.0, 99.0, 101.0)), Ok(Change::Same));
+    assert_eq!(change(&at(70.0, 95.0, 120.0)), Ok(Change::CannotTell));
+    let mut other = at(98.0, 100.0, 102.0);
+    other.asked.arrivals = Arrivals::Poisson;
+    assert_eq!(change(&other), Err(Unlike::Asked("--arrivals")));
+    let mut other = at(98.0, 100.0, 102.0);
+    other.asked.connections.keep_alive = false;
+    assert_eq!(change(&other), Err(Unlike::Asked("policy of connections")));
+    let mut other = at(98.0, 100.0, 102.0);
+    other.outcome = Outcome::Capped;
+    assert_eq!(change(&other), Err(Unlike::NotFound));
+}

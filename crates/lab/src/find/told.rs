@@ -1,0 +1,285 @@
+//! Makes an [`Answer`] of what a search and an inquiry know, and puts into words why a trial points where it does.
+
+use std::time::Duration;
+
+use seawall_cause::class::Class;
+use seawall_cause::report as cause;
+use seawall_search::belief::Bracket;
+use seawall_search::offer::Purpose;
+use seawall_search::report::{self, Report};
+use seawall_search::search::Search;
+use seawall_search::seen::{Block, mean_latency};
+use seawall_search::vote;
+
+use super::answer::{self, Answer, Cut, Generator, Limit, Outcome, SCHEMA, Trial, Vote};
+use super::plan::Plan;
+
+/// A run that was ended before it had begun.
+pub(super) fn nothing(plan: &Plan, generator: Generator, took: Duration) -> Answer {
+    let report = Search::new(plan.goal, plan.profile, plan.bounds(None)).report();
+    let answer = search(plan, &report, Some(Cut::Signal));
+    Answer { generator, took: took.as_secs_f64(), ..answer }
+}
+
+/// What is known without the cause.
+pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
+    let outcome = outcome(report);
+    let is_between =
+        !matches!(outcome, Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline);
+    let limit = |limit: &report::Limit| self::limit(limit, report, is_between);
+    Answer {
+        schema: SCHEMA,
+        outcome,
+        cut,
+        asked: plan.asked(),
+        generator: Generator::default(),
+        cliff: limit(&report.cliff),
+        knee: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
+        fails: report.kind.map(Into::into),
+        goodput: report.goodput.filter(|_| report.cliff.bad.is_some()),
+        burst: report.burst,
+        depletion: report
+            .depletion
+            .map(|found| answer::Depletion { after: found.after, goodput: found.goodput }),
+        allowance: report.allowance.filter(|held| held.held >= HELD).map(|held| answer::Allowance {
+            rate: held.rate,
+            held: held.held.as_secs_f64(),
+            requests: held.requests,
+        }),
+        recovery: answer::Recovery {
+            calm: report.recovery.calm.map(|calm| calm.as_secs_f64()),
+            holds: report.recovery.holds,
+        },
+        cause: None,
+        also: Vec::new(),
+        ties: Vec::new(),
+        excluded: Vec::new(),
+        untested: Vec::new(),
+        experiments: Vec::new(),
+        trials: report.trials.iter().map(trial).collect(),
+        grants: Vec::new(),
+        took: report.took.as_secs_f64(),
+    }
+}
+
+/// A search that had no more time has found what was between two rates that were tested.
+fn outcome(report: &Report) -> Outcome {
+    match report.outcome {
+        Some(report::Outcome::Found) => Outcome::Found,
+        Some(report::Outcome::Metastable) => Outcome::Metastable,
+        Some(report::Outcome::Capped) => Outcome::Capped,
+        Some(report::Outcome::GeneratorLimited) => Outcome::GeneratorLimited,
+        Some(report::Outcome::UnstableBaseline) => Outcome::UnstableBaseline,
+        None if is_tested(&report.cliff) => Outcome::Found,
+        Some(report::Outcome::Interrupted) | None => Outcome::Interrupted,
+    }
+}
+
+fn is_tested(limit: &report::Limit) -> bool {
+    limit.bracket.is_some() && limit.good.is_some() && limit.bad.is_some()
+}
+
+/// What ended a search that is over.
+pub(super) fn ended_by(search: &Search) -> Option<Cut> {
+    (search.report().outcome == Some(report::Outcome::Interrupted)).then_some(Cut::Signal)
+}
+
+/// A bracket is stated where rates to both sides of the limit were offered; else the rates tested are all that is known.
+fn limit(limit: &report::Limit, report: &Report, is_between: bool) -> Limit {
+    let bracket = limit.bracket.filter(|_| is_between && limit.bad.is_some());
+    let at = |of: fn(Bracket) -> f64| bracket.map(of);
+    let held = report
+        .trials
+        .iter()
+        .filter(|trial| Some(trial.offer.rate) == limit.good && trial.vote != vote::Vote::Bad);
+    Limit {
+        lower: at(|bracket| bracket.lower),
+        upper: at(|bracket| bracket.upper),
+        point: at(|bracket| bracket.point),
+        good: limit.good,
+        good_for: held.map(|held| trial(held).lasted()).reduce(f64::max),
+        bad: limit.bad,
+    }
+}
+
+/// A rate that was passed on the way up was not held, however few answers were late.
+const HELD: Duration = Duration::from_secs(1);
+
+/// The knee with the highest rate at which a trial was good in every respect.
+fn kept(knee: report::Limit, report: &Report) -> report::Limit {
+    let share = report.goal.late_share();
+    let is_good = |trial: &&report::Trial| {
+        trial.vote == vote::Vote::Good
+            && trial.weight > 0.1
+            && trial.evidence.late.value() <= share
+            && knee.bad.is_none_or(|bad| trial.offer.rate < bad)
+    };
+    let good = report.trials.iter().filter(is_good).map(|trial| trial.offer.rate).reduce(f64::max);
+    report::Limit { good, ..knee }
+}
+
+/// Mean response time of the baseline, in seconds.
+pub(super) fn service(report: &Report) -> Option<f64> {
+    let baseline = report.trials.iter().find(|trial| trial.offer.purpose == Purpose::Baseline)?;
+    mean_latency(&baseline.seen.blocks)
+}
+
+/// One trial.
+pub(super) fn trial(trial: &report::Trial) -> Trial {
+    let evidence = &trial.evidence;
+    Trial {
+        purpose: purpose(trial.offer.purpose).to_owned(),
+        rate: trial.offer.rate,
+        began: trial.began.as_secs_f64(),
+        took: trial.seen.took.as_secs_f64(),
+        vote: trial.vote.into(),
+        why: why(trial),
+        fails: trial.kind.map(Into::into),
+        weight: trial.weight,
+        goodput: evidence.goodput,
+        errors: evidence.errors.value(),
+        late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
+        invalid: trial.seen.invalid.clone(),
+        interrupted: trial.seen.interrupted,
+        blocks: trial.seen.blocks.iter().map(block).collect(),
+    }
+}
+
+fn block(block: &Block) -> answer::Block {
+    let Block { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+    (sent, good, errors, timely, late, in_flight, latency, slowest)
+}
+
+/// As in the JSON form.
+#[must_use]
+pub fn purpose(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Baseline => "baseline",
+        Purpose::Ladder => "ladder",
+        Purpose::Arm => "arm",
+        Purpose::Narrow => "narrow",
+        Purpose::Confirm => "confirm",
+        Purpose::Retest => "retest",
+        Purpose::Probe => "probe",
+        Purpose::Again => "again",
+        Purpose::Cold => "cold",
+        Purpose::Knee => "knee",
+        Purpose::Recovery => "recovery",
+    }
+}
+
+/// Why a trial points where it does.
+fn why(trial: &report::Trial) -> String {
+    if let Some(invalid) = &trial.seen.invalid {
+        return invalid.clone();
+    }
+    let evidence = &trial.evidence;
+    let errors = format!("{} errors", percent(evidence.errors.value()));
+    let flight = format!("in flight {:.0} to {:.0}", evidence.from, evidence.to);
+    match (trial.vote, trial.kind) {
+        (vote::Vote::Bad, Some(vote::Kind::Rejecting)) => errors,
+        (vote::Vote::Bad, Some(vote::Kind::BoundedQueue)) => format!("{errors}, {flight}"),
+        (vote::Vote::Bad, _) => flight,
+        (vote::Vote::Good, _) if evidence.errors.count > 0.0 => format!("held, {errors}"),
+        (vote::Vote::Good, _) => "held".to_owned(),
+        _ => format!("{errors}, {flight}"),
+    }
+}
+
+/// With as many digits as it takes to tell it from nothing.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        10.0.. => format!("{percent:.0} %"),
+        0.1.. => format!("{percent:.1} %"),
+        _ if percent > 0.0 => format!("{percent:.3} %"),
+        _ => "0 %".to_owned(),
+    }
+}
+
+/// The generator's limit is nothing of the target's.
+pub(super) fn blame_generator(answer: &mut Answer) {
+    let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid.clone());
+    let seen = invalid.unwrap_or_else(|| answer.generator.how.clone());
+    let evidence = answer::Evidence { seen, by: "the machine beside the trials".to_owned(), ratio: None };
+    answer.cause = Some(answer::Cause {
+        class: Class::Generator.slug().to_owned(),
+        confidence: 1.0,
+        evidence: vec![evidence],
+        figures: Vec::new(),
+    });
+}
+
+/// Adds what an inquiry found out.
+pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
+    let mut causes = report.causes.iter().map(one);
+    let unknown = || answer::Cause {
+        class: Class::Unknown.slug().to_owned(),
+        confidence: 0.0,
+        evidence: Vec::new(),
+        figures: Vec::new(),
+    };
+    answer.cause = Some(causes.next().unwrap_or_else(unknown));
+    answer.also = causes.collect();
+    answer.ties = report.ties.iter().map(tie).collect();
+    let slug = |class: Class| class.slug().to_owned();
+    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: out.how.clone() };
+    answer.excluded = report.excluded.iter().map(excluded).collect();
+    let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
+    answer.untested = report.untested.iter().map(untested).collect();
+    let tried = |tried: &cause::Tried| answer::Tried {
+        name: tried.experiment.name.to_owned(),
+        says: tried.says.clone(),
+    };
+    answer.experiments = report.tried.iter().map(tried).collect();
+}
+
+fn one(cause: &cause::Cause) -> answer::Cause {
+    let sign = |sign: &cause::Evidence| answer::Evidence {
+        seen: sign.seen.clone(),
+        by: sign.by.to_owned(),
+        ratio: finite(sign.ratio),
+    };
+    let figure = |figure: &cause::Figure| answer::Figure {
+        name: figure.name.to_owned(),
+        value: finite(figure.value),
+        unit: figure.unit.to_owned(),
+    };
+    answer::Cause {
+        class: cause.class.slug().to_owned(),
+        confidence: finite(cause.confidence).unwrap_or(0.0),
+        evidence: cause.evidence.iter().map(sign).collect(),
+        figures: cause.figures.iter().map(figure).collect(),
+    }
+}
+
+fn tie(tie: &cause::Tie) -> answer::Tie {
+    let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
+    answer::Tie { between, tell: tie.tell.clone() }
+}
+
+fn finite(figure: f64) -> Option<f64> {
+    Some(figure).filter(|figure| figure.is_finite())
+}
+
+impl From<vote::Vote> for Vote {
+    fn from(vote: vote::Vote) -> Self {
+        match vote {
+            vote::Vote::Good => Self::Good,
+            vote::Vote::Bad => Self::Bad,
+            vote::Vote::Undecided => Self::Undecided,
+            vote::Vote::Invalid => Self::Invalid,
+        }
+    }
+}
+
+impl From<vote::Kind> for answer::Failing {
+    fn from(kind: vote::Kind) -> Self {
+        match kind {
+            vote::Kind::Rejecting => Self::Rejecting,
+            vote::Kind::Hanging => Self::Hanging,
+            vote::Kind::BoundedQueue => Self::BoundedQueue,
+            vote::Kind::Queueing => Self::Queueing,
+        }
+    }
+}

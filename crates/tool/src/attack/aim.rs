@@ -1,0 +1,78 @@
+//! What is sent, as the flags of whichever command say it: targets, and what those have that say nothing else.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, stdin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_load::request::Style;
+use seawall_load::supply::{BadInput, Intake, List};
+use seawall_load::target::{Defaults, Format, Reader, header};
+use seawall_load::template::Templates;
+
+/// The flags that say it.
+pub(crate) struct Aim<'a> {
+    /// Sent along, if it is not empty.
+    pub(crate) name: &'a str,
+    /// A file of targets, `stdin` or `-`.
+    pub(crate) targets: &'a str,
+    pub(crate) format: Format,
+    pub(crate) header: &'a [String],
+    /// A file, or nothing.
+    pub(crate) body: &'a str,
+    /// The seed of placeholders, if they are to be filled.
+    pub(crate) template: Option<u64>,
+}
+
+/// How long is waited, and for what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    /// For a whole answer; 0 is for ever.
+    pub(crate) timeout: Duration,
+    /// From the intended instant.
+    pub(crate) deadline: Option<Duration>,
+    /// Redirects to follow; -1 takes one as the answer.
+    pub(crate) redirects: i64,
+}
+
+impl Aim<'_> {
+    /// The targets, not yet read.
+    pub(crate) fn intake(&self, style: &Style) -> anyhow::Result<Intake> {
+        self.intake_of(open(self.targets)?, style)
+    }
+
+    /// The same of targets that are here already.
+    pub(crate) fn intake_of(&self, input: Box<dyn BufRead + Send>, style: &Style) -> anyhow::Result<Intake> {
+        let reader = Reader::new(self.targets, input, self.format, self.defaults()?);
+        Ok(Intake::new(reader, style.clone(), self.template.map(Templates::new)))
+    }
+
+    /// All of them, read.
+    pub(crate) fn list(&self, intake: Intake) -> anyhow::Result<List> {
+        intake.list().map_err(|bad| match bad {
+            BadInput::Mistake(mistake) => mistake.into(),
+            BadInput::List(bad) => anyhow::Error::from(bad).context(self.targets.to_owned()),
+        })
+    }
+
+    fn defaults(&self) -> anyhow::Result<Defaults> {
+        let mut headers = self.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        if !self.name.is_empty() {
+            headers.push(("X-Vegeta-Attack".to_owned(), self.name.to_owned()));
+        }
+        let body = match self.body {
+            "" => Arc::default(),
+            file => std::fs::read(file).with_context(|| format!("cannot read {file}"))?.into(),
+        };
+        Ok(Defaults { headers, body })
+    }
+}
+
+fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
+    if file == "stdin" || file == "-" {
+        return Ok(Box::new(BufReader::new(stdin())));
+    }
+    let file = File::open(file).with_context(|| format!("cannot read {file}"))?;
+    Ok(Box::new(BufReader::new(file)))
+}

@@ -1,0 +1,53 @@
+//! What offers the load: the one place where a run is joined to the load engine.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_lab::find::answer::Arrivals;
+use seawall_lab::ground::Ground;
+use seawall_lab::rig::{self, Rig};
+use seawall_load::engine::Travel;
+use seawall_load::request::Style;
+use seawall_load::schedule::Spacing;
+use seawall_load::supply::List;
+
+/// What is sent, and how.
+#[derive(Debug)]
+pub(super) struct Kit {
+    /// The requests, sent in turn again and again.
+    pub(super) list: List,
+    /// How they travel.
+    pub(super) travel: Travel,
+    /// How they are framed.
+    pub(super) style: Style,
+    /// Most threads that send.
+    pub(super) cpus: usize,
+    /// How they are spaced.
+    pub(super) arrivals: Arrivals,
+    /// Of everything random.
+    pub(super) seed: u64,
+    /// Later is late; none: nothing is.
+    pub(super) late: Option<Duration>,
+}
+
+/// A ground, and what stops at once what happens on it.
+pub(super) struct Site {
+    pub(super) ground: Box<dyn Ground>,
+    pub(super) stop: Box<dyn Fn() + Send>,
+}
+
+/// The ground that a kit is for.
+///
+/// # Errors
+/// Nothing can be sent from here.
+pub(super) fn open(kit: Kit) -> anyhow::Result<Site> {
+    let Kit { list, travel, style, cpus, arrivals, seed, late } = kit;
+    let spacing = match arrivals {
+        Arrivals::Even => Spacing::Even,
+        Arrivals::Poisson => Spacing::Poisson(seed),
+    };
+    let rig = Rig::new(rig::Kit { list, travel, style, cpus, spin: None }, spacing, late)
+        .context("cannot raise the open files limit")?;
+    let stop = rig.stop();
+    Ok(Site { ground: Box::new(rig), stop: Box::new(move || stop.now()) })
+}
