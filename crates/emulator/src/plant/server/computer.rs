@@ -27,7 +27,8 @@ impl Computer {
         let compute = move || {
             while let Ok((flight, work)) = waiting.recv() {
                 burn(Duration::from_nanos(work), &stop);
-                if finished.send(flight).is_err() {
+                // What was left alone is not done.
+                if stop.load(Ordering::Relaxed) || finished.send(flight).is_err() {
                     return;
                 }
                 caller.call();

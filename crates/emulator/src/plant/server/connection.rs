@@ -34,6 +34,8 @@ pub(super) struct Connection {
     begun: Option<(Head, u64)>,
     /// There may be more to read.
     pub(super) is_readable: bool,
+    /// The peer has closed its side, or the connection is broken.
+    pub(super) is_over: bool,
     /// A request is under way.
     pub(super) is_busy: bool,
     unwritten: Option<(Arc<[u8]>, usize)>,
@@ -63,6 +65,7 @@ impl Connection {
             unread: Vec::new(),
             begun: None,
             is_readable: false,
+            is_over: false,
             is_busy: false,
             unwritten: None,
             closes: false,

@@ -281,21 +281,26 @@ impl Server {
 
     fn socket_happened(&mut self, token: Token, is_over: bool) {
         let Some(connection) = self.connection(token) else { return };
-        connection.is_readable = true;
+        (connection.is_readable, connection.is_over) = (true, connection.is_over || is_over);
         let is_broken = connection.flush().is_err();
         let is_done = connection.closes && !connection.is_busy && connection.is_written();
-        // Who has closed their side wants no answer: nginx, too, takes that for the end.
-        if is_broken || is_done || is_over && connection.is_busy {
-            return self.close(token);
-        }
-        self.pump(token);
+        if is_broken || is_done { self.close(token) } else { self.pump(token) }
     }
 }
 
 /// Requests come and are answered.
 impl Server {
-    /// Takes the requests that a connection has, one after the other.
+    /// Goes on with a connection.
     fn pump(&mut self, token: Token) {
+        self.take_requests(token);
+        // Who has closed their side wants no answer that takes time: nginx, too, takes that for the end.
+        if self.connection(token).is_some_and(|connection| connection.is_over && connection.is_busy) {
+            self.close(token);
+        }
+    }
+
+    /// Takes the requests that there are, one after the other.
+    fn take_requests(&mut self, token: Token) {
         for _ in 0..REQUESTS {
             let Some(connection) = self.connections.get_mut(token.place as usize) else { return };
             let waits = connection.is_busy || connection.closes || !connection.is_written();
@@ -314,17 +319,17 @@ impl Server {
     }
 
     fn arrived(&mut self, token: Token, head: &Head) {
-        let now = self.catch_up();
         let after = self.rules.after;
-        let bytes = self.answers.length(head.is_head);
         let Some(connection) = self.connection(token) else { return };
         connection.requests = connection.requests.saturating_add(1);
         if after.is_some_and(|after| connection.requests > after) {
             return self.close(token);
         }
-        connection.is_busy = true;
-        connection.closes = head.closes;
+        // Busy before anything else is done, which may be to look for more on this very connection.
+        (connection.is_busy, connection.closes) = (true, head.closes);
         let ready = connection.ready;
+        let now = self.catch_up();
+        let bytes = self.answers.length(head.is_head);
         let course = Course::new(bytes);
         let flight = Flight { connection: token, course, is_head: head.is_head };
         let due = Due::Enter(flight);
