@@ -12,21 +12,24 @@ use serde_json::Value;
 use super::lifecycle::{self, End};
 use super::parse;
 
-/// Flags of `seawall emulate server`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
+/// What follows the flags in `--help`.
+const HELP: &str = "\
 Examples:
   seawall emulate server --plant rate-limiter,rate=200,bucket=40
   seawall emulate server --plant pool,workers=8,service=40ms,cv=1 --plant rate-limiter,rate=190 --plant noise,delay=1ms
   seawall emulate server --plant connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
   seawall emulate server --random --class pool-saturation --seed 7
 A request meets plants in the order given, each as if it stood before those that follow; a link is met last.
---list-plants says what there is. A quota that is real rather than simulated:
+A quota that is real rather than simulated:
   systemd-run --user --scope -p CPUQuota=20% seawall emulate server --plant cpu,work=1ms
 
 Prints one line of JSON when it listens: url, address, pid and the truth: classes (the slugs of find), limit in requests a second
 (null where no formula gives one; limit_exact says whether it breaks there), each plant with its parameters, and the seed.
-Ends with 0 on SIGTERM or SIGINT, with 1 when a plant or the address cannot be used, with 2 when a flag is wrong.")]
+Ends with 0 on SIGTERM or SIGINT, with 1 when a plant or the address cannot be used, with 2 when a flag is wrong.";
+
+/// Flags of `seawall emulate server`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
 pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
@@ -55,9 +58,6 @@ pub(crate) struct Args {
     /// Bytes of an answer's body
     #[arg(long, value_name = "BYTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=i64::from(plant::kind::MOST_BODY)))]
     body: u32,
-    /// Say what can be planted, with all keys and their defaults, and end
-    #[arg(long)]
-    list_plants: bool,
 }
 
 fn class(text: &str) -> Result<String, String> {
@@ -75,9 +75,6 @@ fn service(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    if args.list_plants {
-        return super::say(list().trim_end());
-    }
     let options = args.options()?;
     raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -139,15 +136,14 @@ fn fresh() -> u64 {
     seawall_core::Clock::system().now().as_nanos() & ((1 << 53) - 1)
 }
 
-/// Everything that can be planted.
-fn list() -> String {
-    let mut text = String::new();
+/// That, and everything that can be planted, with all keys and their defaults.
+fn help() -> String {
+    let mut text = format!("{HELP}\n\nWhat can be planted:\n");
     for kind in Kind::ALL {
         let class = kind.class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
-        let _ = writeln!(text, "{} ({class})\n  {}.", kind.name, kind.about);
-        let keys =
-            kind.keys.iter().fold(String::new(), |all, key| format!("{all},{}={}", key.name, key.default));
-        let _ = writeln!(text, "  --plant '{}{keys}'\n", kind.name);
+        let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
+        let keys = kind.keys.iter().map(|key| format!(",{}={}", key.name, key.default));
+        let _ = writeln!(text, "  --plant '{}{}'", kind.name, keys.collect::<String>());
     }
     text
 }
