@@ -15,5 +15,6 @@ mod jwt;
 pub mod keys;
 pub mod kubernetes;
 mod ledger;
+pub mod plant;
 mod reply;
 mod server;

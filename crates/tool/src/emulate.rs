@@ -1,4 +1,4 @@
-//! `seawall emulate`: a cloud on loopback, an issuer of Kubernetes tokens, a token.
+//! `seawall emulate`: a cloud on loopback, a server that breaks as it is told, an issuer of Kubernetes tokens, a token.
 //!
 //! Reads flags, writes files and lines, waits for the end; what a cloud answers is the emulator crate's business.
 
@@ -9,6 +9,7 @@ mod google;
 mod issuer;
 mod lifecycle;
 mod parse;
+mod server;
 mod token;
 
 use std::io::Write as _;
@@ -32,6 +33,8 @@ enum What {
     Google(Box<google::Args>),
     /// Make the key and the published key set of a ServiceAccount token issuer
     Issuer(issuer::Args),
+    /// Run a server that breaks at a known rate for a known cause
+    Server(Box<server::Args>),
     /// Make a ServiceAccount token as the Kubernetes API server would
     Token(Box<token::Args>),
 }
@@ -48,6 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         What::Aws(args) => aws::run(*args),
         What::Google(args) => google::run(*args),
         What::Issuer(args) => issuer::run(&args),
+        What::Server(args) => server::run(&args),
         What::Token(args) => token::run(&args),
     }
     .map(|()| ExitCode::SUCCESS)

@@ -42,7 +42,7 @@ enum Command {
     Encode(encode::Args),
     /// Draw results as one offline HTML page or SVG
     Plot(plot::Args),
-    /// Run a cloud on loopback: Google's STS, IAM Credentials and metadata server
+    /// Run a cloud on loopback (Google's or AWS's services), or a server that breaks at a known rate
     Emulate(emulate::Args),
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use seawall_cause::class::Class;
 use serde_json::Value;
 
 fn seawall(args: &[&str]) -> Command {
@@ -285,5 +286,89 @@ fn bad_flags_and_files_are_named() {
         let output = run(args);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(part), "{args:?} said {said}");
+    }
+}
+
+#[test]
+fn a_server_of_plants_says_what_is_true_of_it_and_ends_with_zero() {
+    for signal in ["TERM", "INT"] {
+        let plants = ["--plant", "pool,workers=4,service=20ms", "--plant", "rate-limiter,rate=0.01,bucket=3"];
+        let server = Emulator::start("server", &[&plants[..], &["--seed", "7"]].concat());
+        let told = &server.ready;
+        assert_eq!(told["classes"], serde_json::json!(["pool-saturation", "rate-limiter"]));
+        assert_eq!((told["limit"].as_f64(), told["limited_by"].as_str()), (Some(0.01), Some("rate-limiter")));
+        assert_eq!(told["plants"][0]["limit"]["rate"], 200.0);
+        assert_eq!((&told["plants"][0]["parameters"]["workers"], &told["seed"]), (&"4".into(), &7.into()));
+        let answers: Vec<_> = (0..4).map(|_| server.get("/")).collect();
+        assert!(answers[..3].iter().all(|answer| answer.starts_with("HTTP/1.1 200 OK\r\n")), "{answers:?}");
+        assert!(answers[3].starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answers:?}");
+        assert_eq!(server.end_by(signal), Some(0));
+    }
+}
+
+#[test]
+fn what_cannot_be_planted_is_told_at_once_and_nothing_listens() {
+    let bad = [
+        "server",
+        "--plant",
+        "pool,workers=0,colour=red",
+        "--plant",
+        "tsunami",
+        "--plant",
+        "dns",
+        "--plant",
+        "dns",
+    ];
+    let refused = run(&bad);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+    for part in [
+        "pool: workers=\"0\" is not a whole number from 1 to",
+        "pool has no \"colour\"; it has workers, service",
+        "\"tsunami\" is no plant; there are rate-limiter,",
+        "dns can be planted once",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    for args in [
+        &["server", "--random", "--class", "generator"][..],
+        &["server", "--random", "--plant", "pool"],
+        &["server", "--class", "dns"],
+        &["server", "--service", "soon"],
+    ] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    let google = Emulator::start("server", &[]);
+    let second = run(&["server", "--listen", google.text("address")]);
+    assert!(String::from_utf8_lossy(&second.stderr).contains("in use"));
+}
+
+#[test]
+fn the_same_seed_plants_the_same() {
+    let planted =
+        |args: &[&str]| Emulator::start("server", &[&["--random"], args].concat()).ready["plants"].clone();
+    assert_eq!(planted(&["--seed", "11"]), planted(&["--seed", "11"]));
+    let seeds: Vec<_> = (1..6).map(|seed| planted(&["--seed", &seed.to_string()])).collect();
+    assert!(seeds.iter().any(|plants| *plants != seeds[0]));
+    let both = planted(&["--seed", "3", "--class", "concurrency-cap", "--class", "delaying-limiter"]);
+    let classes: Vec<_> = both.as_array().unwrap().iter().map(|plant| plant["class"].clone()).collect();
+    assert_eq!(classes, ["concurrency-cap", "delaying-limiter"]);
+}
+
+#[test]
+fn what_can_be_planted_is_listed_and_every_cause_that_is_a_target_s_is_there() {
+    let listed = String::from_utf8(run(&["server", "--help"]).stdout).unwrap();
+    let mut planted: Vec<_> =
+        listed.lines().filter_map(|line| line.split_once("(class ")?.1.strip_suffix(')')).collect();
+    let of_no_target = [Class::Generator, Class::Unknown];
+    let mut known: Vec<_> =
+        Class::ALL.iter().filter(|class| !of_no_target.contains(class)).map(|class| class.slug()).collect();
+    planted.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(planted, known);
+    for example in listed.lines().filter_map(|line| line.trim().strip_prefix("--plant '")?.strip_suffix('\''))
+    {
+        let server = Emulator::start("server", &["--plant", example]);
+        assert_eq!(server.ready["plants"][0]["plant"], example);
     }
 }

@@ -1,0 +1,209 @@
+//! Plants drawn by chance, for the bench that scores `find`: a pure function of a seed.
+//!
+//! The ranges are those of the study that `find` rests on (its sections 6 and 7), the rates those of its goal: 50/s to 20,000/s,
+//! evenly by their logarithm, where the class allows.
+
+use fastrand::Rng;
+
+use super::kind::Kind;
+use super::text::Plant;
+
+/// Least and greatest rate that is drawn, a second.
+const RATES: (f64, f64) = (50.0, 20_000.0);
+
+/// Least and greatest service time, seconds; deviations of it over its mean.
+const SERVICES: (f64, f64) = (0.001, 0.120);
+const CVS: [f64; 3] = [0.05, 0.2, 1.0];
+
+/// Workers and places.
+const WORKERS: (usize, usize) = (2, 32);
+
+/// How much more than the first the second of two can do: both are to be seen.
+const SECOND: (f64, f64) = (1.05, 1.4);
+
+/// The causes that can be drawn: `ports` is nothing of the server's.
+pub fn classes() -> impl Iterator<Item = &'static str> {
+    Kind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
+}
+
+/// Plants of these causes, one for each, or of one cause drawn as well. A cause that cannot be drawn is left out.
+#[must_use]
+pub fn draw(wanted: &[&str], seed: u64) -> Vec<Plant> {
+    let mut rng = Rng::with_seed(seed);
+    let all: Vec<_> = classes().collect();
+    let any = rng.choice(&all).copied();
+    let wanted: Vec<_> = if wanted.is_empty() { any.into_iter().collect() } else { wanted.to_vec() };
+    let kinds: Vec<_> = wanted.into_iter().filter_map(|class| Kind::of(class).next()).collect();
+    let mut rate = log_uniform(&mut rng, RATES);
+    let most = kinds.iter().map(|kind| most_rate(kind.name)).fold(RATES.1, f64::min);
+    // Spread over what is possible rather than heaped at its end.
+    rate = if rate > most { log_uniform(&mut rng, (RATES.0, most)) } else { rate };
+    let mut plants = Vec::new();
+    for kind in kinds {
+        plants.extend(drawn(kind.name, rate, &mut rng));
+        rate *= between(&mut rng, SECOND);
+    }
+    plants
+}
+
+/// The highest rate that a class can be drawn with: most workers at the shortest service, or what is computed or counted exactly.
+fn most_rate(name: &str) -> f64 {
+    match name {
+        "pool" | "timeout-chain" | "uneven" | "concurrency-cap" => WORKERS.1 as f64 / 0.002,
+        // One thread, real work of 0.2 ms and more.
+        "cpu" => 2_000.0,
+        "quota" => 2_000.0,
+        "connection-cap" | "churn" => 1_000.0,
+        _ => RATES.1,
+    }
+}
+
+fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<Plant> {
+    let plant = Plant::parse(name).ok()?;
+    Some(match name {
+        "rate-limiter" => limited(plant, rate, rng).with("status", [429.0, 503.0, 403.0][rng.usize(..3)]),
+        "hanging-limiter" => limited(plant, rate, rng),
+        "delaying-limiter" => plant
+            .with("rate", round(rate))
+            .with("queue", log_uniform(rng, (0.05, 1.0)).mul_add(rate, 5.0).round()),
+        "pool" => workers(plant, rate, rng).with("queue", queue(rate, rng)),
+        "timeout-chain" => {
+            let (timeout, tries) = (round_span(between(rng, (0.3, 1.2))), rng.usize(1..=3) as f64);
+            workers(plant, rate, rng).with("timeout", timeout).with("tries", tries)
+        }
+        "uneven" => uneven(plant, rate, rng),
+        "cpu" => plant.with("work", round_span(1.0 / rate)),
+        "quota" => quota(plant, rate, rng),
+        "concurrency-cap" => places(plant, rate, rng),
+        "connection-cap" => connections(plant, rate, rng),
+        "churn" => plant.with("cost", round_span(1.0 / rate)),
+        "keep-alive" => plant.with("after", log_uniform(rng, (20.0, 500.0)).round()),
+        "pauses" => pauses(plant, rng),
+        "bandwidth" => {
+            let body = log_uniform(rng, (1_000.0, 50_000.0)).round();
+            plant.with("body", body).with("rate", (rate * (body + 41.0)).round())
+        }
+        "dns" => plant.with("delay", round_span(between(rng, (0.05, 0.3)))),
+        _ => return None,
+    })
+}
+
+fn limited(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    plant.with("rate", round(rate)).with("bucket", log_uniform(rng, (1.0, rate)).round())
+}
+
+/// As many workers, and a service, that they do this rate.
+fn workers(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    let (count, service) = count_and_service(rate, rng);
+    plant.with("workers", count).with("service", service).with("cv", cv(rng))
+}
+
+fn places(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    let (count, service) = count_and_service(rate, rng);
+    let status = [429.0, 503.0][rng.usize(..2)];
+    plant.with("places", count).with("service", service).with("cv", cv(rng)).with("status", status)
+}
+
+fn count_and_service(rate: f64, rng: &mut Rng) -> (f64, f64) {
+    let fits = |count: &usize| (SERVICES.0..=SERVICES.1).contains(&(*count as f64 / rate));
+    let counts: Vec<_> = (WORKERS.0..=WORKERS.1).filter(fits).collect();
+    let count = rng.choice(&counts).copied().unwrap_or(WORKERS.1) as f64;
+    (count, round_span(count / rate))
+}
+
+fn uneven(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    let (servers, slow) = (rng.usize(2..=5) as f64, between(rng, (3.0, 8.0)).round());
+    // The slow one gets its share and can do no more than that.
+    let (workers, service) = count_and_service((rate / servers * slow).min(most_rate("uneven")), rng);
+    plant.with("servers", servers).with("slow", slow).with("workers", workers).with("service", service)
+}
+
+fn quota(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    let share = (between(rng, (0.1, 0.6)) * 100.0).round() / 100.0;
+    plant.with("share", share).with("work", round_span(share / rate)).with("cv", cv(rng))
+}
+
+fn connections(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
+    let service = between(rng, (0.03, SERVICES.1));
+    let connections = (rate * service).round().max(2.0);
+    let how = rng.usize(..2) as f64;
+    plant.with("connections", connections).with("service", round_span(connections / rate)).with("how", how)
+}
+
+fn pauses(plant: Plant, rng: &mut Rng) -> Plant {
+    let (length, every) = (between(rng, (0.06, 0.3)), between(rng, (0.7, 2.0)));
+    plant.with("length", round_span(length)).with("every", round_span(every)).with("jitter", 0.2)
+}
+
+/// Half of all queues are short.
+fn queue(rate: f64, rng: &mut Rng) -> f64 {
+    let short = (log_uniform(rng, (0.02, 0.5)) * rate).max(4.0).round();
+    if rng.bool() { short } else { 100_000.0 }
+}
+
+fn cv(rng: &mut Rng) -> f64 {
+    CVS[rng.usize(..CVS.len())]
+}
+
+fn between(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
+    least + (most - least) * rng.f64()
+}
+
+fn log_uniform(rng: &mut Rng, (least, most): (f64, f64)) -> f64 {
+    least * (most / least).powf(rng.f64())
+}
+
+/// To a tenth: a rate that can be read.
+fn round(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}
+
+/// To a microsecond: as it is written, so that what is printed is what is planted.
+fn round_span(seconds: f64) -> f64 {
+    ((seconds * 1e6).round() / 1e6).max(1e-6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_drawn_within_its_ranges_from_every_seed() {
+        for class in classes() {
+            for seed in 0..300 {
+                let plants = draw(&[class], seed);
+                let [plant] = &plants[..] else { panic!("{class}: {plants:?}") };
+                assert_eq!(plant.kind.class, Some(class));
+                assert_eq!(Plant::parse(&plant.to_string()).as_ref(), Ok(plant), "{plant}");
+                let limit = plant.limit().map_or(RATES.0, |limit| limit.rate);
+                assert!((RATES.0 * 0.95..=RATES.1 * 1.05).contains(&limit), "{plant}: {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_draws_the_same_and_others_draw_every_class() {
+        let drawn: Vec<_> = (0..400).map(|seed| draw(&[], seed)).collect();
+        assert_eq!(drawn, (0..400).map(|seed| draw(&[], seed)).collect::<Vec<_>>());
+        for class in classes() {
+            assert!(drawn.iter().any(|plants| plants[0].kind.class == Some(class)), "{class}");
+        }
+    }
+
+    #[test]
+    fn rates_are_spread_over_the_orders_of_magnitude() {
+        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].number("rate"));
+        let above = rates.filter(|rate| *rate > 1_000.0).count();
+        assert!((160..=240).contains(&above), "{above}");
+    }
+
+    #[test]
+    fn two_at_once_have_limits_that_are_close() {
+        for seed in 0..200 {
+            let plants = draw(&["pool-saturation", "rate-limiter"], seed);
+            let rates: Vec<_> = plants.iter().filter_map(|plant| Some(plant.limit()?.rate)).collect();
+            let ratio = rates[1] / rates[0];
+            assert!((1.0..1.5).contains(&ratio), "{ratio}");
+        }
+    }
+}

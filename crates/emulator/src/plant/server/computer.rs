@@ -1,0 +1,65 @@
+//! One thread that computes: real CPU time, one job after the other.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Nanos;
+use super::agenda::Flight;
+use super::poller::Caller;
+
+/// Whoever gives it jobs. It ends when this is dropped and the server stops.
+#[derive(Debug)]
+pub(super) struct Computer {
+    /// What waits is bounded by the plant's `queue`.
+    jobs: Sender<(Flight, Nanos)>,
+    done: Receiver<Flight>,
+}
+
+impl Computer {
+    pub(super) fn start(caller: Caller, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        let (jobs, waiting) = channel::<(Flight, Nanos)>();
+        let (finished, done) = channel();
+        let compute = move || {
+            while let Ok((flight, work)) = waiting.recv() {
+                burn(Duration::from_nanos(work), &stop);
+                // What was left alone is not done.
+                if stop.load(Ordering::Relaxed) || finished.send(flight).is_err() {
+                    return;
+                }
+                caller.call();
+            }
+        };
+        std::thread::Builder::new().name("compute".to_owned()).spawn(compute)?;
+        Ok(Self { jobs, done })
+    }
+
+    pub(super) fn submit(&self, flight: Flight, work: Nanos) {
+        // The thread lives as long as this does.
+        let _ = self.jobs.send((flight, work));
+    }
+
+    pub(super) fn finished(&self) -> Option<Flight> {
+        self.done.try_recv().ok()
+    }
+}
+
+/// Uses so much of this thread's CPU time, however long others keep it from the core; less when the server stops.
+fn burn(work: Duration, stop: &AtomicBool) {
+    let (begun, mut state) = (thread_time(), 0_u64);
+    while thread_time().saturating_sub(begun) < work && !stop.load(Ordering::Relaxed) {
+        for _ in 0..200 {
+            state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+}
+
+/// Not `core::Clock`'s: it is no instant, but what a thread has used.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

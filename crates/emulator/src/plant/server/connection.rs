@@ -1,0 +1,149 @@
+//! One client's connection: what has come and is not used, what has to be written, and whether it goes on.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use super::Nanos;
+use super::head::{self, Head, Refusal};
+
+/// A connection's place in the table, and its number, which no other ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    pub(super) place: u32,
+    pub(super) number: u32,
+}
+
+impl Token {
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.number) << 32 | u64::from(self.place)
+    }
+
+    pub(super) fn from_bits(bits: u64) -> Self {
+        Self { place: bits as u32, number: (bits >> 32) as u32 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: TcpStream,
+    pub(super) number: u32,
+    /// Came and is not used: less than a longest head and one read.
+    unread: Vec<u8>,
+    /// A request whose body has not come whole, and how much of that is missing.
+    begun: Option<(Head, u64)>,
+    /// There may be more to read.
+    pub(super) is_readable: bool,
+    /// The peer has closed its side, or the connection is broken.
+    pub(super) is_over: bool,
+    /// A request is under way.
+    pub(super) is_busy: bool,
+    unwritten: Option<(Arc<[u8]>, usize)>,
+    pub(super) closes: bool,
+    /// Requests that came.
+    pub(super) requests: u32,
+    /// When it is paid for.
+    pub(super) ready: Nanos,
+    /// The latest answer, or the beginning.
+    pub(super) since: Nanos,
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub(super) enum Input {
+    Request(Head),
+    Refused(Refusal),
+    Nothing,
+    Over,
+}
+
+impl Connection {
+    pub(super) fn new(socket: TcpStream, number: u32, now: Nanos, ready: Nanos) -> Self {
+        Self {
+            socket,
+            number,
+            unread: Vec::new(),
+            begun: None,
+            is_readable: false,
+            is_over: false,
+            is_busy: false,
+            unwritten: None,
+            closes: false,
+            requests: 0,
+            ready,
+            since: now,
+        }
+    }
+
+    /// The next whole request, read through these bytes' room.
+    pub(super) fn next(&mut self, room: &mut [u8]) -> Input {
+        loop {
+            match self.parsed() {
+                Ok(Some(head)) => return Input::Request(head),
+                Ok(None) => {}
+                Err(refusal) => return Input::Refused(refusal),
+            }
+            if !self.is_readable {
+                return Input::Nothing;
+            }
+            match self.socket.read(room) {
+                Ok(0) => return Input::Over,
+                Ok(count) => {
+                    // A short read is the sign of a drained socket (epoll(7), question 9).
+                    self.is_readable = count == room.len();
+                    self.unread.extend_from_slice(&room[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Input::Over,
+            }
+        }
+    }
+
+    fn parsed(&mut self) -> Result<Option<Head>, Refusal> {
+        if self.begun.is_none() && !self.unread.is_empty() {
+            self.begun = head::read(&self.unread)?.map(|head| (head, head.body));
+            self.unread.drain(..self.begun.map_or(0, |(head, _)| head.length));
+        }
+        let Some((head, missing)) = &mut self.begun else { return Ok(None) };
+        let come = usize::try_from(*missing).unwrap_or(usize::MAX).min(self.unread.len());
+        self.unread.drain(..come);
+        *missing -= come as u64;
+        let whole = (*missing == 0).then_some(*head);
+        if whole.is_some() {
+            self.begun = None;
+        }
+        Ok(whole)
+    }
+
+    /// Whether there may be another request already.
+    pub(super) fn has_more(&self) -> bool {
+        self.is_readable || !self.unread.is_empty()
+    }
+
+    pub(super) fn write(&mut self, answer: Arc<[u8]>) -> io::Result<()> {
+        self.unwritten = Some((answer, 0));
+        self.flush()
+    }
+
+    /// Writes what can be written.
+    ///
+    /// # Errors
+    /// Nobody reads it any more.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        while let Some((answer, written)) = &mut self.unwritten {
+            match self.socket.write(&answer[*written..]) {
+                Ok(count) if *written + count < answer.len() => *written += count,
+                Ok(_) => self.unwritten = None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.unwritten.is_none()
+    }
+}

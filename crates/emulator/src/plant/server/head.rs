@@ -1,0 +1,137 @@
+//! What must be known of a request: where its head and its body end, whether it is a HEAD, whether the connection goes on.
+//!
+//! Enough for load generators and people with curl; all else in a head is passed over unread.
+
+/// Longest head, in bytes.
+const LONGEST: usize = 16 * 1024;
+
+/// Longest body, in bytes: it is read and thrown away.
+const LONGEST_BODY: u64 = 1 << 30;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Its own length, the empty line included.
+    pub(super) length: usize,
+    pub(super) body: u64,
+    pub(super) is_head: bool,
+    pub(super) closes: bool,
+}
+
+/// Why it is no head that is understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Bad,
+    TooLong,
+    /// A body without a length.
+    NoLength,
+    BodyTooLong,
+}
+
+impl Refusal {
+    /// RFC 9110 section 15.5, RFC 6585 section 5.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Self::Bad => 400,
+            Self::NoLength => 411,
+            Self::BodyTooLong => 413,
+            Self::TooLong => 431,
+        }
+    }
+}
+
+/// The first head in these bytes; none where it has not come whole.
+pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, Refusal> {
+    let Some(end) = bytes.windows(4).take(LONGEST).position(|four| four == b"\r\n\r\n") else {
+        return if bytes.len() >= LONGEST { Err(Refusal::TooLong) } else { Ok(None) };
+    };
+    let mut lines = bytes[..end].split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end());
+    let mut head = request_line(lines.next().unwrap_or_default(), end + 4)?;
+    lines.try_for_each(|line| head.field(line))?;
+    if head.body > LONGEST_BODY { Err(Refusal::BodyTooLong) } else { Ok(Some(head)) }
+}
+
+/// `METHOD TARGET HTTP/1.x`
+fn request_line(line: &[u8], length: usize) -> Result<Head, Refusal> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target, version) = (words.next(), words.next(), words.next());
+    let is_line = words.next().is_none() && target.is_some_and(|target| !target.is_empty());
+    let closes = match version {
+        Some(b"HTTP/1.1") => false,
+        Some(b"HTTP/1.0") => true,
+        _ => return Err(Refusal::Bad),
+    };
+    let is_method =
+        method.is_some_and(|method| !method.is_empty() && method.iter().all(u8::is_ascii_uppercase));
+    let head = Head { length, body: 0, is_head: method == Some(b"HEAD"), closes };
+    if is_line && is_method { Ok(head) } else { Err(Refusal::Bad) }
+}
+
+impl Head {
+    fn field(&mut self, line: &[u8]) -> Result<(), Refusal> {
+        let colon = line.iter().position(|byte| *byte == b':').ok_or(Refusal::Bad)?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"connection") {
+            self.connection(value);
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            let digits = Some(value).filter(|value| value.iter().all(u8::is_ascii_digit));
+            let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+            self.body = number.ok_or(Refusal::Bad)?;
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            return Err(Refusal::NoLength);
+        }
+        Ok(())
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if word.eq_ignore_ascii_case(b"close") {
+                self.closes = true;
+            } else if word.eq_ignore_ascii_case(b"keep-alive") {
+                self.closes = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_end_at_the_empty_line_and_say_what_follows() {
+        let get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET";
+        assert_eq!(
+            read(get),
+            Ok(Some(Head { length: get.len() - 3, body: 0, is_head: false, closes: false }))
+        );
+        assert_eq!(read(&get[..20]), Ok(None));
+        let head = read(b"HEAD /x HTTP/1.1\r\nconnection: x, Close\r\n\r\n").unwrap().unwrap();
+        assert!(head.is_head && head.closes);
+        let post = read(b"POST /x HTTP/1.1\r\nContent-Length: 12\r\n\r\n").unwrap().unwrap();
+        assert_eq!((post.body, post.closes), (12, false));
+        assert!(read(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap().closes);
+        assert!(!read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap().unwrap().closes);
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        for (bytes, refusal) in [
+            (&b"\r\n\r\n"[..], Refusal::Bad),
+            (b"GET / HTTP/2.0\r\n\r\n", Refusal::Bad),
+            (b"get / HTTP/1.1\r\n\r\n", Refusal::Bad),
+            (b"GET  HTTP/1.1\r\n\r\n", Refusal::Bad),
+            (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", Refusal::Bad),
+            (b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n", Refusal::Bad),
+            (b"GET / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\n", Refusal::BodyTooLong),
+            (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", Refusal::NoLength),
+            (&[b'x'; LONGEST], Refusal::TooLong),
+        ] {
+            assert_eq!(
+                read(bytes),
+                Err(refusal),
+                "{}",
+                String::from_utf8_lossy(&bytes[..bytes.len().min(40)])
+            );
+        }
+    }
+}

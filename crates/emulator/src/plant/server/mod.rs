@@ -1,0 +1,416 @@
+//! The server: one thread that accepts, reads, asks the model what becomes of a request, and writes or closes when that is due.
+//!
+//! Sockets without a framework, because it must close, not accept, stall and count connections exactly, and cost little beside the
+//! generator that measures it. The model is told of what was due before it is told of what has come since.
+
+mod agenda;
+mod answers;
+mod computer;
+mod connection;
+mod head;
+mod names;
+mod options;
+mod poller;
+mod running;
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use seawall_core::{Clock, Moment};
+use slab::Slab;
+
+use self::agenda::{Agenda, Due, Flight};
+pub(super) use self::answers::head_length;
+use self::answers::{Answers, Shape};
+use self::computer::Computer;
+use self::connection::{Connection, Input, Token};
+use self::head::Head;
+pub use self::options::Options;
+use self::options::Rules;
+use self::poller::{Event, LISTENER, NAMES, Poller, is_over};
+pub use self::running::{Running, start};
+use super::model::{Bucket, Course, Fate, Model, Nanos, Step};
+
+/// Connections accepted between two looks at the others.
+const ACCEPTS: usize = 64;
+
+/// Requests taken from one connection between two looks at the others.
+const REQUESTS: usize = 32;
+
+/// Bytes read at a time.
+const ROOM: usize = 16 * 1024;
+
+/// Pause after a failed accept, which is most often a lack of file descriptors.
+const ACCEPT_PAUSE: Nanos = 50_000_000;
+
+/// Names asked for between two looks at the connections.
+const QUESTIONS: usize = 64;
+
+/// The loop and all that it owns.
+struct Server {
+    clock: Clock,
+    began: Moment,
+    stop: Arc<AtomicBool>,
+    poller: Poller,
+    listener: TcpListener,
+    is_accepting: bool,
+    names: Option<Names>,
+    rules: Rules,
+    model: Model,
+    computer: Option<Computer>,
+    agenda: Agenda,
+    /// What is due is being done: what comes of it need not ask for that again.
+    is_catching_up: bool,
+    connections: Slab<Connection>,
+    /// How many there have been.
+    number: u32,
+    /// When the latest new connection is paid for.
+    paid_until: Nanos,
+    answers: Answers,
+    room: Box<[u8]>,
+}
+
+/// The DNS server beside it.
+struct Names {
+    socket: UdpSocket,
+    address: SocketAddr,
+    delay: Nanos,
+    limit: Option<Bucket>,
+}
+
+impl Names {
+    fn bind(options: &Options) -> io::Result<Option<Self>> {
+        let Some((address, plant)) = options.names() else { return Ok(None) };
+        let socket = UdpSocket::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        // A tenth of a second's questions may come at once.
+        let rate = Some(plant.number("rate")).filter(|rate| *rate > 0.0);
+        let limit = rate.map(|rate| Bucket::new(rate, (rate / 10.0).max(1.0)));
+        Ok(Some(Self { socket, address, delay: plant.nanos("delay"), limit }))
+    }
+}
+
+impl Server {
+    fn new(
+        options: &Options,
+        listener: TcpListener,
+        names: Option<Names>,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        let (poller, clock) = (Poller::new()?, Clock::system());
+        poller.watch_level(&listener, LISTENER)?;
+        names.as_ref().map_or(Ok(()), |names| poller.watch_level(&names.socket, NAMES))?;
+        let computes = options.plant("cpu").is_some();
+        let computer = computes.then(|| Computer::start(poller.caller(), stop.clone())).transpose()?;
+        let service = u64::try_from(options.service.as_nanos()).unwrap_or(Nanos::MAX / 2);
+        Ok(Self {
+            began: clock.now(),
+            clock,
+            stop,
+            poller,
+            listener,
+            is_accepting: true,
+            names,
+            rules: Rules::new(options),
+            model: Model::new(&options.plants, service, options.seed),
+            computer,
+            agenda: Agenda::default(),
+            is_catching_up: false,
+            connections: Slab::new(),
+            number: 0,
+            paid_until: 0,
+            answers: Answers::new(options.body()),
+            room: vec![0; ROOM].into(),
+        })
+    }
+
+    /// Serves until it is told to stop.
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Poller::events();
+        while !self.stop.load(Ordering::Relaxed) {
+            let until = self.agenda.next().map(|at| self.began + Duration::from_nanos(at));
+            self.poller.wait(&mut events, until)?;
+            self.catch_up();
+            self.take_computed();
+            for event in &events {
+                self.happened(event);
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Nanos {
+        self.clock.now().as_nanos().saturating_sub(self.began.as_nanos())
+    }
+
+    /// Does what is due, and says what time it is.
+    fn catch_up(&mut self) -> Nanos {
+        let now = self.now();
+        if !std::mem::replace(&mut self.is_catching_up, true) {
+            while let Some((at, due)) = self.agenda.take(now) {
+                self.do_due(at, due);
+            }
+            self.is_catching_up = false;
+        }
+        now
+    }
+
+    fn do_due(&mut self, at: Nanos, due: Due) {
+        match due {
+            Due::Enter(mut flight) => {
+                let step = self.model.enter(at, &mut flight.course);
+                self.follow(at, flight, step);
+            }
+            Due::Proceed(mut flight) => {
+                let step = self.model.proceed(at, &mut flight.course);
+                self.follow(at, flight, step);
+            }
+            Due::End(flight, fate) => self.end(at, &flight, fate),
+            Due::Pump(token) => self.pump(token),
+            Due::Idle(token) => self.idle(at, token),
+            Due::Accept => self.resume_accepting(),
+            Due::Name(to, answer) => self.tell_name(to, &answer),
+        }
+    }
+
+    fn take_computed(&mut self) {
+        while let Some(mut flight) = self.computer.as_ref().and_then(Computer::finished) {
+            let now = self.catch_up();
+            let step = self.model.computed(now, &mut flight.course);
+            self.follow(now, flight, step);
+        }
+    }
+
+    fn happened(&mut self, event: &Event) {
+        match event.data.u64() {
+            LISTENER => self.accept(),
+            NAMES => self.answer_names(),
+            bits => self.socket_happened(Token::from_bits(bits), is_over(event)),
+        }
+    }
+
+    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(token.place as usize)?;
+        (connection.number == token.number).then_some(connection)
+    }
+
+    /// Puts down what is due; what there is no room for is given up.
+    fn put(&mut self, at: Nanos, due: Due) {
+        match self.agenda.put(at, due) {
+            Ok(()) | Err(Due::Idle(_) | Due::Accept | Due::Name(..)) => {}
+            Err(Due::Enter(flight) | Due::Proceed(flight) | Due::End(flight, _)) => {
+                self.model.end(&flight.course);
+                self.close(flight.connection);
+            }
+            Err(Due::Pump(token)) => self.close(token),
+        }
+    }
+}
+
+/// Connections come and go.
+impl Server {
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            if !self.rules.closes_more && self.connections.len() >= self.rules.most {
+                return self.stop_accepting();
+            }
+            match self.listener.accept() {
+                Ok((socket, _)) => self.welcome(socket),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.stop_accepting();
+                    let again = self.now() + ACCEPT_PAUSE;
+                    return self.put(again, Due::Accept);
+                }
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        // One that cannot be left is accepted from once more.
+        self.is_accepting = self.poller.leave(&self.listener).is_err();
+    }
+
+    fn resume_accepting(&mut self) {
+        let has_room = self.rules.closes_more || self.connections.len() < self.rules.most;
+        if !self.is_accepting && has_room {
+            self.is_accepting = self.poller.watch_level(&self.listener, LISTENER).is_ok();
+        }
+    }
+
+    /// One that is not wanted, or cannot be watched, is closed by being dropped.
+    fn welcome(&mut self, socket: TcpStream) {
+        if self.connections.len() >= self.rules.most || socket.set_nonblocking(true).is_err() {
+            return;
+        }
+        // Small answers must not wait for the peer's delayed acknowledgement.
+        let _ = socket.set_nodelay(true);
+        let now = self.now();
+        self.paid_until = self.paid_until.max(now) + self.rules.cost;
+        self.number = self.number.wrapping_add(1);
+        let entry = self.connections.vacant_entry();
+        let token = Token { place: entry.key() as u32, number: self.number };
+        let connection = Connection::new(socket, self.number, now, self.paid_until);
+        let is_watched = self.poller.watch(&connection.socket, token.bits()).is_ok();
+        entry.insert(connection);
+        if !is_watched {
+            return self.close(token);
+        }
+        if let Some(idle) = self.rules.idle {
+            self.put(now + idle, Due::Idle(token));
+        }
+    }
+
+    fn close(&mut self, token: Token) {
+        if self.connection(token).is_some() {
+            drop(self.connections.remove(token.place as usize));
+            self.resume_accepting();
+        }
+    }
+
+    /// Closes what has been idle for as long as that is allowed, and looks again when that may be.
+    fn idle(&mut self, at: Nanos, token: Token) {
+        let (Some(idle), Some(connection)) = (self.rules.idle, self.connection(token)) else { return };
+        let due = if connection.is_busy { at + idle } else { connection.since + idle };
+        if due > at { self.put(due, Due::Idle(token)) } else { self.close(token) }
+    }
+
+    fn socket_happened(&mut self, token: Token, is_over: bool) {
+        let Some(connection) = self.connection(token) else { return };
+        (connection.is_readable, connection.is_over) = (true, connection.is_over || is_over);
+        let is_broken = connection.flush().is_err();
+        let is_done = connection.closes && !connection.is_busy && connection.is_written();
+        if is_broken || is_done { self.close(token) } else { self.pump(token) }
+    }
+}
+
+/// Requests come and are answered.
+impl Server {
+    /// Goes on with a connection.
+    fn pump(&mut self, token: Token) {
+        self.take_requests(token);
+        // Who has closed their side wants no answer that takes time: nginx, too, takes that for the end.
+        if self.connection(token).is_some_and(|connection| connection.is_over && connection.is_busy) {
+            self.close(token);
+        }
+    }
+
+    /// Takes the requests that there are, one after the other.
+    fn take_requests(&mut self, token: Token) {
+        for _ in 0..REQUESTS {
+            let Some(connection) = self.connections.get_mut(token.place as usize) else { return };
+            let waits = connection.is_busy || connection.closes || !connection.is_written();
+            if connection.number != token.number || waits {
+                return;
+            }
+            match connection.next(&mut self.room) {
+                Input::Request(head) => self.arrived(token, &head),
+                Input::Refused(refusal) => return self.refuse(token, refusal.status()),
+                Input::Nothing => return,
+                Input::Over => return self.close(token),
+            }
+        }
+        let now = self.now();
+        self.put(now, Due::Pump(token));
+    }
+
+    fn arrived(&mut self, token: Token, head: &Head) {
+        let after = self.rules.after;
+        let Some(connection) = self.connection(token) else { return };
+        connection.requests = connection.requests.saturating_add(1);
+        if after.is_some_and(|after| connection.requests > after) {
+            return self.close(token);
+        }
+        // Busy before anything else is done, which may be to look for more on this very connection.
+        (connection.is_busy, connection.closes) = (true, head.closes);
+        let ready = connection.ready;
+        let now = self.catch_up();
+        let bytes = self.answers.length(head.is_head);
+        let course = Course::new(bytes);
+        let flight = Flight { connection: token, course, is_head: head.is_head };
+        let due = Due::Enter(flight);
+        if ready > now { self.put(ready, due) } else { self.do_due(now, due) }
+    }
+
+    /// Goes on with a request as the model says.
+    fn follow(&mut self, at: Nanos, flight: Flight, step: Step) {
+        match step {
+            Step::Wait(then) => self.put(then, Due::Proceed(flight)),
+            Step::End(then, fate) if then > at => self.put(then, Due::End(flight, fate)),
+            Step::End(then, fate) => self.end(then, &flight, fate),
+            Step::Compute(work) => {
+                if let Some(computer) = &self.computer {
+                    computer.submit(flight, work);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, at: Nanos, flight: &Flight, fate: Fate) {
+        self.model.end(&flight.course);
+        match fate {
+            Fate::Close => self.close(flight.connection),
+            Fate::Answer(status) => self.answer(at, flight, status),
+        }
+    }
+
+    fn answer(&mut self, at: Nanos, flight: &Flight, status: u16) {
+        let (after, is_early) = (self.rules.after, self.rules.ends_with_answer);
+        let Some(connection) = self.connection(flight.connection) else { return };
+        let (server, is_head, closes) = (flight.course.server, flight.is_head, connection.closes);
+        // Without a word of it in the answer: that is the race.
+        connection.closes |= is_early && after.is_some_and(|after| connection.requests >= after);
+        let answer = self.answers.answer(Shape { status, server, is_head, closes });
+        self.send(at, flight.connection, answer);
+    }
+
+    fn refuse(&mut self, token: Token, status: u16) {
+        let now = self.now();
+        let answer = self.answers.answer(Shape { status, server: None, is_head: false, closes: true });
+        if let Some(connection) = self.connection(token) {
+            connection.closes = true;
+        }
+        self.send(now, token, answer);
+    }
+
+    fn send(&mut self, at: Nanos, token: Token, answer: Arc<[u8]>) {
+        let Some(connection) = self.connection(token) else { return };
+        (connection.is_busy, connection.since) = (false, at);
+        let is_broken = connection.write(answer).is_err();
+        let (is_done, has_more) = (connection.closes && connection.is_written(), connection.has_more());
+        if is_broken || is_done {
+            self.close(token);
+        } else if has_more {
+            self.put(at, Due::Pump(token));
+        }
+    }
+}
+
+/// Names are told.
+impl Server {
+    fn answer_names(&mut self) {
+        for _ in 0..QUESTIONS {
+            let now = self.now();
+            let Some(names) = &mut self.names else { return };
+            let mut question = [0; names::LONGEST];
+            let Ok((length, from)) = names.socket.recv_from(&mut question) else { return };
+            let is_told = names.limit.as_mut().is_none_or(|limit| limit.take(now));
+            let answer = names::answer(&question[..length], names.address.ip()).filter(|_| is_told);
+            let due = now + names.delay;
+            if let Some(answer) = answer {
+                self.put(due, Due::Name(from, answer));
+            }
+        }
+    }
+
+    fn tell_name(&self, to: SocketAddr, answer: &[u8]) {
+        if let Some(names) = &self.names {
+            // Who cannot be told asks again.
+            let _ = names.socket.send_to(answer, to);
+        }
+    }
+}

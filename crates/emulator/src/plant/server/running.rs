@@ -1,0 +1,100 @@
+//! A running server: its thread, and the only handle to it.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::options::Options;
+use super::poller::Caller;
+use super::{Names, Server};
+
+/// A running server. Dropping it closes the listener and every connection.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    names: Option<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    caller: Caller,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// Binds, and serves on a thread of its own.
+///
+/// # Errors
+/// An address cannot be bound, the kernel's bound on backlogs is below the one that is planted, or there is no thread.
+pub fn start(options: &Options) -> io::Result<Running> {
+    let listener = listen(options)?;
+    let address = listener.local_addr()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let names = Names::bind(options)?;
+    let named = names.as_ref().map(|names| names.address);
+    let server = Server::new(options, listener, names, stop.clone())?;
+    let caller = server.poller.caller();
+    let thread = std::thread::Builder::new().name("plants".to_owned());
+    let thread = Some(thread.spawn(move || server.run())?);
+    Ok(Running { address, names: named, stop, caller, thread })
+}
+
+impl Running {
+    /// The bound address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where names are asked for, if that is planted.
+    #[must_use]
+    pub fn names(&self) -> Option<SocketAddr> {
+        self.names
+    }
+
+    /// `http://ADDRESS:PORT`, without a slash at the end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Closes the listener and every connection, and returns when they are closed.
+    ///
+    /// # Errors
+    /// Why it had stopped before, if it had.
+    pub fn shutdown(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.caller.call();
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the server's thread panicked")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.end();
+    }
+}
+
+fn listen(options: &Options) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(options.listen)?;
+    let backlog = options.backlog();
+    // Listening again changes the backlog, and nothing else (net/ipv4/af_inet.c, `inet_listen`).
+    rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    listener.set_nonblocking(true)?;
+    let is_planted = options.plant("connection-cap").is_some_and(|cap| cap.says("how", "backlog"));
+    match most_backlog().filter(|most| is_planted && *most < backlog) {
+        Some(most) => Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            format!("a backlog of {backlog} is cut to {most} by net.core.somaxconn"),
+        )),
+        None => Ok(listener),
+    }
+}
+
+fn most_backlog() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
+}

@@ -1,0 +1,307 @@
+//! Plants as text, `pool,workers=8,service=5ms`, read and written. All mistakes are told at once.
+
+use std::fmt;
+
+use super::kind::{Form, Key, Kind};
+
+/// Most plants of one server.
+pub const MOST_PLANTS: usize = 8;
+
+/// What is planted: a kind with a value for each of its keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plant {
+    /// What it is.
+    pub kind: &'static Kind,
+    /// In the order of the kind's keys; spans in seconds, words by their place.
+    values: Vec<f64>,
+}
+
+/// What is wrong with a plant's text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mistake {
+    /// No such plant.
+    #[error("{_0:?} is no plant; there are {all}", all = names(Kind::ALL.iter().map(|kind| kind.name)))]
+    Name(String),
+    /// Not a key with a value.
+    #[error("{plant}: {part:?} is not KEY=VALUE")]
+    Part {
+        /// Which plant.
+        plant: &'static str,
+        /// What was written.
+        part: String,
+    },
+    /// No such key.
+    #[error("{plant} has no {key:?}; it has {all}", all = names(kind_keys(plant)))]
+    Key {
+        /// Which plant.
+        plant: &'static str,
+        /// What was written.
+        key: String,
+    },
+    /// Said twice.
+    #[error("{plant}: {key} is given twice")]
+    Twice {
+        /// Which plant.
+        plant: &'static str,
+        /// Which key.
+        key: &'static str,
+    },
+    /// Not a value of that key.
+    #[error("{plant}: {key}={value:?} is not {expected}")]
+    Value {
+        /// Which plant.
+        plant: &'static str,
+        /// Which key.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What can be.
+        expected: String,
+    },
+    /// Values that do not go together, or plants.
+    #[error("{0}")]
+    Together(String),
+}
+
+fn names(all: impl Iterator<Item = &'static str>) -> String {
+    let all: Vec<_> = all.collect();
+    if all.is_empty() { "no keys".to_owned() } else { all.join(", ") }
+}
+
+fn kind_keys(plant: &str) -> impl Iterator<Item = &'static str> {
+    Kind::named(plant).into_iter().flat_map(|kind| kind.keys).map(|key| key.name)
+}
+
+impl Plant {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+        let mut parts = text.split(',').map(str::trim);
+        let name = parts.next().unwrap_or_default();
+        let kind = Kind::named(name).ok_or_else(|| vec![Mistake::Name(name.to_owned())])?;
+        let mut given = vec![None; kind.keys.len()];
+        let mut mistakes: Vec<_> = parts.filter_map(|part| take(kind, part, &mut given).err()).collect();
+        let values = kind.keys.iter().zip(given);
+        let values =
+            values.map(|(key, given)| given.or_else(|| key.form.read(key.default)).unwrap_or(f64::NAN));
+        let plant = Self { kind, values: values.collect() };
+        mistakes.extend(plant.contradiction().map(Mistake::Together).filter(|_| mistakes.is_empty()));
+        if mistakes.is_empty() { Ok(plant) } else { Err(mistakes) }
+    }
+
+    /// Reads all plants of one server.
+    ///
+    /// # Errors
+    /// All that is wrong with any of them, or with all of them together.
+    pub fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Vec<Mistake>> {
+        let (mut plants, mut mistakes) = (Vec::new(), Vec::new());
+        for text in texts {
+            match Self::parse(text.as_ref()) {
+                Ok(plant) => plants.push(plant),
+                Err(more) => mistakes.extend(more),
+            }
+        }
+        if texts.len() > MOST_PLANTS {
+            mistakes.push(Mistake::Together(format!("at most {MOST_PLANTS} plants at once")));
+        }
+        mistakes.extend(repeated(&plants));
+        if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
+    }
+
+    /// The value of a key: spans in seconds, words by their place. Not a number for a key that the kind has not.
+    #[must_use]
+    pub fn number(&self, key: &str) -> f64 {
+        self.place(key).and_then(|place| self.values.get(place)).copied().unwrap_or(f64::NAN)
+    }
+
+    /// The value of a key in whole numbers.
+    pub(super) fn count(&self, key: &str) -> usize {
+        self.number(key) as usize
+    }
+
+    /// The value of a key that is a span, in nanoseconds.
+    pub(super) fn nanos(&self, key: &str) -> u64 {
+        (self.number(key) * 1e9).round() as u64
+    }
+
+    /// Whether a key has this word.
+    pub(super) fn says(&self, key: &str, word: &str) -> bool {
+        self.written().any(|(name, value)| name == key && value == word)
+    }
+
+    /// The same with another value; a key that the kind has not is passed over.
+    #[must_use]
+    pub(super) fn with(mut self, key: &str, value: f64) -> Self {
+        if let Some(slot) = self.place(key).and_then(|place| self.values.get_mut(place)) {
+            *slot = value;
+        }
+        self
+    }
+
+    /// Each key and its value as it is written.
+    pub fn written(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.kind.keys.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
+        self.kind.keys.iter().position(|known| known.name == key)
+    }
+
+    fn contradiction(&self) -> Option<String> {
+        let (longer, shorter) = match self.kind.name {
+            "pauses" | "bursts" => ("every", "length"),
+            _ => return self.keep_alive_of_nothing().or_else(|| self.empty_window()),
+        };
+        let contradicts = self.number(shorter) >= self.number(longer);
+        contradicts.then(|| format!("{}: {shorter} must be less than {longer}", self.kind.name))
+    }
+
+    fn keep_alive_of_nothing(&self) -> Option<String> {
+        let nothing = self.kind.name == "keep-alive" && self.number("after") + self.number("idle") == 0.0;
+        nothing.then(|| "keep-alive: after=0 and idle=0s leave nothing to do".to_owned())
+    }
+
+    fn empty_window(&self) -> Option<String> {
+        let (window, rate) = (self.number("window"), self.number("rate"));
+        let empty = window > 0.0 && window * rate < 1.0;
+        empty.then(|| "rate-limiter: rate times window is less than one request".to_owned())
+    }
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name)?;
+        self.written().try_for_each(|(key, value)| write!(f, ",{key}={value}"))
+    }
+}
+
+/// What a server has once: its connections, its link, its DNS server, one way of standing still.
+const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "dns", "pauses"];
+
+fn repeated(plants: &[Plant]) -> impl Iterator<Item = Mistake> {
+    let times = |name: &str| plants.iter().filter(|plant| plant.kind.name == name).count();
+    let repeated = ONCE.into_iter().filter(move |name| times(name) > 1);
+    repeated.map(|name| Mistake::Together(format!("{name} can be planted once")))
+}
+
+fn take(kind: &'static Kind, part: &str, given: &mut [Option<f64>]) -> Result<(), Mistake> {
+    let plant = kind.name;
+    let no_part = || Mistake::Part { plant, part: part.to_owned() };
+    let (name, value) = part.split_once('=').ok_or_else(no_part)?;
+    let known = kind.keys.iter().zip(given).find(|(key, _)| key.name == name);
+    let (key, slot) = known.ok_or_else(|| Mistake::Key { plant, key: name.to_owned() })?;
+    if slot.is_some() {
+        return Err(Mistake::Twice { plant, key: key.name });
+    }
+    *slot = Some(key.form.read(value).ok_or_else(|| key.refuses(plant, value))?);
+    Ok(())
+}
+
+impl Key {
+    fn refuses(&self, plant: &'static str, value: &str) -> Mistake {
+        Mistake::Value { plant, key: self.name, value: value.to_owned(), expected: self.form.expected() }
+    }
+}
+
+/// Longest span: what is further away does not happen in a trial.
+const LONGEST: f64 = 3600.0;
+
+impl Form {
+    fn read(self, text: &str) -> Option<f64> {
+        let number = || text.parse().ok().filter(|number: &f64| number.is_finite());
+        match self {
+            Self::Rate => number().filter(|rate| (0.001..=1e7).contains(rate)),
+            Self::Number(least, most) => number().filter(|number| (least..=most).contains(number)),
+            Self::Count(least, most) => {
+                text.parse().ok().filter(|count| (least..=most).contains(count)).map(f64::from)
+            }
+            Self::Span { may_be_zero } => {
+                let span = seawall_core::duration::parse(text)?.as_nanos() as f64 / 1e9;
+                Some(span).filter(|span| *span <= LONGEST && (may_be_zero || *span > 0.0))
+            }
+            Self::Word(words) => words.iter().position(|word| *word == text).map(|place| place as f64),
+        }
+    }
+
+    fn write(self, value: f64) -> String {
+        match self {
+            Self::Rate | Self::Number(..) | Self::Count(..) => format!("{value}"),
+            Self::Span { .. } if value >= 1.0 || value == 0.0 => format!("{value}s"),
+            Self::Span { .. } => format!("{}ms", (value * 1e9).round() / 1e6),
+            Self::Word(words) => words.get(value as usize).copied().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn expected(self) -> String {
+        match self {
+            Self::Rate => "a number a second, from 0.001 to 10000000".to_owned(),
+            Self::Number(least, most) => format!("a number from {least} to {most}"),
+            Self::Count(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Span { may_be_zero: true } => "a duration such as 5ms, 2s or 0s, at most 1h".to_owned(),
+            Self::Span { may_be_zero: false } => {
+                "a duration such as 5ms or 2s, above 0 and at most 1h".to_owned()
+            }
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> String {
+        let mistakes = Plant::parse(text).unwrap_err();
+        mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn every_default_can_be_read_and_is_written_so_that_it_reads_back() {
+        for kind in Kind::ALL {
+            let plant = Plant::parse(kind.name).unwrap();
+            assert!(plant.values.iter().all(|value| value.is_finite()), "{plant}");
+            assert_eq!(Plant::parse(&plant.to_string()), Ok(plant));
+        }
+    }
+
+    #[test]
+    fn a_cause_s_slug_names_its_plant() {
+        assert_eq!(
+            Plant::parse("pool-saturation,workers=2").unwrap().to_string(),
+            "pool,workers=2,service=40ms,cv=0,queue=100000,status=503"
+        );
+        assert_eq!(Plant::parse("cfs-throttling").unwrap().kind.name, "quota");
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_plant_key_and_expectation() {
+        let said = told("rate-limiter,rate=0,bucket=1.5,colour=red,status=429,status=503,odd");
+        for part in [
+            "rate-limiter: rate=\"0\" is not a number a second, from 0.001",
+            "bucket=\"1.5\" is not a whole number from 1",
+            "rate-limiter has no \"colour\"; it has rate, bucket, status, window",
+            "status is given twice",
+            "\"odd\" is not KEY=VALUE",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(told("tsunami").contains("no plant; there are rate-limiter, "));
+        assert!(told("pool,service=0s").contains("above 0"));
+        assert!(told("connection-cap,how=politely").contains("one of close, backlog"));
+        assert!(told("pauses,length=3s,every=2s").contains("length must be less than every"));
+        assert!(told("keep-alive,after=0").contains("nothing to do"));
+        assert!(told("rate-limiter,rate=2,window=100ms").contains("less than one request"));
+    }
+
+    #[test]
+    fn plants_of_which_there_can_be_one_are_refused_twice() {
+        let mistakes = Plant::parse_all(&["dns", "pool", "pool", "dns", "x"]).unwrap_err();
+        assert_eq!(
+            mistakes,
+            [Mistake::Name("x".to_owned()), Mistake::Together("dns can be planted once".to_owned())]
+        );
+        assert!(Plant::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! What is planted, said by formula: which cause, and the rate at which it breaks.
+
+use serde_json::{Map, Value, json};
+
+use super::server::head_length;
+use super::text::Plant;
+
+/// A rate that one plant can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// A second: requests, or what [`of`](Self::of) says.
+    pub rate: f64,
+    /// Of what.
+    pub of: &'static str,
+    /// Whether it breaks exactly there. A cap breaks below, at a rate that follows from how requests arrive; what computes for real
+    /// does as much as the machine lets it.
+    pub is_exact: bool,
+}
+
+impl Plant {
+    /// Where it breaks, without the others; none where it does not, or where no formula says.
+    #[must_use]
+    pub fn limit(&self) -> Option<Limit> {
+        let number = |key| self.number(key);
+        let exact = |rate, of| Some(Limit { rate, of, is_exact: true });
+        let nominal = |rate| Some(Limit { rate, of: "requests", is_exact: false });
+        match self.kind.name {
+            "rate-limiter" | "hanging-limiter" | "delaying-limiter" => exact(number("rate"), "requests"),
+            "pool" | "timeout-chain" => exact(number("workers") / number("service"), "requests"),
+            "quota" => exact(number("share") / number("work"), "requests"),
+            "uneven" => exact(self.uneven_limit(), "requests"),
+            "bandwidth" => {
+                exact(number("rate") / (number("body") + head_length(self.count("body")) as f64), "requests")
+            }
+            "churn" => exact(1.0 / number("cost"), "new connections"),
+            "dns" if number("rate") > 0.0 => exact(number("rate"), "questions"),
+            "cpu" => nominal(1.0 / number("work")),
+            "concurrency-cap" if number("service") > 0.0 => nominal(number("places") / number("service")),
+            "connection-cap" if number("service") > 0.0 => nominal(number("connections") / number("service")),
+            _ => None,
+        }
+    }
+
+    /// The server that breaks first: the slow one, or one of the others where it gets few enough.
+    fn uneven_limit(&self) -> f64 {
+        let others = self.number("servers") - 1.0;
+        let (slow, weight) = (self.number("slow"), self.number("weight"));
+        let each = self.number("workers") / self.number("service");
+        let all = weight + others;
+        (each / slow * all / weight).min(each * all)
+    }
+
+    /// Where a cap refuses 0.1 % of requests that come by chance (Poisson), requests a second.
+    fn limit_of_chance(&self) -> Option<f64> {
+        let (places, service) = (self.number("places"), self.number("service"));
+        let is_cap = self.kind.name == "concurrency-cap" && service > 0.0;
+        is_cap.then(|| load_that_refuses(places as u32, 0.001) / service)
+    }
+
+    /// What it leaves of what works.
+    fn leaves(&self) -> f64 {
+        match self.kind.name {
+            "pauses" => 1.0 - self.number("length") / self.number("every"),
+            "bursts" => 1.0 - self.number("share") * self.number("length") / self.number("every"),
+            _ => 1.0,
+        }
+    }
+
+    /// Whether it works: what is slowed by pauses and bursts.
+    fn works(&self) -> bool {
+        matches!(self.kind.name, "pool" | "timeout-chain" | "uneven" | "quota")
+    }
+
+    fn statement(&self) -> Value {
+        let parameters = self.written().map(|(key, value)| (key.to_owned(), Value::String(value)));
+        json!({
+            "plant": self.to_string(),
+            "name": self.kind.name,
+            "class": self.kind.class,
+            "limit": self.limit().map(Limit::statement),
+            "limit_of_chance": self.limit_of_chance(),
+            "parameters": parameters.collect::<Map<_, _>>(),
+        })
+    }
+}
+
+impl Limit {
+    fn statement(self) -> Value {
+        json!({ "rate": self.rate, "of": self.of, "exact": self.is_exact })
+    }
+}
+
+/// What `find` should say of a server with these plants, as JSON: the causes in the order in which requests meet them, the least of
+/// their limits in requests a second (null where no formula gives one), and each plant with all its parameters.
+#[must_use]
+pub fn truth(plants: &[Plant], seed: u64) -> Value {
+    let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.class).collect();
+    let limit = least(plants);
+    json!({
+        "classes": classes,
+        "limit": limit.map(|(_, limit)| limit.rate),
+        "limit_exact": limit.map(|(_, limit)| limit.is_exact),
+        "limited_by": limit.and_then(|(plant, _)| plant.kind.class),
+        "plants": plants.iter().map(Plant::statement).collect::<Vec<_>>(),
+        "seed": seed,
+    })
+}
+
+/// The plant that breaks first, with pauses and bursts taken off.
+fn least(plants: &[Plant]) -> Option<(&Plant, Limit)> {
+    let left: f64 = plants.iter().map(Plant::leaves).product();
+    let limits = plants.iter().filter_map(|plant| {
+        let limit = plant.limit().filter(|limit| limit.of == "requests")?;
+        let share = if plant.works() { left } else { 1.0 };
+        Some((plant, Limit { rate: limit.rate * share, ..limit }))
+    });
+    limits.min_by(|a, b| a.1.rate.total_cmp(&b.1.rate))
+}
+
+/// The share of requests that find all of so many places taken, at this load in places, for Poisson arrivals (Erlang's B).
+pub(super) fn erlang_b(places: u32, load: f64) -> f64 {
+    let inverse = (1..=places).fold(1.0, |inverse, place| 1.0 + inverse * f64::from(place) / load);
+    1.0 / inverse
+}
+
+/// The load in places at which this share is refused.
+fn load_that_refuses(places: u32, share: f64) -> f64 {
+    let (mut low, mut high) = (0.0, f64::from(places) * 2.0);
+    while high - low > 1e-9 * high {
+        let middle = f64::midpoint(low, high);
+        if erlang_b(places, middle) < share { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Value {
+        truth(&Plant::parse_all(texts).unwrap(), 7)
+    }
+
+    #[test]
+    fn limits_follow_from_the_parameters() {
+        for (text, limit) in [
+            ("rate-limiter", 200.0),
+            ("hanging-limiter,rate=150", 150.0),
+            ("pool", 200.0),
+            ("quota", 200.0),
+            ("cpu", 500.0),
+            ("concurrency-cap", 200.0),
+            ("connection-cap,connections=15,how=backlog", 150.0),
+            ("uneven,workers=1,service=10ms,slow=5", 60.0),
+            ("uneven,workers=1,service=10ms,slow=1,weight=2", 200.0),
+            ("bandwidth,rate=1000000,body=9959", 100.0),
+        ] {
+            let said = of(&[text])["limit"].as_f64().unwrap();
+            assert!((said - limit).abs() < 1e-6, "{text}: {said}");
+        }
+        for text in ["pauses", "keep-alive", "dns", "ports", "churn", "noise"] {
+            assert!(of(&[text])["limit"].is_null(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_least_limit_is_the_server_s_and_disturbances_take_their_share_of_what_works() {
+        let said = of(&["pool", "rate-limiter,rate=190", "noise"]);
+        assert_eq!(said["classes"], json!(["pool-saturation", "rate-limiter"]));
+        assert_eq!(
+            (said["limit"].as_f64(), said["limited_by"].as_str()),
+            (Some(190.0), Some("rate-limiter"))
+        );
+        let said = of(&["pool", "rate-limiter,rate=190", "pauses,length=200ms,every=2s"]);
+        assert_eq!(
+            (said["limit"].as_f64(), said["limited_by"].as_str()),
+            (Some(180.0), Some("pool-saturation"))
+        );
+        assert_eq!(said["plants"][0]["parameters"]["service"], "40ms");
+        assert_eq!(said["seed"], 7);
+    }
+
+    #[test]
+    fn a_cap_s_limit_is_nominal() {
+        let said = of(&["concurrency-cap"]);
+        assert_eq!(said["limit_exact"], false);
+        // The study's 0.31 of what ten places can do.
+        let by_chance = said["plants"][0]["limit_of_chance"].as_f64().unwrap();
+        assert!((by_chance / 200.0 - 0.31).abs() < 0.005, "{by_chance}");
+        assert!((erlang_b(10, 9.0) - 0.1680).abs() < 1e-4);
+    }
+}

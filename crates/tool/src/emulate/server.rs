@@ -1,0 +1,149 @@
+//! `seawall emulate server`: plants what the flags say, tells what it comes to, and waits for the end.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use seawall_emulator::plant::{self, Kind, Mistake, Options, Plant, Running};
+use serde_json::Value;
+
+use super::lifecycle::{self, End};
+use super::parse;
+
+/// What follows the flags in `--help`.
+const HELP: &str = "\
+Examples:
+  seawall emulate server --plant rate-limiter,rate=200,bucket=40
+  seawall emulate server --plant pool,workers=8,service=40ms,cv=1 --plant rate-limiter,rate=190 --plant noise,delay=1ms
+  seawall emulate server --plant connection-cap,connections=15,service=100ms,how=backlog,backlog=1024
+  seawall emulate server --random --class pool-saturation --seed 7
+A request meets plants in the order given, each as if it stood before those that follow; a link is met last.
+A quota that is real rather than simulated:
+  systemd-run --user --scope -p CPUQuota=20% seawall emulate server --plant cpu,work=1ms
+
+Prints one line of JSON when it listens: url, address, pid and the truth: classes (the slugs of find), limit in requests a second
+(null where no formula gives one; limit_exact says whether it breaks there), each plant with its parameters, and the seed.
+Ends with 0 on SIGTERM or SIGINT, with 1 when a plant or the address cannot be used, with 2 when a flag is wrong.";
+
+/// Flags of `seawall emulate server`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
+pub(crate) struct Args {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
+    listen: SocketAddr,
+    /// File that says the same as the line, once it listens; written whole
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+    /// Print JSON, which it does in any case
+    #[arg(long, hide = true)]
+    json: bool,
+    /// What is planted: NAME[,KEY=VALUE]…; may be repeated
+    #[arg(long, value_name = "PLANT", conflicts_with = "random")]
+    plant: Vec<String>,
+    /// Plant something that is drawn by the seed
+    #[arg(long)]
+    random: bool,
+    /// Draw this cause; may be repeated for several at once
+    #[arg(long, value_name = "SLUG", requires = "random", value_parser = class)]
+    class: Vec<String>,
+    /// What is drawn follows from it; drawn and told when not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// What every request takes before the plants
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = service)]
+    service: Duration,
+    /// Bytes of an answer's body
+    #[arg(long, value_name = "BYTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=i64::from(plant::kind::MOST_BODY)))]
+    body: u32,
+}
+
+fn class(text: &str) -> Result<String, String> {
+    let known: Vec<_> = plant::draw::classes().collect();
+    let expected = || format!("expected a cause that can be drawn: {}", known.join(", "));
+    if known.contains(&text) { Ok(text.to_owned()) } else { Err(expected()) }
+}
+
+/// Longest time that every request takes: beyond it, nothing is measured.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+fn service(text: &str) -> Result<Duration, String> {
+    let service = parse::duration(text)?;
+    if service <= LONGEST { Ok(service) } else { Err("expected at most 1h".to_owned()) }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let options = args.options()?;
+    raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start the runtime")?.block_on(serve(args, &options))
+}
+
+async fn serve(args: &Args, options: &Options) -> anyhow::Result<()> {
+    let end = End::listen()?;
+    lifecycle::withdraw(args.ready_file.as_deref())?;
+    let running = plant::start(options).with_context(|| format!("cannot listen on {}", args.listen))?;
+    lifecycle::announce(&statement(&running, options), args.ready_file.as_deref(), true, &[])?;
+    end.come().await;
+    running.shutdown().context("the server had stopped")?;
+    lifecycle::withdraw(args.ready_file.as_deref())
+}
+
+/// Where it is and what is true of it.
+fn statement(running: &Running, options: &Options) -> Value {
+    let mut truth = plant::truth(&options.plants, options.seed);
+    truth["url"] = running.url().into();
+    truth["address"] = running.address().to_string().into();
+    truth["names"] = running.names().map(|names| names.to_string()).into();
+    truth["pid"] = std::process::id().into();
+    truth["service_ms"] = (options.service.as_secs_f64() * 1e3).into();
+    truth["body"] = options.body.into();
+    truth
+}
+
+/// Each connection is a descriptor, and shells allow few. As many as may be had: a lack of them shows as a pause in accepting.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Who may have no more has what there was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+impl Args {
+    fn options(&self) -> anyhow::Result<Options> {
+        let seed = self.seed.unwrap_or_else(fresh);
+        let plants = if self.random { self.drawn(seed) } else { self.planted()? };
+        Ok(Options { listen: self.listen, plants, service: self.service, body: self.body as usize, seed })
+    }
+
+    fn drawn(&self, seed: u64) -> Vec<Plant> {
+        let classes: Vec<_> = self.class.iter().map(String::as_str).collect();
+        plant::draw(&classes, seed)
+    }
+
+    fn planted(&self) -> anyhow::Result<Vec<Plant>> {
+        Plant::parse_all(&self.plant).map_err(|mistakes| {
+            let all: Vec<_> = mistakes.iter().map(Mistake::to_string).collect();
+            anyhow::anyhow!("--plant:\n  {}", all.join("\n  "))
+        })
+    }
+}
+
+/// A seed that was not there before: of the time in nanoseconds, what every reader of JSON reads exactly.
+fn fresh() -> u64 {
+    seawall_core::Clock::system().now().as_nanos() & ((1 << 53) - 1)
+}
+
+/// That, and everything that can be planted, with all keys and their defaults.
+fn help() -> String {
+    let mut text = format!("{HELP}\n\nWhat can be planted:\n");
+    for kind in Kind::ALL {
+        let class = kind.class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
+        let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
+        let keys = kind.keys.iter().map(|key| format!(",{}={}", key.name, key.default));
+        let _ = writeln!(text, "  --plant '{}{}'", kind.name, keys.collect::<String>());
+    }
+    text
+}
