@@ -77,7 +77,7 @@ impl Group {
         let look = Look { files, directories: &self.directories };
         Levels {
             quota: look.quota(),
-            throttling: look.first("cpu.stat", Throttling::parse),
+            throttling: look.throttling(),
             // Version 1 has a cpu.stat as well, without the time in it.
             cpu: or(look.first("cpuacct.usage", cpu_time), || look.first("cpu.stat", cpu_time)),
             waited: look.first("cpu.pressure", stalled),
@@ -120,6 +120,12 @@ impl Look<'_> {
             let period = self.text("cpu.cfs_period_us")?;
             self.first("cpu.cfs_quota_us", |quota| Quota::parse_one(quota, &period))
         })
+    }
+
+    /// At the root of version 2, and in groups without the controller, there is neither a quota nor a count.
+    fn throttling(&self) -> Reading<Throttling> {
+        self.quota()?;
+        self.first("cpu.stat", Throttling::parse)
     }
 
     fn memory_events(&self) -> Reading<MemoryEvents> {
@@ -217,5 +223,42 @@ mod tests {
             opened(&texts, &["/g"]).unwrap().memory,
             Err(Unread::Malformed("/g/memory.current".into()))
         );
+    }
+
+    /// Looks at the group that the tests run in: every file that is there must be in the form that is known.
+    #[test]
+    fn the_files_of_this_machines_groups_are_in_the_form_that_is_known() {
+        let files = crate::probe::System;
+        let text = |path| files.read(path).unwrap();
+        let (memberships, mounts) = (text("/proc/self/cgroup"), text("/proc/self/mountinfo"));
+        let homes = ["cpu", "cpuacct", "memory", "pids"]
+            .map(|controller| seawall_cgroup::Home::find(&memberships, &mounts, controller));
+        let directories: Vec<_> = homes.into_iter().flatten().map(|home| home.directory).collect();
+        let Ok(group) = Group::open(&files, &directories) else { return };
+        let Levels {
+            quota,
+            throttling,
+            cpu,
+            waited,
+            memory,
+            memory_limit,
+            memory_events,
+            processes,
+            processes_limit,
+        } = group.look(&files);
+        let failures =
+            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), memory_limit.err()];
+        let failures =
+            failures.into_iter().chain([memory_events.err(), processes.err(), processes_limit.err()]);
+        let malformed = failures.flatten().filter(|why| matches!(why, Unread::Malformed(_)));
+        assert_eq!(malformed.collect::<Vec<_>>(), []);
+    }
+
+    #[test]
+    fn a_group_without_the_cpu_controller_has_no_throttling_and_no_fault() {
+        let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/cpu.stat", "usage_usec 5\nuser_usec 1\n")]);
+        let levels = opened(&texts, &["/g"]).unwrap();
+        assert_eq!(levels.throttling, Err(Unread::Missing("cpu.max".into())));
+        assert_eq!(levels.cpu, Ok(Duration::from_micros(5)));
     }
 }

@@ -63,6 +63,24 @@ pub fn observe(begin: &Look, end: &Look, load: Option<Load>) -> Observation {
     Observation { from, to, facts: told.facts, untested: told.untested }
 }
 
+impl Observation {
+    /// For each class of which anything was said, the fact that says most, and how much likelier it makes the class: what is to be joined
+    /// with other signs. Of a window in which clients missed something; of another one the facts say why it did not break.
+    #[must_use]
+    pub fn strongest(&self) -> Vec<(Class, f64, &Fact)> {
+        let strength = |(_, ratio, _): &(Class, f64, &Fact)| ratio.ln().abs();
+        let said = |class| {
+            let facts =
+                self.facts.iter().flat_map(|fact| fact.speaks_for.iter().map(move |of| (of.0, of.1, fact)));
+            facts.filter(move |of| of.0 == class)
+        };
+        let most = Class::ALL
+            .into_iter()
+            .filter_map(|class| said(class).max_by(|one, other| strength(one).total_cmp(&strength(other))));
+        most.collect()
+    }
+}
+
 impl Look {
     fn times(&self) -> impl Iterator<Item = (Duration, Duration)> {
         let page = self.page.as_ref().map(|page| (page.from, page.to));
@@ -160,6 +178,20 @@ mod tests {
         let observation = observe(&look(0, 10, "a 1\n"), &look(3000, 3010, "<html>\n"), None);
         let why = "metrics: the answer is no page of metrics: line 1: a sample without a value";
         assert_eq!((observation.facts, observation.untested), (vec![], vec![why.to_owned()]));
+    }
+
+    #[test]
+    fn of_what_is_said_of_a_class_the_strongest_counts() {
+        let fact =
+            |says: &str, ratio| Fact::new(says.to_owned(), &[(Class::Pauses, ratio), (Class::Dns, 1.5)]);
+        let facts = vec![fact("a", 3.0), fact("b", 0.1), fact("c", 8.0)];
+        let observation = Observation { from: Duration::ZERO, to: Duration::ZERO, facts, untested: vec![] };
+        let strongest: Vec<_> = observation
+            .strongest()
+            .into_iter()
+            .map(|(class, ratio, fact)| (class, ratio, &*fact.says))
+            .collect();
+        assert_eq!(strongest, [(Class::Pauses, 0.1, "b"), (Class::Dns, 1.5, "c")]);
     }
 
     #[test]
