@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
     named(
         "seawall_misses_refused_total",
         "refused because a pod asked too fast for what is not held",
-        &[(RateLimiter, 30.0)],
+        &[(RateLimiter, 15.0)],
     ),
     labelled(
         named("seawall_upstream_calls_total", "calls that the cloud throttled", &[(RateLimiter, 5.0)]),
