@@ -136,6 +136,13 @@ impl Throttling {
     }
 }
 
+/// CPU time that the group has used, with the groups below it: version 2's `cpu.stat`, or version 1's `cpuacct.usage`.
+#[must_use]
+pub fn cpu_time(text: &str) -> Option<Duration> {
+    let two = field(text, "usage_usec").map(Duration::from_micros);
+    two.or_else(|| text.trim().parse().ok().map(Duration::from_nanos))
+}
+
 /// A quota in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quota {
@@ -182,6 +189,38 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
 #[must_use]
 pub fn reclaimable(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
+}
+
+/// How often memory ran out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryEvents {
+    /// Times that the limit was reached, and pages had to be given up before going on.
+    pub reached: u64,
+    /// Processes that were killed for it; none where the kernel does not count them (version 1 before Linux 4.13).
+    pub killed: Option<u64>,
+}
+
+impl MemoryEvents {
+    /// Reads version 2's `memory.events`.
+    #[must_use]
+    pub fn parse_two(text: &str) -> Option<Self> {
+        Some(Self { reached: field(text, "max")?, killed: field(text, "oom_kill") })
+    }
+
+    /// Reads version 1's `memory.failcnt` and `memory.oom_control`.
+    #[must_use]
+    pub fn parse_one(failures: &str, control: &str) -> Option<Self> {
+        Some(Self { reached: failures.trim().parse().ok()?, killed: field(control, "oom_kill") })
+    }
+}
+
+/// How many processes and threads a group may have: `pids.max`. The outer `None` is a text that is no limit.
+#[must_use]
+pub fn processes_limit(text: &str) -> Option<Option<u64>> {
+    match text.trim() {
+        "max" => Some(None),
+        number => number.parse().ok().map(Some),
+    }
 }
 
 /// The value of `name` in a file of lines of a name and a value.
@@ -289,5 +328,32 @@ mod tests {
     fn reclaimable_memory_counts_the_children() {
         assert_eq!(reclaimable("inactive_file 24576\ntotal_inactive_file 3412013056\n"), Some(3_412_013_056));
         assert_eq!(reclaimable("anon 1\ninactive_file 24576\n"), Some(24_576));
+    }
+
+    #[test]
+    fn cpu_time_is_in_microseconds_or_nanoseconds() {
+        let two = "usage_usec 2871693\nuser_usec 2000000\nsystem_usec 871693\nnr_periods 40\n";
+        assert_eq!(cpu_time(two), Some(Duration::from_micros(2_871_693)));
+        assert_eq!(cpu_time("2871693000\n"), Some(Duration::from_micros(2_871_693)));
+        assert_eq!(cpu_time("nr_periods 40\n"), None, "version 1's cpu.stat has no time");
+    }
+
+    #[test]
+    fn memory_that_ran_out_is_counted_in_both_versions() {
+        let expected = MemoryEvents { reached: 41, killed: Some(1) };
+        let two = "low 0\nhigh 0\nmax 41\noom 3\noom_kill 1\noom_group_kill 0\n";
+        assert_eq!(MemoryEvents::parse_two(two), Some(expected));
+        let control = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
+        assert_eq!(MemoryEvents::parse_one("41\n", control), Some(expected));
+        assert_eq!(MemoryEvents::parse_one("41\n", "under_oom 0\n").unwrap().killed, None);
+        assert_eq!(MemoryEvents::parse_two("low 0\n"), None);
+        assert_eq!(MemoryEvents::parse_one("\n", control), None);
+    }
+
+    #[test]
+    fn processes_may_be_unlimited() {
+        assert_eq!(processes_limit("max\n"), Some(None));
+        assert_eq!(processes_limit("110\n"), Some(Some(110)));
+        assert_eq!(processes_limit("-1\n"), None);
     }
 }

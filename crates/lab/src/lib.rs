@@ -3,7 +3,7 @@
 //! [`probe`] reads this machine, [`machine`] watches it during one trial, [`selfcheck`] looks at the trial's own figures, and
 //! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to; [`carry`] does all of it for a load,
 //! with the [`means`] that this machine has, and [`rig`] for all loads of a search. [`find`] makes many trials, on a [`ground`], and
-//! says where a target breaks and why. Knows nothing of commands, exit codes and pages. Called by the tool.
+//! says where a target breaks and why; [`server_side`] asks the target itself, where it can be asked. Knows nothing of commands, exit codes and pages. Called by the tool.
 
 pub mod carry;
 pub mod find;
@@ -15,4 +15,5 @@ pub mod objective;
 pub mod probe;
 pub mod rig;
 pub mod selfcheck;
+pub mod server_side;
 pub mod verdict;

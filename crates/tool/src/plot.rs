@@ -1,11 +1,13 @@
-//! `seawall plot`: results as one offline HTML page or as one SVG picture.
+//! `seawall plot`: results as one offline HTML page or as one SVG picture, and what targets do at which rate as one picture.
+
+mod curves;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::report::input::{self, Reading, Sorted, Wake};
+use crate::report::input::{self, Input, Reading, Sorted, Wake};
 use crate::report::output::Output;
 use crate::report::runs::Runs;
 use crate::report::series::Series;
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     /// html or svg [default: by the output's name, else html]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Results in gob, JSON or CSV, and HDR logs beside them; the format is found out [default: stdin]
+    /// Results in gob, JSON or CSV, and HDR logs beside them, or what searches wrote or summaries say; the format is found out [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -50,6 +52,10 @@ lost or cut results leave no gap but their own. Memory does not depend on the ru
 HDR logs beside results (with tags lag and service) add the generator's lag and service times;
 alone they hold no rate, status or error to draw: see `seawall report`.
 
+What searches wrote (find --json) and summaries of attacks (--summary=json, one after the other
+in a file) are drawn as one SVG, a line for each file: good answers, 99 % response time and what
+was late or failed against the rate that was offered.
+
 Examples:
   seawall plot results.gob > plot.html
   seawall plot -title='new cache' -output=compare.html before.gob after.gob
@@ -65,9 +71,12 @@ fn points(text: &str) -> anyhow::Result<usize> {
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let inputs = match args.opened(input::open(&args.files)?)? {
+        Opened::Curves(curves) => return args.curves(curves),
+        Opened::Others(inputs) => inputs,
+    };
     let format = args.format()?;
-    let Sorted { results, logs, .. } =
-        Sorted::of(input::open(&args.files)?)?.without_intervals("`seawall plot`")?;
+    let Sorted { results, logs, .. } = Sorted::of(inputs)?.without_intervals("`seawall plot`")?;
     ensure!(!results.is_empty(), logs::TIMES_ALONE);
     let runs = Runs::new(&results);
     let inputs = input::merged(results);
@@ -86,7 +95,40 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(complain(&problems))
 }
 
+/// Inputs by what they hold.
+enum Opened {
+    /// What `find --json` wrote, or summaries of attacks.
+    Curves(Vec<Input>),
+    /// Anything else.
+    Others(Vec<Input>),
+}
+
 impl Args {
+    /// Looks at how inputs begin. Curves over rates and results over time have no axis in common.
+    fn opened(&self, mut inputs: Vec<Input>) -> anyhow::Result<Opened> {
+        let mut curves = 0;
+        for input in &mut inputs {
+            curves += usize::from(curves::is_curve(input.head()?));
+        }
+        match curves {
+            0 => Ok(Opened::Others(inputs)),
+            all if all == inputs.len() => Ok(Opened::Curves(inputs)),
+            _ => {
+                bail!(
+                    "some of these files hold results and some what came of several rates: one picture is of one kind"
+                )
+            }
+        }
+    }
+
+    /// Curves are drawn as a picture, whatever the default.
+    fn curves(&self, inputs: Vec<Input>) -> anyhow::Result<ExitCode> {
+        let html = matches!(self.format, Some(Format::Html)) || self.output.ends_with(".html");
+        ensure!(!html, "curves are a picture (.svg); the page of one search is what find --html writes");
+        Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     /// What was asked for, or what the output's name says. A page in a file of another kind would open nowhere.
     fn format(&self) -> anyhow::Result<Format> {
         let named = Path::new(&self.output).extension().map(|end| end.to_string_lossy().to_ascii_lowercase());

@@ -22,9 +22,14 @@ const NOTE: f64 = 20.0;
 
 /// The whole picture.
 pub(crate) fn render(title: &str, runs: &[Series]) -> String {
+    draw(title, &charts(runs))
+}
+
+/// The picture of charts that are chosen already.
+pub(crate) fn draw(title: &str, charts: &Charts) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
-    let _ = picture(&mut out, title, &charts(runs));
+    let _ = picture(&mut out, title, charts);
     out
 }
 

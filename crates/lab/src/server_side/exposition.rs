@@ -1,0 +1,509 @@
+//! Pages of metrics as text: Prometheus' format 0.0.4, and as much of OpenMetrics 1.0 as counters and gauges need.
+//!
+//! Bytes in, samples out; nothing panics on any bytes. Strict: a page with one line that is none of the format is refused as a whole,
+//! because a page that was cut, or is no such page, would make differences of something else. Bounded in bytes, samples, labels and
+//! lengths: what is read is another program's. What a metric means is not known here.
+//!
+//! Formats: <https://prometheus.io/docs/instrumenting/exposition_formats/>,
+//! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>. Names in quotes (UTF-8 names) are refused: nobody
+//! sends them to who does not ask for them.
+
+use std::collections::BTreeMap;
+
+/// Most bytes of a page. Envoy's, with a thousand clusters, has some five million; a larger one can be cut down by its query
+/// (`?usedonly`, `?filter=`).
+pub const MOST_BYTES: usize = 8 << 20;
+
+/// Most samples of a page.
+pub const MOST_SAMPLES: usize = 100_000;
+
+/// Most labels of a sample. Prometheus itself sets no bound by default; its large users set 30.
+pub const MOST_LABELS: usize = 64;
+
+/// Most bytes of a name.
+pub const LONGEST_NAME: usize = 256;
+
+/// Most bytes of a label's value.
+pub const LONGEST_VALUE: usize = 4096;
+
+/// Which of the two formats, as `Content-Type` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `text/plain`.
+    Prometheus,
+    /// `application/openmetrics-text`: ends with `# EOF`, and a counter's samples end in `_total` where its name does not.
+    OpenMetrics,
+}
+
+impl Format {
+    /// What a `Content-Type` means. Envoy's and older servers' `text/plain` has no version; what is neither is taken for it, too, and
+    /// refused at its first line if it is none.
+    #[must_use]
+    pub fn of(content_type: &[u8]) -> Self {
+        let openmetrics = b"application/openmetrics-text";
+        let begin = content_type.get(..openmetrics.len());
+        let is = begin.is_some_and(|begin| begin.eq_ignore_ascii_case(openmetrics));
+        if is { Self::OpenMetrics } else { Self::Prometheus }
+    }
+}
+
+/// A page.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Page {
+    samples: BTreeMap<Series, Sample>,
+}
+
+/// Which thing was counted or measured. The order is by name first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    /// The sample's name, with whatever its format puts behind the metric's (`_total`, `_sum`).
+    pub name: String,
+    /// Names of labels and their values, by name.
+    pub labels: Vec<(String, String)>,
+}
+
+/// How much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// What may be done with it.
+    pub kind: Kind,
+    /// In the metric's unit; may be infinite or no number.
+    pub value: f64,
+}
+
+/// What may be done with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It only goes up, so a difference says what happened between.
+    Counter,
+    /// It is what it is at the instant.
+    Gauge,
+    /// Neither is known: quantiles, and what has no type.
+    Unknown,
+}
+
+/// Why bytes are no page.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// More than [`MOST_BYTES`].
+    #[error("larger than {} MiB", MOST_BYTES >> 20)]
+    TooLarge,
+    /// More than [`MOST_SAMPLES`].
+    #[error("more than {MOST_SAMPLES} samples")]
+    TooMany,
+    /// No UTF-8.
+    #[error("no text")]
+    NotText,
+    /// It does not end as its format ends.
+    #[error("cut off before its end")]
+    Cut,
+    /// A line that is none of the format.
+    #[error("line {line}: {why}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl Page {
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(bytes: &[u8], format: Format) -> Result<Self, Malformed> {
+        if bytes.len() > MOST_BYTES {
+            return Err(Malformed::TooLarge);
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::NotText)?;
+        let mut reader = Reader::new(format);
+        for (at, line) in whole(text, format)?.lines().enumerate() {
+            reader.line(line).map_err(|why| Malformed::Line { line: at + 1, why })?;
+            if reader.samples.len() > MOST_SAMPLES {
+                return Err(Malformed::TooMany);
+            }
+        }
+        Ok(Self { samples: reader.samples })
+    }
+
+    /// Every sample, by name and labels.
+    pub fn samples(&self) -> impl Iterator<Item = (&Series, &Sample)> {
+        self.samples.iter()
+    }
+
+    /// The sample of exactly these labels.
+    #[must_use]
+    pub fn sample(&self, series: &Series) -> Option<Sample> {
+        self.samples.get(series).copied()
+    }
+
+    /// The samples of a name.
+    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Series, &'a Sample)> {
+        let first = Series { name: name.to_owned(), labels: Vec::new() };
+        self.samples.range(first..).take_while(move |(series, _)| series.name == name)
+    }
+
+    /// What the samples of a name come to; none if there is none.
+    #[must_use]
+    pub fn sum(&self, name: &str) -> Option<f64> {
+        let mut values = self.of(name).map(|(_, sample)| sample.value);
+        let first = values.next()?;
+        Some(values.fold(first, |sum, value| sum + value))
+    }
+}
+
+/// The text up to its end, if its end is there.
+fn whole(text: &str, format: Format) -> Result<&str, Malformed> {
+    match format {
+        Format::Prometheus if text.is_empty() || text.ends_with('\n') => Ok(text),
+        Format::Prometheus => Err(Malformed::Cut),
+        Format::OpenMetrics => {
+            let body = text.strip_suffix('\n').unwrap_or(text).strip_suffix("# EOF").ok_or(Malformed::Cut)?;
+            if body.is_empty() || body.ends_with('\n') { Ok(body) } else { Err(Malformed::Cut) }
+        }
+    }
+}
+
+/// What a `# TYPE` line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Counter,
+    Gauge,
+    /// Histograms and summaries: their sums, counts and buckets only go up.
+    Distribution,
+    Other,
+}
+
+impl Type {
+    fn of(word: &str) -> Option<Self> {
+        Some(match word {
+            "counter" => Self::Counter,
+            "gauge" => Self::Gauge,
+            "histogram" | "summary" => Self::Distribution,
+            "untyped" | "unknown" | "info" | "stateset" | "gaugehistogram" => Self::Other,
+            _ => return None,
+        })
+    }
+}
+
+struct Reader {
+    format: Format,
+    types: BTreeMap<String, Type>,
+    samples: BTreeMap<Series, Sample>,
+}
+
+impl Reader {
+    fn new(format: Format) -> Self {
+        Self { format, types: BTreeMap::new(), samples: BTreeMap::new() }
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), &'static str> {
+        let line = line.trim_matches(BLANKS);
+        match line.strip_prefix('#') {
+            Some(comment) => self.comment(comment),
+            None if line.is_empty() => Ok(()),
+            None => self.sample(line),
+        }
+    }
+
+    /// Of what begins with `#`, only types say anything here.
+    fn comment(&mut self, comment: &str) -> Result<(), &'static str> {
+        let mut words = comment.split(BLANKS).filter(|word| !word.is_empty());
+        match words.next() {
+            Some("TYPE") => {}
+            Some("EOF") if self.format == Format::OpenMetrics => return Err("lines behind # EOF"),
+            _ => return Ok(()),
+        }
+        let (Some(name), Some(word), None) = (words.next(), words.next(), words.next()) else {
+            return Err("a TYPE without a name and a type");
+        };
+        let stated = Type::of(word).ok_or("a type that is none")?;
+        let known = self.types.insert(checked_name(name)?.to_owned(), stated);
+        if known.is_some_and(|known| known != stated) { Err("a second type of one metric") } else { Ok(()) }
+    }
+
+    fn sample(&mut self, line: &str) -> Result<(), &'static str> {
+        let end = line.find(['{', ' ', '\t']).ok_or("a sample without a value")?;
+        let (name, rest) = line.split_at(end);
+        let name = checked_name(name)?.to_owned();
+        let rest = rest.trim_start_matches(BLANKS);
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => labels(rest)?,
+            None => (Vec::new(), rest),
+        };
+        let value = self.value(rest)?;
+        let kind = self.kind(&name);
+        let known = self.samples.insert(Series { name, labels }, Sample { kind, value });
+        if known.is_some() { Err("a sample that was there before") } else { Ok(()) }
+    }
+
+    /// A value, a time that nobody here needs, and in OpenMetrics an example.
+    fn value(&self, text: &str) -> Result<f64, &'static str> {
+        let (text, example) = match text.split_once(" # ") {
+            Some((text, example)) if self.format == Format::OpenMetrics => (text, Some(example)),
+            _ => (text, None),
+        };
+        if let Some(example) = example {
+            let example = example.trim_start_matches(BLANKS).strip_prefix('{');
+            let (_, rest) = labels(example.ok_or("an exemplar without labels")?)?;
+            value_and_time(rest)?;
+        }
+        value_and_time(text)
+    }
+
+    fn kind(&self, name: &str) -> Kind {
+        let of = |name: &str| self.types.get(name).copied();
+        let without = |end: &str| name.strip_suffix(end).and_then(of);
+        match of(name) {
+            Some(Type::Counter) => return Kind::Counter,
+            Some(Type::Gauge) => return Kind::Gauge,
+            Some(Type::Distribution | Type::Other) => return Kind::Unknown,
+            None => {}
+        }
+        // Where nothing is said of its type, a name that ends so is a counter's by everybody's convention.
+        let counter = name.ends_with("_total") && matches!(without("_total"), None | Some(Type::Counter));
+        let part = ["_sum", "_count", "_bucket"].iter().any(|end| without(end) == Some(Type::Distribution));
+        if counter || part { Kind::Counter } else { Kind::Unknown }
+    }
+}
+
+/// What stands between the parts of a line.
+const BLANKS: [char; 2] = [' ', '\t'];
+
+fn value_and_time(text: &str) -> Result<f64, &'static str> {
+    let mut words = text.split(BLANKS).filter(|word| !word.is_empty());
+    let value =
+        words.next().ok_or("a sample without a value")?.parse().map_err(|_| "a value that is none")?;
+    if words.next().is_some_and(|time| !time.parse().is_ok_and(f64::is_finite)) {
+        return Err("a time that is none");
+    }
+    if words.next().is_some() { Err("more than a value and a time") } else { Ok(value) }
+}
+
+fn checked_name(name: &str) -> Result<&str, &'static str> {
+    let first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b':';
+    let mut bytes = name.bytes();
+    let is = bytes.next().is_some_and(first) && bytes.all(|byte| first(byte) || byte.is_ascii_digit());
+    match is && name.len() <= LONGEST_NAME {
+        true => Ok(name),
+        false if is => Err("a name that is too long"),
+        false => Err("a name that is none"),
+    }
+}
+
+type Labels = Vec<(String, String)>;
+
+/// Labels in the order of their names, and what is behind their brace.
+fn labels(mut rest: &str) -> Result<(Labels, &str), &'static str> {
+    let mut labels = Labels::new();
+    loop {
+        rest = rest.trim_start_matches(BLANKS);
+        if let Some(rest) = rest.strip_prefix('}') {
+            labels.sort_unstable();
+            let twice = labels.windows(2).any(|pair| pair[0].0 == pair[1].0);
+            return if twice { Err("a label that is there twice") } else { Ok((labels, rest)) };
+        }
+        let (label, after) = label(rest)?;
+        labels.push(label);
+        if labels.len() > MOST_LABELS {
+            return Err("too many labels");
+        }
+        let after = after.trim_start_matches(BLANKS);
+        rest = match after.strip_prefix(',') {
+            Some(rest) => rest,
+            None if after.starts_with('}') => after,
+            None => return Err("labels without a comma between them"),
+        };
+    }
+}
+
+fn label(text: &str) -> Result<((String, String), &str), &'static str> {
+    let (name, rest) = text.split_once('=').ok_or("a label without a value")?;
+    let name = checked_name(name.trim_end_matches(BLANKS))?;
+    if name.contains(':') {
+        return Err("a label's name that is none");
+    }
+    let quoted = rest.trim_start_matches(BLANKS).strip_prefix('"').ok_or("a label's value without quotes")?;
+    let (value, rest) = unquoted(quoted)?;
+    Ok(((name.to_owned(), value), rest))
+}
+
+/// A label's value up to its quote: a backslash stands before a backslash, a quote, and the n of a line's end.
+fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
+    let mut value = String::new();
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return Ok((value, &text[at + 1..])),
+            '\\' => value.push(match letters.next() {
+                Some((_, 'n')) => '\n',
+                Some((_, letter @ ('\\' | '"'))) => letter,
+                _ => return Err("a backslash before something else"),
+            }),
+            letter => value.push(letter),
+        }
+        if value.len() > LONGEST_VALUE {
+            return Err("a label's value that is too long");
+        }
+    }
+    Err("a label's value without an end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program with Prometheus' library for Go said of itself (a concealing metadata proxy under 50 requests).
+    const GO: &[u8] = include_bytes!("../../tests/pages/go.txt");
+    /// What an agent said of itself after twenty requests, in OpenMetrics.
+    const AGENT: &[u8] = include_bytes!("../../tests/pages/agent.txt");
+
+    fn prometheus(text: &str) -> Result<Page, Malformed> {
+        Page::read(text.as_bytes(), Format::Prometheus)
+    }
+
+    fn refused(text: &str) -> &'static str {
+        match prometheus(text) {
+            Err(Malformed::Line { line: 1, why }) => why,
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+
+    fn kind(page: &Page, name: &str) -> Kind {
+        page.of(name).next().unwrap().1.kind
+    }
+
+    #[test]
+    fn a_page_of_prometheus_library_is_read_whole() {
+        let page = Page::read(GO, Format::Prometheus).unwrap();
+        assert_eq!(page.sum("process_max_fds"), Some(20_000.0));
+        assert_eq!(page.sum("process_cpu_seconds_total"), Some(0.04));
+        assert_eq!(page.sum("process_virtual_memory_max_bytes"), Some(18_446_744_073_709_552_000.0));
+        assert_eq!(kind(&page, "process_cpu_seconds_total"), Kind::Counter);
+        assert_eq!(kind(&page, "process_open_fds"), Kind::Gauge);
+        assert_eq!(kind(&page, "go_gc_duration_seconds_sum"), Kind::Counter);
+        assert_eq!(kind(&page, "go_gc_duration_seconds"), Kind::Unknown, "quantiles");
+        let labels = &page.of("request_count").next().unwrap().0.labels;
+        assert_eq!(labels[0], ("code".to_owned(), "502".to_owned()));
+    }
+
+    #[test]
+    fn a_page_in_openmetrics_is_read_whole() {
+        let page = Page::read(AGENT, Format::OpenMetrics).unwrap();
+        assert_eq!(page.sum("seawall_requests_total"), Some(21.0));
+        assert_eq!(
+            kind(&page, "seawall_requests_total"),
+            Kind::Counter,
+            "its type is that of seawall_requests"
+        );
+        assert_eq!(kind(&page, "seawall_request_duration_seconds_bucket"), Kind::Counter);
+        assert_eq!(kind(&page, "seawall_connections_open"), Kind::Gauge);
+        assert_eq!(page.sum("seawall_requests"), None);
+    }
+
+    #[test]
+    fn what_has_no_type_counts_up_if_its_name_says_so() {
+        let page = prometheus("a_total 1\na 1\n# TYPE b gauge\nb_total 1\n").unwrap();
+        assert_eq!(
+            ["a_total", "a", "b_total"].map(|name| kind(&page, name)),
+            [Kind::Counter, Kind::Unknown, Kind::Unknown]
+        );
+    }
+
+    #[test]
+    fn a_page_that_is_cut_anywhere_is_none() {
+        for length in 1..AGENT.len() - 1 {
+            assert!(Page::read(&AGENT[..length], Format::OpenMetrics).is_err(), "{length}");
+        }
+        for length in (1..GO.len()).filter(|&length| GO[length - 1] != b'\n') {
+            assert_eq!(Page::read(&GO[..length], Format::Prometheus), Err(Malformed::Cut), "{length}");
+        }
+        assert_eq!(
+            Page::read(b"a 1\n# EOF\nb 2\n# EOF\n", Format::OpenMetrics).unwrap_err().to_string(),
+            "line 2: lines behind # EOF"
+        );
+    }
+
+    #[test]
+    fn labels_may_hold_anything_between_their_quotes() {
+        let page = prometheus("a{x=\"1, } \\\"\\\\\\n\", b = \"ü\" ,} 1 1395066363000\n").unwrap();
+        let labels =
+            [("b", "ü"), ("x", "1, } \"\\\n")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(page.samples().next().unwrap().0.labels, labels);
+    }
+
+    #[test]
+    fn values_may_be_infinite_or_none() {
+        let page = prometheus("a +Inf\nb -Inf\nc NaN\nd 1.5e-3\n").unwrap();
+        assert_eq!(page.sum("a"), Some(f64::INFINITY));
+        assert_eq!(page.sum("b"), Some(f64::NEG_INFINITY));
+        assert!(page.sum("c").unwrap().is_nan());
+        assert_eq!(page.sum("d"), Some(0.0015));
+    }
+
+    #[test]
+    fn an_exemplar_is_passed_over_in_openmetrics_alone() {
+        let line = "a_bucket{le=\"1\"} 5 # {trace=\"x # y\"} 0.4 1.5\n";
+        let page = Page::read(format!("{line}# EOF").as_bytes(), Format::OpenMetrics).unwrap();
+        assert_eq!(page.sum("a_bucket"), Some(5.0));
+        assert_eq!(refused(line), "a time that is none");
+    }
+
+    #[test]
+    fn what_is_no_sample_is_refused_with_its_reason() {
+        for (text, why) in [
+            ("<!doctype html>\n", "a name that is none"),
+            ("a\n", "a sample without a value"),
+            ("a{} \n", "a sample without a value"),
+            ("a x\n", "a value that is none"),
+            ("a 1 x\n", "a time that is none"),
+            ("a 1 NaN\n", "a time that is none"),
+            ("a 1 2 3\n", "more than a value and a time"),
+            ("9a 1\n", "a name that is none"),
+            ("{\"utf-8\"} 1\n", "a name that is none"),
+            ("a{b} 1\n", "a label without a value"),
+            ("a{b=c} 1\n", "a label's value without quotes"),
+            ("a{b=\"c} 1\n", "a label's value without an end"),
+            ("a{b=\"\\t\"} 1\n", "a backslash before something else"),
+            ("a{b=\"1\" c=\"2\"} 1\n", "labels without a comma between them"),
+            ("a{b=\"1\",b=\"2\"} 1\n", "a label that is there twice"),
+            ("a{b:c=\"1\"} 1\n", "a label's name that is none"),
+            ("# TYPE a\n", "a TYPE without a name and a type"),
+            ("# TYPE a clock\n", "a type that is none"),
+        ] {
+            assert_eq!(refused(text), why, "{text:?}");
+        }
+        let second = |text| prometheus(text).unwrap_err().to_string();
+        assert_eq!(second("a 1\na 2\n"), "line 2: a sample that was there before");
+        assert_eq!(second("# TYPE a gauge\n# TYPE a counter\n"), "line 2: a second type of one metric");
+    }
+
+    #[test]
+    fn a_page_is_bounded_in_every_direction() {
+        assert_eq!(Page::read(&vec![b'#'; MOST_BYTES + 1], Format::Prometheus), Err(Malformed::TooLarge));
+        let many: String = (0..=MOST_SAMPLES).map(|at| format!("a{at} 1\n")).collect();
+        assert_eq!(prometheus(&many), Err(Malformed::TooMany));
+        assert_eq!(refused(&format!("{} 1\n", "a".repeat(LONGEST_NAME + 1))), "a name that is too long");
+        assert_eq!(
+            refused(&format!("a{{b=\"{}\"}} 1\n", "c".repeat(LONGEST_VALUE + 1))),
+            "a label's value that is too long"
+        );
+        let labels: String = (0..=MOST_LABELS).map(|at| format!("l{at}=\"\",")).collect();
+        assert_eq!(refused(&format!("a{{{labels}}} 1\n")), "too many labels");
+        assert_eq!(Page::read(b"a \xff\n", Format::Prometheus), Err(Malformed::NotText));
+    }
+
+    #[test]
+    fn the_format_is_what_content_type_says() {
+        assert_eq!(
+            Format::of(b"application/openmetrics-text; version=1.0.0; charset=utf-8"),
+            Format::OpenMetrics
+        );
+        assert_eq!(
+            Format::of(b"text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
+            Format::Prometheus
+        );
+        assert_eq!(Format::of(b""), Format::Prometheus);
+    }
+}

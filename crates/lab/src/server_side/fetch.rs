@@ -1,0 +1,417 @@
+//! Fetches a page of metrics over plain HTTP: one blocking GET with a deadline and a bound on what is read.
+//!
+//! On purpose not the load engine: this is asked twice for a window of load, from whichever thread waits for that load, and must not
+//! share a connection, a queue or a thread with what is measured. Names are looked up once, before there is any load. No TLS: who
+//! serves metrics over TLS alone asks for a certificate of the client's as a rule, and a port-forward brings both.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use seawall_wire::limits::MAX_HEADERS;
+use seawall_wire::{Body, BodyDecoder, Framing, Header, Limits, Parsed, parse_response, write};
+
+use super::Now;
+use super::exposition::{Format, MOST_BYTES, Malformed, Page};
+
+/// How long a page may take, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that
+/// takes longer than this says little of an instant.
+pub const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Heads, chunk lines and trailers beside the page.
+const MOST_FRAMING: usize = 1 << 20;
+
+/// Where a page is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    address: SocketAddr,
+    host: String,
+    target: String,
+}
+
+/// Why a URL is no place that can be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BadEndpoint {
+    /// Not `http://`.
+    #[error("{0}: metrics are fetched over http:// alone; forward the port if they are served over TLS")]
+    Scheme(String),
+    /// No host, a user's name, or a target that cannot be sent.
+    #[error("{0} is no URL such as http://127.0.0.1:9901/stats/prometheus")]
+    Malformed(String),
+    /// Its name has no address.
+    #[error("{host} has no address: {reason}")]
+    Lookup {
+        /// Host and port.
+        host: String,
+        /// What the system said.
+        reason: io::Error,
+    },
+}
+
+/// Why there is no page.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfetched {
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Connection(String),
+    /// Not whole within the deadline.
+    #[error("no whole page within {} s", .0.as_secs_f64())]
+    Late(Duration),
+    /// No HTTP.
+    #[error("the answer is no HTTP/1.1: {0}")]
+    Http(String),
+    /// Not 200.
+    #[error("the answer has status {0}")]
+    Status(u16),
+    /// No page.
+    #[error("the answer is no page of metrics: {0}")]
+    Page(#[from] Malformed),
+}
+
+impl Endpoint {
+    /// Reads a URL and looks its host up. Without a path it is `/metrics`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words for whoever typed it.
+    pub fn resolve(url: &str) -> Result<Self, BadEndpoint> {
+        let rest = url.strip_prefix("http://").ok_or_else(|| BadEndpoint::Scheme(url.to_owned()))?;
+        let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let target = match target {
+            "" | "/" => "/metrics".to_owned(),
+            query if query.starts_with('?') => format!("/metrics{query}"),
+            target => target.to_owned(),
+        };
+        let sendable = write::is_target(&target) && !target.contains('#');
+        if host.is_empty() || host.contains(['@', '#']) || !write::is_value(host.as_bytes()) || !sendable {
+            return Err(BadEndpoint::Malformed(url.to_owned()));
+        }
+        Ok(Self { address: address(host)?, host: host.to_owned(), target })
+    }
+
+    /// Fetches the page.
+    ///
+    /// # Errors
+    /// Why there is none. The target's troubles are no error of ours: a window without a page is told as untested.
+    pub fn fetch(&self, deadline: Duration, now: &Now) -> Result<Page, Unfetched> {
+        let patience = Patience { until: now() + deadline, deadline, now };
+        let (format, body) = self.get(&patience).map_err(|error| patience.reason(error))?;
+        Ok(Page::read(&body, format)?)
+    }
+
+    fn get(&self, patience: &Patience) -> Result<(Format, Vec<u8>), Broken> {
+        let mut stream = TcpStream::connect_timeout(&self.address, patience.left()?)?;
+        stream.set_write_timeout(Some(patience.left()?))?;
+        stream.write_all(&self.request())?;
+        let mut answer = Answer::default();
+        let mut buffer = [0; 16 << 10];
+        loop {
+            stream.set_read_timeout(Some(patience.left()?))?;
+            let length = stream.read(&mut buffer)?;
+            if answer.take(&buffer[..length])? {
+                return Ok((answer.format, answer.body));
+            }
+        }
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let mut request = Vec::new();
+        write::request_line(&mut request, "GET", &self.target);
+        write::header(&mut request, "Host", self.host.as_bytes());
+        let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4";
+        write::header(&mut request, "Accept", accept.as_bytes());
+        write::header(&mut request, "Connection", b"close");
+        request.extend_from_slice(b"\r\n");
+        request
+    }
+}
+
+fn address(host: &str) -> Result<SocketAddr, BadEndpoint> {
+    let bare = host.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'));
+    let with_port = if bare { format!("{host}:80") } else { host.to_owned() };
+    let failed = |reason| BadEndpoint::Lookup { host: with_port.clone(), reason };
+    let mut addresses = with_port.to_socket_addrs().map_err(failed)?;
+    addresses.next().ok_or_else(|| failed(ErrorKind::NotFound.into()))
+}
+
+/// How long is left.
+struct Patience<'a> {
+    until: Duration,
+    deadline: Duration,
+    now: &'a Now<'a>,
+}
+
+impl Patience<'_> {
+    fn left(&self) -> Result<Duration, io::Error> {
+        let left = self.until.saturating_sub((self.now)());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    fn reason(&self, broken: Broken) -> Unfetched {
+        match broken {
+            // A socket's timeout is told as either, by the system's taste.
+            Broken::Socket(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+                Unfetched::Late(self.deadline)
+            }
+            Broken::Socket(error) => Unfetched::Connection(error.to_string()),
+            Broken::Answer(why) => why,
+        }
+    }
+}
+
+enum Broken {
+    Socket(io::Error),
+    Answer(Unfetched),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl From<Unfetched> for Broken {
+    fn from(why: Unfetched) -> Self {
+        Self::Answer(why)
+    }
+}
+
+/// An answer as far as it has come.
+struct Answer {
+    /// What is not yet understood.
+    pending: Vec<u8>,
+    /// Bytes that came, all together.
+    came: usize,
+    ends: Option<(BodyDecoder, Framing)>,
+    format: Format,
+    body: Vec<u8>,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self { pending: Vec::new(), came: 0, ends: None, format: Format::Prometheus, body: Vec::new() }
+    }
+}
+
+impl Answer {
+    /// Takes what came, nothing if the connection ended; true if the answer is whole.
+    fn take(&mut self, bytes: &[u8]) -> Result<bool, Unfetched> {
+        self.came += bytes.len();
+        if self.came > MOST_BYTES + MOST_FRAMING {
+            return Err(Malformed::TooLarge.into());
+        }
+        self.pending.extend_from_slice(bytes);
+        if self.ends.is_none() {
+            self.head()?;
+        }
+        let whole = self.decode()?;
+        match self.ends {
+            _ if whole => Ok(true),
+            Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
+            _ if bytes.is_empty() => {
+                Err(Unfetched::Connection("the connection ended before the answer did".to_owned()))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn head(&mut self) -> Result<(), Unfetched> {
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
+        let parsed = parse_response(&self.pending, "GET", &mut room, &Limits::default());
+        let (head, taken) = match parsed.map_err(|error| Unfetched::Http(error.to_string()))? {
+            Parsed::Complete(head, taken) => (head, taken),
+            Parsed::Partial => return Ok(()),
+        };
+        if head.status != 200 {
+            return Err(Unfetched::Status(head.status));
+        }
+        let coding = value(head.headers, "content-encoding");
+        if !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity") {
+            return Err(Unfetched::Http("compressed, which was not asked for".to_owned()));
+        }
+        self.format = Format::of(value(head.headers, "content-type"));
+        self.ends = Some((BodyDecoder::new(head.framing), head.framing));
+        self.pending.drain(..taken);
+        Ok(())
+    }
+
+    fn decode(&mut self) -> Result<bool, Unfetched> {
+        let Some((decoder, _)) = &mut self.ends else { return Ok(false) };
+        let mut at = 0;
+        loop {
+            match decoder
+                .decode(&self.pending[at..])
+                .map_err(|_| Unfetched::Http("broken chunks".to_owned()))?
+            {
+                Body::Data(data, taken) => {
+                    self.body.extend_from_slice(data);
+                    at += taken;
+                }
+                Body::End(_) => return Ok(true),
+                Body::More(_) => {
+                    self.pending.clear();
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+/// The first header of a name; empty if there is none.
+fn value<'b>(headers: &[Header<'b>], name: &str) -> &'b [u8] {
+    let found = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+    found.map_or(&[], |header| header.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const PAGE: &str = "# TYPE a_total counter\na_total 3\n";
+
+    /// A server that answers one request with these bytes, and then closes; how it was asked comes back.
+    fn served(answer: Vec<u8>) -> (Endpoint, thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint::resolve(&format!(
+            "http://{}/stats/prometheus?usedonly",
+            listener.local_addr().unwrap()
+        ));
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                request.push(byte[0]);
+            }
+            // The client may have had enough before all is sent.
+            let _ = stream.write_all(&answer);
+            String::from_utf8(request).unwrap()
+        });
+        (endpoint.unwrap(), server)
+    }
+
+    /// Time that stands still: what is tested here comes at once.
+    fn still() -> Duration {
+        Duration::ZERO
+    }
+
+    fn fetched(answer: &str) -> Result<Page, Unfetched> {
+        let (endpoint, server) = served(answer.into());
+        let page = endpoint.fetch(Duration::from_secs(60), &still);
+        server.join().unwrap();
+        page
+    }
+
+    #[test]
+    fn a_page_may_end_by_its_length_by_chunks_or_with_its_connection() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n";
+        let length = PAGE.len();
+        let (first, rest) = PAGE.split_at(7);
+        let chunks = format!("7\r\n{first}\r\n{:x}\r\n{rest}\r\n0\r\n\r\n", rest.len());
+        for answer in [
+            format!("{head}Content-Length: {length}\r\n\r\n{PAGE}"),
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}"),
+            format!("{head}\r\n{PAGE}"),
+        ] {
+            assert_eq!(fetched(&answer).unwrap().sum("a_total"), Some(3.0), "{answer}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_a_get_that_ends_its_connection() {
+        let (endpoint, server) = served(format!("HTTP/1.1 200 OK\r\n\r\n{PAGE}").into());
+        endpoint.fetch(Duration::from_secs(60), &still).unwrap();
+        let request = server.join().unwrap();
+        assert!(
+            request.starts_with("GET /stats/prometheus?usedonly HTTP/1.1\r\nHost: 127.0.0.1:"),
+            "{request}"
+        );
+        assert!(request.contains("\r\nConnection: close\r\n"), "{request}");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_page_says_why() {
+        let cases = [
+            ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "the answer has status 404"),
+            (
+                "SSH-2.0\r\n",
+                "the answer is no HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
+                "the connection ended before the answer did",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\n\r\n<html>\n",
+                "the answer is no page of metrics: line 1: a sample without a value",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
+                "the answer is no HTTP/1.1: compressed, which was not asked for",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "the answer is no HTTP/1.1: broken chunks",
+            ),
+            ("", "the connection ended before the answer did"),
+        ];
+        for (answer, why) in cases {
+            assert_eq!(fetched(answer).unwrap_err().to_string(), why, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_without_an_end_is_read_no_further_than_its_bound() {
+        let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "#".repeat(MOST_BYTES + MOST_FRAMING + (1 << 20)));
+        assert_eq!(fetched(&endless), Err(Unfetched::Page(Malformed::TooLarge)));
+    }
+
+    /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.
+    #[test]
+    fn a_page_that_trickles_is_given_up_at_the_deadline() {
+        let (endpoint, server) = served(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".into());
+        let asked = Cell::new(0);
+        let jumps = || {
+            asked.set(asked.get() + 1);
+            Duration::from_secs(if asked.get() > 4 { 61 } else { 0 })
+        };
+        let late = endpoint.fetch(Duration::from_secs(60), &jumps).unwrap_err();
+        assert_eq!(late, Unfetched::Late(Duration::from_secs(60)));
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_listening_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let endpoint = Endpoint::resolve(&url).unwrap();
+        assert!(matches!(endpoint.fetch(DEADLINE, &still), Err(Unfetched::Connection(_))));
+    }
+
+    #[test]
+    fn a_url_is_read_or_refused_before_there_is_any_load() {
+        let parts = |url| Endpoint::resolve(url).map(|at| (at.address.to_string(), at.target)).unwrap();
+        assert_eq!(parts("http://127.0.0.1:9901"), ("127.0.0.1:9901".into(), "/metrics".into()));
+        assert_eq!(parts("http://127.0.0.1/"), ("127.0.0.1:80".into(), "/metrics".into()));
+        assert_eq!(parts("http://[::1]?x=1"), ("[::1]:80".into(), "/metrics?x=1".into()));
+        assert_eq!(parts("http://[::1]:2/a?x"), ("[::1]:2".into(), "/a?x".into()));
+        let refused = |url| Endpoint::resolve(url).unwrap_err().to_string();
+        assert!(refused("https://127.0.0.1/metrics").contains("forward the port"));
+        assert!(refused("127.0.0.1:9901").contains("http:// alone"));
+        for url in [
+            "http://",
+            "http:///metrics",
+            "http://u@127.0.0.1/",
+            "http://127.0.0.1/a b",
+            "http://127.0.0.1/#a",
+            "http://a\nb/",
+        ] {
+            assert!(refused(url).contains("is no URL"), "{url}");
+        }
+        assert!(refused("http://127.0.0.1:x/").contains("has no address"));
+    }
+}

@@ -1,0 +1,264 @@
+//! The target's control group, where it runs on this machine: what its files say at one instant.
+//!
+//! Version 2 has one directory for all of them; version 1 one for each controller, which are named one by one. A file that is not there
+//! is no fault: a controller may be off. What the figures mean is [`super::judge`]'s business.
+
+use std::time::Duration;
+
+use seawall_cgroup::{MemoryEvents, Quota, Throttling, cpu_time, memory_limit, processes_limit};
+
+use crate::probe::files::{Files, Reading, Unread, parsed};
+use crate::probe::net::number;
+use crate::probe::proc::stalled;
+
+/// A group, as the directories in which its files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    directories: Vec<String>,
+}
+
+/// Why a group cannot be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadGroup {
+    /// Not a directory, or it may not be seen.
+    #[error("{0}")]
+    Unread(Unread),
+    /// A directory without any of the files.
+    #[error(
+        "{0} has no file of a control group's; name the group's own directory, of version 1 one for each controller"
+    )]
+    NoGroup(String),
+}
+
+/// What a group said at one instant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Levels {
+    /// Its CPU quota.
+    pub quota: Reading<Quota>,
+    /// How often it used its quota up.
+    pub throttling: Reading<Throttling>,
+    /// CPU time used.
+    pub cpu: Reading<Duration>,
+    /// Time in which at least one of its tasks waited for a CPU.
+    pub waited: Reading<Duration>,
+    /// Bytes that it holds, with file pages.
+    pub memory: Reading<u64>,
+    /// How many it may.
+    pub memory_limit: Reading<Option<u64>>,
+    /// How often it could hold no more.
+    pub memory_events: Reading<MemoryEvents>,
+    /// Processes and threads.
+    pub processes: Reading<u64>,
+    /// How many it may have.
+    pub processes_limit: Reading<Option<u64>>,
+}
+
+impl Group {
+    /// Takes the directories for a group's.
+    ///
+    /// # Errors
+    /// One of them is not there, or holds no file of a group's.
+    pub fn open(files: &dyn Files, directories: &[String]) -> Result<Self, BadGroup> {
+        let directories: Vec<_> =
+            directories.iter().map(|path| path.trim_end_matches('/').to_owned()).collect();
+        for directory in &directories {
+            let names = files.names(directory);
+            let names = names.map_err(|error| BadGroup::Unread(Unread::new(directory, &error)))?;
+            if !names.iter().any(|name| name == "cgroup.procs") {
+                return Err(BadGroup::NoGroup(directory.clone()));
+            }
+        }
+        Ok(Self { directories })
+    }
+
+    /// Reads its files: about ten, some tens of microseconds.
+    #[must_use]
+    pub fn look(&self, files: &dyn Files) -> Levels {
+        let look = Look { files, directories: &self.directories };
+        Levels {
+            quota: look.quota(),
+            throttling: look.throttling(),
+            // Version 1 has a cpu.stat as well, without the time in it.
+            cpu: or(look.first("cpuacct.usage", cpu_time), || look.first("cpu.stat", cpu_time)),
+            waited: look.first("cpu.pressure", stalled),
+            memory: or(look.first("memory.current", number), || look.first("memory.usage_in_bytes", number)),
+            memory_limit: or(look.first("memory.max", memory_limit), || {
+                look.first("memory.limit_in_bytes", memory_limit)
+            }),
+            memory_events: look.memory_events(),
+            processes: look.first("pids.current", number),
+            processes_limit: look.first("pids.max", processes_limit),
+        }
+    }
+}
+
+struct Look<'a> {
+    files: &'a dyn Files,
+    directories: &'a [String],
+}
+
+impl Look<'_> {
+    /// What the first directory says that has the file.
+    fn first<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Reading<T> {
+        let mut why = Unread::Missing(name.to_owned());
+        for directory in self.directories {
+            match parsed(self.files, &format!("{directory}/{name}"), &parse) {
+                Err(Unread::Missing(_)) => {}
+                Err(other) => why = other,
+                Ok(value) => return Ok(value),
+            }
+        }
+        Err(why)
+    }
+
+    fn text(&self, name: &str) -> Reading<String> {
+        self.first(name, |text| Some(text.to_owned()))
+    }
+
+    fn quota(&self) -> Reading<Quota> {
+        or(self.first("cpu.max", Quota::parse_two), || {
+            let period = self.text("cpu.cfs_period_us")?;
+            self.first("cpu.cfs_quota_us", |quota| Quota::parse_one(quota, &period))
+        })
+    }
+
+    /// At the root of version 2, and in groups without the controller, there is neither a quota nor a count.
+    fn throttling(&self) -> Reading<Throttling> {
+        self.quota()?;
+        self.first("cpu.stat", Throttling::parse)
+    }
+
+    fn memory_events(&self) -> Reading<MemoryEvents> {
+        or(self.first("memory.events", MemoryEvents::parse_two), || {
+            let control = self.text("memory.oom_control")?;
+            self.first("memory.failcnt", |failures| MemoryEvents::parse_one(failures, &control))
+        })
+    }
+}
+
+/// What one version's file says, or the other's where there is no such file. A file in a form that is not known is no reason to look
+/// for another.
+fn or<T>(one: Reading<T>, other: impl FnOnce() -> Reading<T>) -> Reading<T> {
+    match one {
+        Err(Unread::Missing(name)) => other().map_err(|why| match why {
+            Unread::Missing(_) => Unread::Missing(name),
+            why => why,
+        }),
+        one => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::files::fake::Texts;
+
+    fn opened(texts: &Texts, directories: &[&str]) -> Result<Levels, BadGroup> {
+        let directories: Vec<_> = directories.iter().map(|path| (*path).to_owned()).collect();
+        Group::open(texts, &directories).map(|group| group.look(texts))
+    }
+
+    #[test]
+    fn a_group_of_version_two_is_one_directory() {
+        let texts = Texts::new(&[
+            ("/g/cgroup.procs", "1\n"),
+            ("/g/cpu.max", "10000 100000\n"),
+            ("/g/cpu.stat", "usage_usec 300000\nnr_periods 30\nnr_throttled 28\nthrottled_usec 9000000\n"),
+            ("/g/cpu.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"),
+            ("/g/memory.current", "900\n"),
+            ("/g/memory.max", "1000\n"),
+            ("/g/memory.events", "low 0\nhigh 0\nmax 4\noom 1\noom_kill 1\n"),
+            ("/g/pids.current", "7\n"),
+            ("/g/pids.max", "max\n"),
+        ]);
+        let levels = opened(&texts, &["/g/"]).unwrap();
+        let throttling = Throttling { periods: 30, throttled: 28, stopped: Duration::from_secs(9) };
+        let expected = Levels {
+            quota: Ok(Quota::Cores(0.1)),
+            throttling: Ok(throttling),
+            cpu: Ok(Duration::from_millis(300)),
+            waited: Ok(Duration::from_micros(12)),
+            memory: Ok(900),
+            memory_limit: Ok(Some(1000)),
+            memory_events: Ok(MemoryEvents { reached: 4, killed: Some(1) }),
+            processes: Ok(7),
+            processes_limit: Ok(None),
+        };
+        assert_eq!(levels, expected);
+    }
+
+    #[test]
+    fn a_group_of_version_one_is_a_directory_for_each_controller() {
+        let texts = Texts::new(&[
+            ("/cpu/g/cgroup.procs", ""),
+            ("/cpu/g/cpu.cfs_quota_us", "50000\n"),
+            ("/cpu/g/cpu.cfs_period_us", "100000\n"),
+            ("/cpu/g/cpu.stat", "nr_periods 4\nnr_throttled 1\nthrottled_time 1000\n"),
+            ("/cpuacct/g/cgroup.procs", ""),
+            ("/cpuacct/g/cpuacct.usage", "5000\n"),
+            ("/memory/g/cgroup.procs", ""),
+            ("/memory/g/memory.usage_in_bytes", "900\n"),
+            ("/memory/g/memory.limit_in_bytes", "1000\n"),
+            ("/memory/g/memory.failcnt", "3\n"),
+            ("/memory/g/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+        ]);
+        let levels = opened(&texts, &["/cpu/g", "/cpuacct/g", "/memory/g"]).unwrap();
+        assert_eq!((levels.quota, levels.cpu), (Ok(Quota::Cores(0.5)), Ok(Duration::from_micros(5))));
+        assert_eq!((levels.memory, levels.memory_limit), (Ok(900), Ok(Some(1000))));
+        assert_eq!(levels.memory_events, Ok(MemoryEvents { reached: 3, killed: Some(2) }));
+        assert_eq!(levels.processes, Err(Unread::Missing("pids.current".into())));
+    }
+
+    #[test]
+    fn a_directory_that_is_no_groups_is_refused_before_there_is_any_load() {
+        let texts = Texts::new(&[("/etc/hosts", "")]);
+        assert_eq!(opened(&texts, &["/etc"]), Err(BadGroup::NoGroup("/etc".into())));
+        assert_eq!(opened(&texts, &["/gone"]), Err(BadGroup::Unread(Unread::Missing("/gone".into()))));
+    }
+
+    #[test]
+    fn a_file_in_another_form_is_said_to_be_so() {
+        let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/memory.current", "many\n")]);
+        assert_eq!(
+            opened(&texts, &["/g"]).unwrap().memory,
+            Err(Unread::Malformed("/g/memory.current".into()))
+        );
+    }
+
+    /// Looks at the group that the tests run in: every file that is there must be in the form that is known.
+    #[test]
+    fn the_files_of_this_machines_groups_are_in_the_form_that_is_known() {
+        let files = crate::probe::System;
+        let text = |path| files.read(path).unwrap();
+        let (memberships, mounts) = (text("/proc/self/cgroup"), text("/proc/self/mountinfo"));
+        let homes = ["cpu", "cpuacct", "memory", "pids"]
+            .map(|controller| seawall_cgroup::Home::find(&memberships, &mounts, controller));
+        let directories: Vec<_> = homes.into_iter().flatten().map(|home| home.directory).collect();
+        let Ok(group) = Group::open(&files, &directories) else { return };
+        let Levels {
+            quota,
+            throttling,
+            cpu,
+            waited,
+            memory,
+            memory_limit,
+            memory_events,
+            processes,
+            processes_limit,
+        } = group.look(&files);
+        let failures =
+            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), memory_limit.err()];
+        let failures =
+            failures.into_iter().chain([memory_events.err(), processes.err(), processes_limit.err()]);
+        let malformed = failures.flatten().filter(|why| matches!(why, Unread::Malformed(_)));
+        assert_eq!(malformed.collect::<Vec<_>>(), []);
+    }
+
+    #[test]
+    fn a_group_without_the_cpu_controller_has_no_throttling_and_no_fault() {
+        let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/cpu.stat", "usage_usec 5\nuser_usec 1\n")]);
+        let levels = opened(&texts, &["/g"]).unwrap();
+        assert_eq!(levels.throttling, Err(Unread::Missing("cpu.max".into())));
+        assert_eq!(levels.cpu, Ok(Duration::from_micros(5)));
+    }
+}

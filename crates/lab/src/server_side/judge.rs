@@ -1,0 +1,202 @@
+//! What happened at the target between two looks, and for or against which causes it speaks. Pure.
+//!
+//! A ratio is how much likelier the fact is if this class is the cause than if it is not: above 1 for, below 1 against. They are
+//! judgements, not measurements: of what a counter means by its own documentation, kept small where the same figure has other
+//! reasons. Facts of one window depend on each other (a quota that is used up shows in two of them), so whoever joins them with
+//! what clients saw takes the strongest of a class, not their product.
+
+use std::time::Duration;
+
+use seawall_cause::class::Class;
+
+use super::{Look, Taken};
+
+mod group;
+mod metrics;
+mod rules;
+
+/// What is known of a window from the target's side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// When the first look began.
+    pub from: Duration,
+    /// When the last one had ended.
+    pub to: Duration,
+    /// What was seen, in the order: group, then metrics.
+    pub facts: Vec<Fact>,
+    /// What could not be looked at, and why, in words.
+    pub untested: Vec<String>,
+}
+
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fact {
+    /// In words, with its figures: "throttled in 28 of 30 periods".
+    pub says: String,
+    /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
+    pub speaks_for: Vec<(Class, f64)>,
+}
+
+/// What was sent in the window, as its clients saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Requests.
+    pub requests: u64,
+    /// Those of them that failed or were late: what a cause has to explain.
+    pub troubled: u64,
+}
+
+/// Shortest window of which anything is said: five periods of a CPU quota, and far more than a look takes.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// Part of a window by which the instant of a page may be unknown: a page is from somewhere between its request and its end.
+const MOST_BLUR: f64 = 0.2;
+
+/// Says what happened between two looks. Without `load` a counter's rise cannot be compared with what clients missed, and weighs less.
+#[must_use]
+pub fn observe(begin: &Look, end: &Look, load: Option<Load>) -> Observation {
+    let mut told = Told::default();
+    told.groups(begin, end);
+    told.pages(begin, end, load);
+    let (from, to) = (begin.times().map(|(from, _)| from).min(), end.times().map(|(_, to)| to).max());
+    let (from, to) = (from.unwrap_or_default(), to.unwrap_or_default());
+    Observation { from, to, facts: told.facts, untested: told.untested }
+}
+
+impl Observation {
+    /// For each class of which anything was said, the fact that says most, and how much likelier it makes the class: what is to be joined
+    /// with other signs. Of a window in which clients missed something; of another one the facts say why it did not break.
+    #[must_use]
+    pub fn strongest(&self) -> Vec<(Class, f64, &Fact)> {
+        let strength = |(_, ratio, _): &(Class, f64, &Fact)| ratio.ln().abs();
+        let said = |class| {
+            let facts =
+                self.facts.iter().flat_map(|fact| fact.speaks_for.iter().map(move |of| (of.0, of.1, fact)));
+            facts.filter(move |of| of.0 == class)
+        };
+        let most = Class::ALL
+            .into_iter()
+            .filter_map(|class| said(class).max_by(|one, other| strength(one).total_cmp(&strength(other))));
+        most.collect()
+    }
+}
+
+impl Look {
+    fn times(&self) -> impl Iterator<Item = (Duration, Duration)> {
+        let page = self.page.as_ref().map(|page| (page.from, page.to));
+        page.into_iter().chain(self.levels.as_ref().map(|levels| (levels.from, levels.to)))
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    facts: Vec<Fact>,
+    untested: Vec<String>,
+}
+
+impl Told {
+    fn groups(&mut self, begin: &Look, end: &Look) {
+        let (Some(begin), Some(end)) = (&begin.levels, &end.levels) else { return };
+        match span(begin, end) {
+            Ok(span) => self.facts.extend(group::facts(&begin.what, &end.what, span, &mut self.untested)),
+            Err(why) => self.untested.push(format!("control group: {why}")),
+        }
+    }
+
+    fn pages(&mut self, begin: &Look, end: &Look, load: Option<Load>) {
+        let (Some(begin), Some(end)) = (&begin.page, &end.page) else { return };
+        let span = span(begin, end).map_err(str::to_owned);
+        let both = span.and_then(|span| match (&begin.what, &end.what) {
+            (Ok(begin), Ok(end)) => Ok(metrics::Change { begin, end, span, load }),
+            (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
+        });
+        match both {
+            Ok(change) => self.facts.extend(change.facts()),
+            Err(why) => self.untested.push(format!("metrics: {why}")),
+        }
+    }
+}
+
+/// Seconds from one look to the other, from middle to middle.
+fn span<A, B>(begin: &Taken<A>, end: &Taken<B>) -> Result<f64, &'static str> {
+    let length = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64();
+    let (first, last) = (length(begin.from, begin.to), length(end.from, end.to));
+    let span = length(begin.from, end.to) - (first + last) / 2.0;
+    match () {
+        () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => Err("the window is too short"),
+        () if (first + last) / 2.0 > MOST_BLUR * span => Err("the looks took too long for so short a window"),
+        () => Ok(span),
+    }
+}
+
+impl Fact {
+    fn new(says: String, speaks_for: &[(Class, f64)]) -> Self {
+        Self { says, speaks_for: speaks_for.to_vec() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::server_side::exposition::{Format, Page};
+
+    fn look(from: u64, to: u64, page: &str) -> Look {
+        let page = Page::read(page.as_bytes(), Format::Prometheus).map_err(Into::into);
+        let taken = Taken { from: Duration::from_millis(from), to: Duration::from_millis(to), what: page };
+        Look { page: Some(Arc::new(taken)), levels: None }
+    }
+
+    #[test]
+    fn a_window_is_from_the_first_looks_begin_to_the_last_ones_end() {
+        let observation = observe(&look(0, 10, ""), &look(3000, 3010, ""), None);
+        assert_eq!((observation.from, observation.to), (Duration::ZERO, Duration::from_millis(3010)));
+        assert_eq!((observation.facts, observation.untested), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_window_that_is_too_short_or_too_blurred_says_nothing() {
+        let (page, later) = (
+            "envoy_http_local_rate_limit_rate_limited_total 1\n",
+            "envoy_http_local_rate_limit_rate_limited_total 9\n",
+        );
+        let untested = |begin: &Look, end: &Look| {
+            let observation = observe(begin, end, None);
+            assert_eq!(observation.facts, []);
+            observation.untested.concat()
+        };
+        assert_eq!(untested(&look(0, 10, page), &look(400, 410, later)), "metrics: the window is too short");
+        let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
+        assert_eq!(blurred, "metrics: the looks took too long for so short a window");
+        let same = look(0, 10, page);
+        assert_eq!(untested(&same, &same), "metrics: the window is too short");
+    }
+
+    #[test]
+    fn a_page_that_was_not_there_is_untested_and_never_fine() {
+        let observation = observe(&look(0, 10, "a 1\n"), &look(3000, 3010, "<html>\n"), None);
+        let why = "metrics: the answer is no page of metrics: line 1: a sample without a value";
+        assert_eq!((observation.facts, observation.untested), (vec![], vec![why.to_owned()]));
+    }
+
+    #[test]
+    fn of_what_is_said_of_a_class_the_strongest_counts() {
+        let fact =
+            |says: &str, ratio| Fact::new(says.to_owned(), &[(Class::Pauses, ratio), (Class::Dns, 1.5)]);
+        let facts = vec![fact("a", 3.0), fact("b", 0.1), fact("c", 8.0)];
+        let observation = Observation { from: Duration::ZERO, to: Duration::ZERO, facts, untested: vec![] };
+        let strongest: Vec<_> = observation
+            .strongest()
+            .into_iter()
+            .map(|(class, ratio, fact)| (class, ratio, &*fact.says))
+            .collect();
+        assert_eq!(strongest, [(Class::Pauses, 0.1, "b"), (Class::Dns, 1.5, "c")]);
+    }
+
+    #[test]
+    fn who_was_not_asked_has_nothing_untested() {
+        let nothing = Look { page: None, levels: None };
+        assert_eq!(observe(&nothing, &nothing, None).untested, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,313 @@
+//! What a control group's files say of a window: which part of its quota was used, how often it was stopped, what it ran out of.
+
+use seawall_cause::class::Class;
+use seawall_cgroup::{Quota, Throttling};
+
+use super::Fact;
+use crate::probe::files::Reading;
+use crate::server_side::group::Levels;
+
+/// Fewest periods of a quota of which a share is said.
+const FEWEST_PERIODS: u64 = 5;
+
+/// How far from a whole number of cores is "all the time": the kernel counts to the microsecond, but a window has edges at which the
+/// load begins and ends.
+const NEAR_A_CORE: f64 = 0.08;
+
+/// What is to be said of a window of so many seconds.
+pub(super) fn facts(begin: &Levels, end: &Levels, span: f64, untested: &mut Vec<String>) -> Vec<Fact> {
+    let change = Change { begin, end, span };
+    let cpu = [change.throttled(), change.cores(), change.waited()];
+    let rest = [change.memory_events(), change.killed(), change.memory(), change.processes()];
+    untested.extend(end.cpu.as_ref().err().map(|why| format!("control group's CPU: {why}")));
+    cpu.into_iter().chain(rest).flatten().collect()
+}
+
+struct Change<'a> {
+    begin: &'a Levels,
+    end: &'a Levels,
+    span: f64,
+}
+
+impl Change<'_> {
+    /// The quota in cores, if there is one.
+    fn quota(&self) -> Option<f64> {
+        match self.end.quota {
+            Ok(Quota::Cores(cores)) => Some(cores),
+            _ => None,
+        }
+    }
+
+    /// Periods, those in which it was stopped, and for how many seconds.
+    fn stops(&self) -> Option<(u64, u64, f64)> {
+        let (begin, end) = both(&self.begin.throttling, &self.end.throttling)?;
+        let Throttling { periods, throttled, stopped } = begin;
+        let stopped = end.stopped.checked_sub(*stopped)?.as_secs_f64();
+        Some((end.periods.checked_sub(*periods)?, end.throttled.checked_sub(*throttled)?, stopped))
+    }
+
+    /// The share of periods in which it was stopped; none where they are too few.
+    fn share(&self) -> Option<f64> {
+        let (periods, throttled, _) = self.stops()?;
+        (periods >= FEWEST_PERIODS).then(|| throttled as f64 / periods as f64)
+    }
+
+    fn throttled(&self) -> Option<Fact> {
+        let Some(cores) = self.quota() else {
+            let none = matches!(self.end.quota, Ok(Quota::Unlimited));
+            // Those around it may still have one.
+            return none
+                .then(|| Fact::new("no CPU quota of its own".to_owned(), &[(Class::CfsThrottling, 0.3)]));
+        };
+        let (periods, throttled, stopped) = self.stops()?;
+        let Some(share) = self.share() else {
+            let says =
+                format!("ran in {periods} periods of its quota of {cores:.2} cores: next to nothing to do");
+            return Some(Fact::new(says, &[(Class::CfsThrottling, 0.1), (Class::CpuSaturation, 0.1)]));
+        };
+        let says = format!(
+            "throttled in {throttled} of {periods} periods, for {stopped:.1} s summed over CPUs, under a quota of {cores:.2} cores"
+        );
+        // With a quota that is used up in most periods the quota is what there is of CPU.
+        let speaks_for: &[(Class, f64)] = match share {
+            0.9.. => &[(Class::CfsThrottling, 30.0), (Class::CpuSaturation, 0.3)],
+            0.5.. => &[(Class::CfsThrottling, 10.0), (Class::CpuSaturation, 0.3)],
+            0.1.. => &[(Class::CfsThrottling, 3.0)],
+            0.0 => &[(Class::CfsThrottling, 0.05)],
+            _ => &[(Class::CfsThrottling, 0.5)],
+        };
+        Some(Fact::new(says, speaks_for))
+    }
+
+    fn cores(&self) -> Option<Fact> {
+        let (begin, end) = both(&self.begin.cpu, &self.end.cpu)?;
+        let used = end.checked_sub(*begin)?.as_secs_f64() / self.span;
+        if let Some(quota) = self.quota() {
+            let says = format!("used {used:.2} of its {quota:.2} cores");
+            let idle = used < quota / 2.0;
+            return Some(Fact::new(
+                says,
+                if idle { &[(Class::CpuSaturation, 0.2), (Class::CfsThrottling, 0.3)] } else { &[] },
+            ));
+        }
+        Some(Fact::new(format!("used {used:.2} cores"), busy(used)))
+    }
+
+    /// Waits of tasks that were stopped by the quota are in the kernel's count, too, so it says nothing of them.
+    fn waited(&self) -> Option<Fact> {
+        if self.share().is_some_and(|share| share >= 0.1) {
+            return None;
+        }
+        let (begin, end) = both(&self.begin.waited, &self.end.waited)?;
+        let share = (end.checked_sub(*begin)?.as_secs_f64() / self.span).min(1.0);
+        let speaks_for: &[(Class, f64)] = match share {
+            0.5.. => &[(Class::CpuSaturation, 3.0)],
+            ..0.05 => &[(Class::CpuSaturation, 0.5)],
+            _ => return None,
+        };
+        Some(Fact::new(
+            format!("a task of it waited for a CPU in {:.0} % of the time", 100.0 * share),
+            speaks_for,
+        ))
+    }
+
+    fn memory_events(&self) -> Option<Fact> {
+        let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
+        let times = end.reached.checked_sub(begin.reached).filter(|times| *times > 0)?;
+        let says = format!(
+            "its memory limit was reached {times} times, and pages had to be given up before it went on"
+        );
+        Some(Fact::new(says, &[(Class::Pauses, 3.0)]))
+    }
+
+    fn killed(&self) -> Option<Fact> {
+        let (begin, end) = both(&self.begin.memory_events, &self.end.memory_events)?;
+        let times = end.killed?.checked_sub(begin.killed?).filter(|times| *times > 0)?;
+        Some(Fact::new(format!("{times} of its processes were killed by its memory limit"), &[]))
+    }
+
+    fn memory(&self) -> Option<Fact> {
+        let (memory, limit) = (*self.end.memory.as_ref().ok()?, (*self.end.memory_limit.as_ref().ok()?)?);
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let near = memory as f64 >= 0.9 * limit as f64;
+        near.then(|| {
+            let (memory, limit) = (mebibytes(memory), mebibytes(limit));
+            Fact::new(format!("holds {memory:.1} of {limit:.1} MiB, file pages among them"), &[])
+        })
+    }
+
+    fn processes(&self) -> Option<Fact> {
+        let (processes, limit) =
+            (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
+        (processes >= limit).then(|| {
+            let says = format!("has {processes} processes and threads, as many as it may");
+            Fact::new(says, &[(Class::ConcurrencyCap, 5.0), (Class::PoolSaturation, 5.0)])
+        })
+    }
+}
+
+/// What a number of cores in use says where there is no quota.
+pub(super) fn busy(cores: f64) -> &'static [(Class, f64)] {
+    let whole = cores.round().max(1.0);
+    match (cores - whole).abs() / whole <= NEAR_A_CORE {
+        // One core and no more is one thread; several may be as many threads, or the whole machine.
+        true if whole == 1.0 => &[(Class::CpuSaturation, 8.0)],
+        true => &[(Class::CpuSaturation, 4.0)],
+        false if cores < 0.5 => &[(Class::CpuSaturation, 0.2)],
+        false => &[],
+    }
+}
+
+fn both<'a, T>(begin: &'a Reading<T>, end: &'a Reading<T>) -> Option<(&'a T, &'a T)> {
+    begin.as_ref().ok().zip(end.as_ref().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use seawall_cgroup::MemoryEvents;
+
+    use super::*;
+    use crate::probe::files::Unread;
+
+    const SPAN: f64 = 3.0;
+
+    fn nothing() -> Levels {
+        fn missing<T>() -> Reading<T> {
+            Err(Unread::Missing("x".into()))
+        }
+        Levels {
+            quota: missing(),
+            throttling: missing(),
+            cpu: missing(),
+            waited: missing(),
+            memory: missing(),
+            memory_limit: missing(),
+            memory_events: missing(),
+            processes: missing(),
+            processes_limit: missing(),
+        }
+    }
+
+    fn told(begin: &Levels, end: &Levels) -> Vec<Fact> {
+        facts(begin, end, SPAN, &mut Vec::new())
+    }
+
+    /// What three seconds under a quota of 0.1 cores come to.
+    fn quota(periods: u64, throttled: u64, used: f64) -> Vec<Fact> {
+        let at = |periods, throttled, used| Levels {
+            quota: Ok(Quota::Cores(0.1)),
+            throttling: Ok(Throttling { periods, throttled, stopped: Duration::from_secs(throttled) }),
+            cpu: Ok(Duration::from_secs_f64(used)),
+            ..nothing()
+        };
+        told(&at(100, 7, 5.0), &at(100 + periods, 7 + throttled, 5.0 + used))
+    }
+
+    fn ratio(facts: &[Fact], class: Class) -> f64 {
+        let ratios = facts.iter().flat_map(|fact| &fact.speaks_for).filter(|(of, _)| *of == class);
+        ratios.map(|(_, ratio)| *ratio).product()
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_in_nearly_every_period_is_throttling() {
+        let facts = quota(30, 28, 0.3);
+        let says = "throttled in 28 of 30 periods, for 28.0 s summed over CPUs, under a quota of 0.10 cores";
+        assert_eq!(facts[0].says, says);
+        assert_eq!(facts[1].says, "used 0.10 of its 0.10 cores");
+        assert!(ratio(&facts, Class::CfsThrottling) >= 30.0);
+        assert!(ratio(&facts, Class::CpuSaturation) < 1.0);
+    }
+
+    #[test]
+    fn a_quota_that_is_never_used_up_is_not_the_cause() {
+        assert!(ratio(&quota(30, 0, 0.03), Class::CfsThrottling) < 0.05);
+        assert!(ratio(&quota(2, 1, 0.001), Class::CfsThrottling) < 0.2, "it hardly ran");
+        assert!(ratio(&quota(30, 2, 0.2), Class::CfsThrottling) < 1.0);
+        let some = ratio(&quota(30, 6, 0.2), Class::CfsThrottling);
+        assert!((2.0..5.0).contains(&some), "{some}");
+    }
+
+    #[test]
+    fn a_core_that_is_busy_all_the_time_without_a_quota_is_saturation() {
+        let used = |cores: f64| {
+            let at = |cpu| Levels {
+                quota: Ok(Quota::Unlimited),
+                cpu: Ok(Duration::from_secs_f64(cpu)),
+                ..nothing()
+            };
+            told(&at(5.0), &at(5.0 + cores * SPAN))
+        };
+        let facts = used(0.99);
+        assert_eq!(
+            facts.iter().map(|fact| &*fact.says).collect::<Vec<_>>(),
+            ["no CPU quota of its own", "used 0.99 cores"]
+        );
+        assert_eq!(ratio(&facts, Class::CpuSaturation), 8.0);
+        assert_eq!(ratio(&used(1.98), Class::CpuSaturation), 4.0);
+        assert_eq!(ratio(&used(1.5), Class::CpuSaturation), 1.0);
+        assert_eq!(ratio(&used(0.02), Class::CpuSaturation), 0.2);
+    }
+
+    #[test]
+    fn waits_for_a_cpu_count_where_the_quota_did_not_make_them() {
+        let at = |throttled, waited| Levels {
+            quota: Ok(Quota::Cores(0.5)),
+            throttling: Ok(Throttling { periods: 10 + throttled, throttled, stopped: Duration::ZERO }),
+            waited: Ok(Duration::from_secs_f64(waited)),
+            ..nothing()
+        };
+        let busy = told(
+            &at(0, 0.0),
+            &Levels { throttling: Ok(Throttling { periods: 40, ..Throttling::default() }), ..at(0, 2.4) },
+        );
+        assert_eq!(busy[1].says, "a task of it waited for a CPU in 80 % of the time");
+        let stopped = told(&at(0, 0.0), &at(28, 2.4));
+        assert!(!stopped.iter().any(|fact| fact.says.contains("waited")), "{stopped:?}");
+    }
+
+    #[test]
+    fn what_memory_and_processes_ran_out_of_is_told() {
+        let at = |reached, killed| Levels {
+            memory: Ok(25 << 20),
+            memory_limit: Ok(Some(25 << 20)),
+            memory_events: Ok(MemoryEvents { reached, killed: Some(killed) }),
+            processes: Ok(10),
+            processes_limit: Ok(Some(10)),
+            ..nothing()
+        };
+        let facts = told(&at(1, 0), &at(41, 1));
+        let says: Vec<_> = facts.iter().map(|fact| &*fact.says).collect();
+        let expected = [
+            "its memory limit was reached 40 times, and pages had to be given up before it went on",
+            "1 of its processes were killed by its memory limit",
+            "holds 25.0 of 25.0 MiB, file pages among them",
+            "has 10 processes and threads, as many as it may",
+        ];
+        assert_eq!(says, expected);
+        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 5.0);
+        assert_eq!(
+            told(&at(1, 0), &Levels { processes_limit: Ok(None), memory_limit: Ok(None), ..at(1, 0) }),
+            []
+        );
+    }
+
+    #[test]
+    fn a_group_that_was_made_anew_in_between_is_not_compared() {
+        let at = |periods, cpu| Levels {
+            quota: Ok(Quota::Cores(0.1)),
+            throttling: Ok(Throttling { periods, throttled: 0, stopped: Duration::ZERO }),
+            cpu: Ok(Duration::from_secs(cpu)),
+            ..nothing()
+        };
+        assert_eq!(told(&at(100, 9), &at(5, 1)), []);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let mut untested = Vec::new();
+        assert_eq!(facts(&nothing(), &nothing(), SPAN, &mut untested), []);
+        assert_eq!(untested, ["control group's CPU: x does not exist here"]);
+    }
+}

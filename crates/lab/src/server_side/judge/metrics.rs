@@ -1,0 +1,330 @@
+//! What two pages of metrics say of the window between them.
+
+use std::collections::BTreeMap;
+
+use seawall_cause::class::Class;
+
+use super::group::busy;
+use super::rules::{OPENED, QUEUES, RULES, Rule, SILENT, STILL};
+use super::{Fact, Load};
+use crate::server_side::exposition::{Kind, Page, Sample, Series};
+
+/// Two pages, so many seconds apart, and what was sent between them.
+pub(super) struct Change<'a> {
+    pub(super) begin: &'a Page,
+    pub(super) end: &'a Page,
+    pub(super) span: f64,
+    pub(super) load: Option<Load>,
+}
+
+/// Most facts of one kind: a page has as many names as its author likes.
+const MOST_FACTS: usize = 16;
+
+/// Below this a ratio says nothing worth a reader's time.
+const LEAST: f64 = 1.2;
+
+impl Change<'_> {
+    /// What is to be said.
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        // Differences between two processes are none.
+        if let Some(anew) = self.anew() {
+            return vec![anew];
+        }
+        let rises = self.rises();
+        let mut facts: Vec<Fact> =
+            rises.iter().filter_map(|((name, at), by)| self.rise(name, &RULES[*at], *by)).collect();
+        facts.truncate(MOST_FACTS);
+        facts.extend(self.silent(&rises));
+        facts.extend(self.opened());
+        facts.extend(self.queues());
+        facts.extend([self.cores(), self.files(), self.still()].into_iter().flatten());
+        facts
+    }
+
+    /// Whether its counters began anew: it was restarted, or another process answered.
+    fn anew(&self) -> Option<Fact> {
+        let start = "process_start_time_seconds";
+        let started = self
+            .begin
+            .sum(start)
+            .zip(self.end.sum(start))
+            .is_some_and(|(begin, end)| (end - begin).abs() > 1.0);
+        let fell = |(series, sample): (&Series, &Sample)| {
+            let begin = self.begin.sample(series);
+            sample.kind == Kind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
+        };
+        (started || self.end.samples().any(fell)).then(|| {
+            let says = "its counters began anew: it was restarted, or another of several servers answered; nothing is said of its metrics";
+            Fact::new(says.to_owned(), &[])
+        })
+    }
+
+    /// By how much a series rose; one that was not there began at zero.
+    fn increase(&self, series: &Series, sample: Sample) -> f64 {
+        let begin = self.begin.sample(series).map_or(0.0, |begin| begin.value);
+        let rise = sample.value - begin;
+        if rise.is_finite() { rise } else { 0.0 }
+    }
+
+    /// The counters of which something is known: their names, the rule's place, and by how much they rose.
+    fn rises(&self) -> BTreeMap<(&str, usize), f64> {
+        let mut rises = BTreeMap::new();
+        for (series, sample) in self.end.samples().filter(|(_, sample)| sample.kind == Kind::Counter) {
+            if let Some(at) = RULES.iter().position(|rule| rule.fits(series)) {
+                *rises.entry((&*series.name, at)).or_insert(0.0) += self.increase(series, *sample);
+            }
+        }
+        rises
+    }
+
+    fn rise(&self, name: &str, rule: &Rule, by: f64) -> Option<Fact> {
+        if by <= 0.0 {
+            return None;
+        }
+        let of = self
+            .load
+            .map_or_else(String::new, |load| format!(" beside {} that failed or were late", load.troubled));
+        let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span);
+        let weighed = rule.speaks_for.iter().map(|(class, ratio)| (*class, self.weighed(*ratio, by)));
+        Some(Fact { says, speaks_for: weighed.filter(|(_, ratio)| *ratio >= LEAST).collect() })
+    }
+
+    /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
+    fn weighed(&self, ratio: f64, by: f64) -> f64 {
+        match self.load {
+            None => ratio.sqrt(),
+            Some(Load { troubled: 0, .. }) => 1.0,
+            Some(load) => ratio.powf((2.0 * by / load.troubled as f64).min(1.0)),
+        }
+    }
+
+    /// Counters that would have told of a class, while clients missed something, and did not rise.
+    fn silent(&self, rises: &BTreeMap<(&str, usize), f64>) -> Option<Fact> {
+        self.load.filter(|load| load.troubled > 0)?;
+        let told = |rose: bool| {
+            let of = rises.iter().filter(move |(_, by)| (**by > 0.0) == rose);
+            of.flat_map(|((_, at), _)| RULES[*at].tells_of())
+        };
+        let rose: Vec<Class> = told(true).collect();
+        let mut classes: Vec<Class> = told(false).filter(|class| !rose.contains(class)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let silent = rises.iter().filter(|((_, at), by)| {
+            **by <= 0.0 && RULES[*at].tells_of().any(|class| classes.contains(&class))
+        });
+        let names: Vec<&str> = silent.map(|((name, _), _)| *name).collect();
+        (!names.is_empty()).then(|| {
+            let against: Vec<_> = classes.iter().map(|class| (*class, SILENT)).collect();
+            Fact::new(format!("did not rise: {}", names.join(", ")), &against)
+        })
+    }
+
+    fn opened(&self) -> impl Iterator<Item = Fact> {
+        OPENED.iter().filter_map(|rule| {
+            let open = |page: &Page| {
+                page.samples().filter(|(series, _)| rule.fits(series)).any(|(_, sample)| sample.value > 0.0)
+            };
+            (open(self.end) && !open(self.begin)).then(|| Fact::new(rule.says.to_owned(), rule.speaks_for))
+        })
+    }
+
+    /// Gauges of waiting work that grew: whatever the cause, it is behind this queue and not in front of it.
+    fn queues(&self) -> impl Iterator<Item = Fact> {
+        let grown = self.end.samples().filter_map(|(series, sample)| {
+            let begin = self.begin.sample(series)?.value;
+            let waits = sample.kind == Kind::Gauge && QUEUES.iter().any(|word| series.name.contains(word));
+            (waits && sample.value >= 10.0 && sample.value >= 2.0 * begin).then_some((
+                &series.name,
+                begin,
+                sample.value,
+            ))
+        });
+        grown.take(MOST_FACTS).map(|(name, begin, end)| {
+            let behind =
+                [(Class::PoolSaturation, 2.0), (Class::CpuSaturation, 2.0), (Class::DelayingLimiter, 1.5)];
+            Fact::new(format!("{name} grew from {begin:.0} to {end:.0}"), &behind)
+        })
+    }
+
+    fn cores(&self) -> Option<Fact> {
+        let name = "process_cpu_seconds_total";
+        let used = (self.end.sum(name)? - self.begin.sum(name)?) / self.span;
+        used.is_finite().then(|| Fact::new(format!("its process used {used:.2} cores"), busy(used)))
+    }
+
+    fn files(&self) -> Option<Fact> {
+        let (open, most) = (self.end.sum("process_open_fds")?, self.end.sum("process_max_fds")?);
+        (most > 0.0 && open >= 0.98 * most).then(|| {
+            Fact::new(format!("has {open:.0} of {most:.0} files open"), &[(Class::ConnectionCap, 20.0)])
+        })
+    }
+
+    fn still(&self) -> Option<Fact> {
+        let name = STILL.into_iter().find(|name| self.end.sum(name).is_some())?;
+        let rises = self.end.of(name).map(|(series, sample)| self.increase(series, *sample));
+        let share = rises.sum::<f64>() / self.span;
+        let speaks_for: &[(Class, f64)] = match share {
+            0.05.. => &[(Class::Pauses, 8.0)],
+            ..0.001 => &[(Class::Pauses, 0.5)],
+            _ => &[],
+        };
+        Some(Fact::new(
+            format!("stood still for its memory in {:.1} % of the time ({name})", 100.0 * share),
+            speaks_for,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server_side::exposition::Format;
+
+    fn page(text: &str) -> Page {
+        Page::read(text.as_bytes(), Format::Prometheus).unwrap()
+    }
+
+    fn change(begin: &str, end: &str, troubled: Option<u64>) -> Vec<Fact> {
+        let (begin, end) = (page(begin), page(end));
+        let load = troubled.map(|troubled| Load { requests: 1000, troubled });
+        Change { begin: &begin, end: &end, span: 10.0, load }.facts()
+    }
+
+    fn ratio(facts: &[Fact], class: Class) -> f64 {
+        let ratios = facts.iter().flat_map(|fact| &fact.speaks_for).filter(|(of, _)| *of == class);
+        ratios.map(|(_, ratio)| *ratio).product()
+    }
+
+    const ENVOY: &str = "\
+# TYPE envoy_cluster_upstream_rq_pending_overflow counter
+envoy_cluster_upstream_rq_pending_overflow{envoy_cluster_name=\"a\"} 5
+envoy_cluster_upstream_rq_pending_overflow{envoy_cluster_name=\"b\"} 0
+# TYPE envoy_cluster_ratelimit_over_limit counter
+envoy_cluster_ratelimit_over_limit{envoy_cluster_name=\"a\"} 7
+# TYPE envoy_cluster_circuit_breakers_default_rq_open gauge
+envoy_cluster_circuit_breakers_default_rq_open{envoy_cluster_name=\"a\"} 0
+# TYPE envoy_cluster_upstream_rq_pending_active gauge
+envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
+";
+
+    fn overflown() -> String {
+        let end = ENVOY.replace("{envoy_cluster_name=\"b\"} 0", "{envoy_cluster_name=\"b\"} 400");
+        end.replace("rq_open{envoy_cluster_name=\"a\"} 0", "rq_open{envoy_cluster_name=\"a\"} 1")
+    }
+
+    #[test]
+    fn a_breaker_that_explains_what_clients_missed_speaks_for_a_cap() {
+        let facts = change(ENVOY, &overflown(), Some(400));
+        let says = "400 refused at a cluster's circuit breaker for requests beside 400 that failed or were late \
+                    (envoy_cluster_upstream_rq_pending_overflow, 40.0/s)";
+        assert_eq!(facts[0].says, says);
+        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 30.0 * 10.0, "the breaker was seen open, too");
+        assert_eq!(facts[1].says, "did not rise: envoy_cluster_ratelimit_over_limit");
+        assert_eq!(ratio(&facts, Class::RateLimiter), SILENT);
+    }
+
+    #[test]
+    fn a_rise_counts_as_far_as_it_explains_what_clients_missed() {
+        let cap = |troubled| {
+            change(ENVOY, &overflown(), troubled)[0].speaks_for.first().map_or(1.0, |(_, ratio)| *ratio)
+        };
+        assert_eq!(cap(Some(400)), 30.0);
+        assert_eq!(cap(Some(800)), 30.0, "half of them");
+        let tenth = cap(Some(4000));
+        assert!((1.5..3.0).contains(&tenth), "{tenth}");
+        assert_eq!(cap(Some(0)), 1.0, "nobody missed anything");
+        let unknown = cap(None);
+        assert!((5.0..6.0).contains(&unknown), "{unknown}");
+    }
+
+    #[test]
+    fn counters_that_stand_still_say_nothing_while_nothing_fails() {
+        assert_eq!(change(ENVOY, ENVOY, None), []);
+        assert_eq!(change(ENVOY, ENVOY, Some(0)), []);
+        assert_eq!(ratio(&change(ENVOY, ENVOY, Some(9)), Class::ConcurrencyCap), SILENT);
+    }
+
+    #[test]
+    fn local_rate_limits_of_any_name_are_known() {
+        for name in
+            ["envoy_http_local_rate_limit_rate_limited", "envoy_mine_http_local_rate_limit_rate_limited"]
+        {
+            let text = |by| format!("# TYPE {name} counter\n{name} {by}\n");
+            assert_eq!(ratio(&change(&text(1), &text(101), Some(100)), Class::RateLimiter), 50.0, "{name}");
+        }
+    }
+
+    #[test]
+    fn lookups_that_fail_speak_for_dns_and_those_that_do_not_are_passed_over() {
+        let text = |fine, failed| {
+            format!(
+                "# TYPE coredns_dns_responses_total counter\n\
+                 coredns_dns_responses_total{{rcode=\"NOERROR\"}} {fine}\ncoredns_dns_responses_total{{rcode=\"SERVFAIL\"}} {failed}\n"
+            )
+        };
+        assert_eq!(change(&text(1, 1), &text(900, 1), Some(50)), []);
+        let facts = change(&text(1, 1), &text(900, 51), Some(50));
+        assert_eq!((facts.len(), ratio(&facts, Class::Dns)), (1, 10.0));
+    }
+
+    #[test]
+    fn a_counter_that_appears_in_the_window_began_at_zero() {
+        let facts =
+            change("", "# TYPE x_rejected_total counter\nx_rejected_total{why=\"full\"} 9\n", Some(9));
+        assert_eq!(
+            facts[0].says,
+            "9 rejected, by the metric's name beside 9 that failed or were late (x_rejected_total, 0.9/s)"
+        );
+        assert_eq!(ratio(&facts, Class::ConcurrencyCap), 3.0);
+    }
+
+    #[test]
+    fn of_a_process_that_began_anew_nothing_else_is_said() {
+        let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
+        assert!(restarted[0].says.starts_with("its counters began anew"));
+        let mut fell = change(&overflown(), ENVOY, Some(400));
+        assert_eq!((fell.len(), fell.remove(0).speaks_for), (1, vec![]));
+    }
+
+    #[test]
+    fn a_queue_that_grows_is_told() {
+        let text = |waiting| format!("# TYPE work_queue_depth gauge\nwork_queue_depth {waiting}\n");
+        assert_eq!(change(&text(2), &text(250), None)[0].says, "work_queue_depth grew from 2 to 250");
+        assert_eq!(change(&text(2), &text(9), None), [], "small");
+        assert_eq!(change(&text(200), &text(250), None), [], "it was long before");
+    }
+
+    #[test]
+    fn a_process_tells_of_its_cores_files_and_pauses() {
+        let text = |cpu, pauses| {
+            format!(
+                "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total {cpu}\nprocess_open_fds 1023\nprocess_max_fds 1024\n\
+                 # TYPE go_gc_duration_seconds summary\ngo_gc_duration_seconds_sum {pauses}\ngo_gc_duration_seconds_count 1\n"
+            )
+        };
+        let facts = change(&text(1.0, 0.1), &text(10.9, 1.1), None);
+        let says: Vec<_> = facts.iter().map(|fact| &*fact.says).collect();
+        let pauses = "stood still for its memory in 10.0 % of the time (go_gc_duration_seconds_sum)";
+        assert_eq!(says, ["its process used 0.99 cores", "has 1023 of 1024 files open", pauses]);
+        let classes = [Class::CpuSaturation, Class::ConnectionCap, Class::Pauses];
+        assert_eq!(classes.map(|class| ratio(&facts, class)), [8.0, 20.0, 8.0]);
+    }
+
+    /// What a proxy and an agent really said before and after some requests: neither was at a limit.
+    #[test]
+    fn real_pages_of_targets_that_were_fine_accuse_nobody() {
+        let agent =
+            Page::read(include_bytes!("../../../tests/pages/agent.txt"), Format::OpenMetrics).unwrap();
+        let before =
+            Page::read(include_bytes!("../../../tests/pages/agent-before.txt"), Format::OpenMetrics).unwrap();
+        let (go, go_before) = (
+            page(include_str!("../../../tests/pages/go.txt")),
+            page(include_str!("../../../tests/pages/go-before.txt")),
+        );
+        let load = Some(Load { requests: 20, troubled: 0 });
+        assert_eq!(Change { begin: &before, end: &agent, span: 1.0, load }.facts(), []);
+        let facts = Change { begin: &go_before, end: &go, span: 1.0, load }.facts();
+        assert!(facts.iter().flat_map(|fact| &fact.speaks_for).all(|(_, ratio)| *ratio < 1.0), "{facts:?}");
+        assert_eq!(facts.len(), 2, "cores and pauses: {facts:?}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What counters mean that servers and proxies are known to have, and what the names of others say.
+//!
+//! Each name is as its own documentation has it: Envoy's (configuration/upstream/cluster_manager/cluster_stats, listeners/stats, HTTP
+//! filters), CoreDNS' (plugins `forward` and `metrics`), this project's (`docs/operate.md`). The first rule that fits a series is the
+//! one that holds for it. A rise counts as far as it explains what clients missed.
+
+use seawall_cause::class::Class;
+
+use crate::server_side::exposition::Series;
+
+/// What a rise of a counter says.
+pub(super) struct Rule {
+    pub(super) metric: Metric,
+    /// Of its series only those with this label.
+    pub(super) label: Option<(&'static str, &'static str)>,
+    pub(super) says: &'static str,
+    /// If the rise explains everything.
+    pub(super) speaks_for: &'static [(Class, f64)],
+}
+
+/// Of which metric.
+pub(super) enum Metric {
+    Named(&'static str),
+    /// Every metric whose name ends so: its author's words, which mean less than a documentation.
+    Ending(&'static str),
+}
+
+/// A class is taken to be told of by a counter if the counter speaks so strongly for it; then it also counts that it did not rise.
+pub(super) const TELLING: f64 = 20.0;
+
+/// How a counter that would have told of a class, and did not rise, speaks for it. Not nearer to zero: the limit may be in front of
+/// who counts, or behind.
+pub(super) const SILENT: f64 = 0.3;
+
+impl Rule {
+    /// Whether it says something of this series.
+    pub(super) fn fits(&self, series: &Series) -> bool {
+        let name = match self.metric {
+            Metric::Named(name) => series.name == name,
+            Metric::Ending(end) => series.name.ends_with(end),
+        };
+        let label = |(name, value)| series.labels.iter().any(|(key, of)| key == name && of == value);
+        name && self.label.is_none_or(label)
+    }
+
+    /// The classes whose absence it shows by not rising.
+    pub(super) fn tells_of(&self) -> impl Iterator<Item = Class> {
+        let named = matches!(self.metric, Metric::Named(_));
+        let telling = self.speaks_for.iter().filter(move |(_, ratio)| named && *ratio >= TELLING);
+        telling.map(|(class, _)| *class)
+    }
+}
+
+const fn named(name: &'static str, says: &'static str, speaks_for: &'static [(Class, f64)]) -> Rule {
+    Rule { metric: Metric::Named(name), label: None, says, speaks_for }
+}
+
+const fn labelled(rule: Rule, name: &'static str, value: &'static str) -> Rule {
+    Rule { label: Some((name, value)), ..rule }
+}
+
+const fn ending(end: &'static str, says: &'static str, speaks_for: &'static [(Class, f64)]) -> Rule {
+    Rule { metric: Metric::Ending(end), label: None, says, speaks_for }
+}
+
+use Class::{ConcurrencyCap, ConnectionCap, Dns, KeepAliveRace, PoolSaturation, RateLimiter, TimeoutChain};
+
+/// By the order in which they are tried.
+pub(super) const RULES: &[Rule] = &[
+    // Envoy.
+    named(
+        "envoy_cluster_upstream_rq_pending_overflow",
+        "refused at a cluster's circuit breaker for requests",
+        &[(ConcurrencyCap, 30.0)],
+    ),
+    named(
+        "envoy_cluster_upstream_cx_overflow",
+        "found a cluster's circuit breaker for connections open",
+        &[(ConcurrencyCap, 5.0), (PoolSaturation, 5.0), (ConnectionCap, 3.0)],
+    ),
+    named(
+        "envoy_cluster_upstream_rq_retry_overflow",
+        "not sent again, because too many were being sent again",
+        &[(TimeoutChain, 3.0)],
+    ),
+    named("envoy_cluster_upstream_rq_retry", "sent again by the proxy", &[(TimeoutChain, 4.0)]),
+    named("envoy_cluster_upstream_rq_timeout", "given up by the proxy's timeout", &[(TimeoutChain, 20.0)]),
+    named(
+        "envoy_cluster_upstream_rq_per_try_timeout",
+        "given up by the proxy's timeout for a try",
+        &[(TimeoutChain, 20.0)],
+    ),
+    named(
+        "envoy_cluster_upstream_cx_connect_timeout",
+        "connections from the proxy that did not come to be in time",
+        &[(ConnectionCap, 5.0)],
+    ),
+    named(
+        "envoy_cluster_upstream_cx_destroy_remote_with_active_rq",
+        "connections that the server behind the proxy ended under a request",
+        &[(KeepAliveRace, 10.0)],
+    ),
+    named(
+        "envoy_cluster_ratelimit_over_limit",
+        "beyond the limit of a rate limit service",
+        &[(RateLimiter, 50.0)],
+    ),
+    named("envoy_http_local_rate_limit_rate_limited", "beyond a local rate limit", &[(RateLimiter, 50.0)]),
+    named(
+        "envoy_listener_downstream_cx_overflow",
+        "connections refused at a listener's limit",
+        &[(ConnectionCap, 50.0)],
+    ),
+    named(
+        "envoy_listener_downstream_global_cx_overflow",
+        "connections refused at the limit of all listeners",
+        &[(ConnectionCap, 50.0)],
+    ),
+    // With older versions a local limit's name holds what its operator calls it.
+    ending("_local_rate_limit_rate_limited", "beyond a local rate limit", &[(RateLimiter, 50.0)]),
+    // CoreDNS.
+    named(
+        "coredns_forward_max_concurrent_rejects_total",
+        "lookups refused at the cap of lookups at once",
+        &[(Dns, 20.0)],
+    ),
+    named(
+        "coredns_forward_healthcheck_broken_total",
+        "lookups that found no upstream server healthy",
+        &[(Dns, 20.0)],
+    ),
+    labelled(
+        named("coredns_dns_responses_total", "lookups answered SERVFAIL", &[(Dns, 10.0)]),
+        "rcode",
+        "SERVFAIL",
+    ),
+    // This project's agent.
+    named(
+        "seawall_connections_refused_at_cap_total",
+        "connections refused at a cap",
+        &[(ConnectionCap, 50.0)],
+    ),
+    named(
+        "seawall_misses_refused_total",
+        "refused because a pod asked too fast for what is not held",
+        &[(RateLimiter, 15.0)],
+    ),
+    labelled(
+        named("seawall_upstream_calls_total", "calls that the cloud throttled", &[(RateLimiter, 5.0)]),
+        "outcome",
+        "throttled",
+    ),
+    // Anybody's.
+    ending("rate_limited_total", "limited in their rate, by the metric's name", &[(RateLimiter, 8.0)]),
+    ending("ratelimited_total", "limited in their rate, by the metric's name", &[(RateLimiter, 8.0)]),
+    ending("throttled_total", "throttled, by the metric's name", &[(RateLimiter, 6.0)]),
+    ending(
+        "rejected_total",
+        "rejected, by the metric's name",
+        &[(RateLimiter, 2.0), (ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
+    ),
+    ending(
+        "rejections_total",
+        "rejected, by the metric's name",
+        &[(RateLimiter, 2.0), (ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
+    ),
+    ending(
+        "overflow_total",
+        "found something full, by the metric's name",
+        &[(ConcurrencyCap, 3.0), (ConnectionCap, 2.0)],
+    ),
+    ending("timeouts_total", "timed out, by the metric's name", &[(TimeoutChain, 2.0)]),
+];
+
+/// What it says if a gauge is not zero at the end of a window and was at its begin.
+pub(super) const OPENED: &[Rule] = &[
+    named(
+        "envoy_cluster_circuit_breakers_default_rq_open",
+        "a cluster has as many requests as it may",
+        &[(ConcurrencyCap, 10.0)],
+    ),
+    named(
+        "envoy_cluster_circuit_breakers_default_rq_pending_open",
+        "a cluster has as many waiting requests as it may",
+        &[(ConcurrencyCap, 10.0)],
+    ),
+    named(
+        "envoy_cluster_circuit_breakers_default_cx_open",
+        "a cluster has as many connections as it may",
+        &[(ConcurrencyCap, 4.0), (PoolSaturation, 4.0)],
+    ),
+];
+
+/// Words in the names of gauges that say how many wait.
+pub(super) const QUEUES: [&str; 3] = ["queue", "backlog", "pending"];
+
+/// Counters of seconds in which everything stood still: Go's, Java's by its own client and by Micrometer.
+pub(super) const STILL: [&str; 3] =
+    ["go_gc_duration_seconds_sum", "jvm_gc_collection_seconds_sum", "jvm_gc_pause_seconds_sum"];

@@ -1,0 +1,245 @@
+//! What targets do at which rate, over each other in one picture: good answers, response time, and what was late or failed, against the
+//! rate that was offered.
+//!
+//! Reads what `find --json` writes, and of it only where the cliff is and the trials; or summaries of attacks at one rate each
+//! (`attack --summary=json`), one after the other. Each file is a line, named as the file is. Knows nothing of how rates were chosen,
+//! and makes nothing up: a line goes from one rate that was tried to the next.
+
+use std::io::{BufRead, Read as _};
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use crate::report::chart::{Charts, Line, Panel, Points, Stroke, of_run};
+use crate::report::input::Input;
+use crate::report::scale::Scale;
+use crate::report::svg;
+
+/// More than any search writes: some thousand trials with their windows.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What one file holds.
+#[derive(Debug, Default)]
+struct Curve {
+    /// The rate above which it breaks, requests a second.
+    cliff: Option<f64>,
+    trials: Vec<Trial>,
+}
+
+/// One object of a file.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Search { cliff: Option<Limit>, trials: Vec<Trial> },
+    Attack(Summary),
+}
+
+#[derive(Debug, Deserialize)]
+struct Limit {
+    /// Requests a second.
+    upper: Option<f64>,
+}
+
+/// Of a run's summary what makes it a trial.
+#[derive(Debug, Deserialize)]
+struct Summary {
+    offered_rate: f64,
+    good_rate: f64,
+    error_ratio: f64,
+    response: Response,
+}
+
+#[derive(Debug, Deserialize)]
+struct Response {
+    /// Nanoseconds.
+    p99: u64,
+}
+
+/// An offer and what came of it.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Trial {
+    /// Requests offered a second.
+    rate: f64,
+    /// Good answers a second.
+    goodput: Option<f64>,
+    /// Response time that 99 % did not exceed, in seconds.
+    p99: Option<f64>,
+    /// Share of requests that ended without a good answer.
+    errors: Option<f64>,
+    /// Share of requests that were late, where a bound was asked for; those without an answer are late.
+    late: Option<f64>,
+}
+
+impl From<Summary> for Trial {
+    fn from(run: Summary) -> Self {
+        let (rate, goodput, errors) = (run.offered_rate, Some(run.good_rate), Some(run.error_ratio));
+        Self { rate, goodput, p99: Some(run.response.p99 as f64 / 1e9), errors, late: None }
+    }
+}
+
+impl Trial {
+    /// Per cent of its requests that were late or failed.
+    fn troubled(&self) -> Option<f64> {
+        let share = self.errors.into_iter().chain(self.late).reduce(f64::max);
+        share.map(|share| 100.0 * share)
+    }
+}
+
+/// True for what a search wrote, and for summaries: objects with keys that neither results nor intervals have.
+pub(super) fn is_curve(head: &[u8]) -> bool {
+    let has = |key: &[u8]| head.windows(key.len()).any(|part| part == key);
+    let attack = has(b"\"offered_rate\"") && has(b"\"error_ratio\"");
+    head.trim_ascii_start().starts_with(b"{") && (has(b"\"outcome\"") || attack)
+}
+
+/// The picture of these files.
+///
+/// # Errors
+/// A file that is of neither kind, or holds no trial.
+pub(super) fn render(title: &str, inputs: Vec<Input>) -> anyhow::Result<String> {
+    let curves = inputs.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(svg::draw(title, &charts(&curves)))
+}
+
+fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
+    let text = limited(reader).with_context(|| format!("cannot read {name}"))?;
+    let mut curve = Curve::default();
+    for said in serde_json::Deserializer::from_str(&text).into_iter() {
+        curve.add(said.with_context(|| format!("{name} holds neither a search nor summaries of attacks"))?);
+    }
+    curve.trials.retain(|trial| trial.rate.is_finite() && trial.rate > 0.0);
+    ensure!(!curve.trials.is_empty(), "{name} holds no trial");
+    curve.trials.sort_by(|one, other| one.rate.total_cmp(&other.rate));
+    let stem = Path::new(&name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Ok((stem.unwrap_or(name), curve))
+}
+
+impl Curve {
+    fn add(&mut self, said: Said) {
+        match said {
+            Said::Search { cliff, trials } => {
+                self.cliff = self.cliff.or(cliff.and_then(|cliff| cliff.upper));
+                self.trials.extend(trials);
+            }
+            Said::Attack(summary) => self.trials.push(summary.into()),
+        }
+    }
+}
+
+fn limited(reader: impl BufRead) -> anyhow::Result<String> {
+    let mut text = String::new();
+    reader.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= MOST_BYTES, "it is larger than {} MiB", MOST_BYTES >> 20);
+    Ok(text)
+}
+
+/// One panel for each thing that any trial has.
+fn charts(curves: &[(String, Curve)]) -> Charts {
+    let fastest = curves.iter().filter_map(|(_, curve)| curve.trials.last()).map(|trial| trial.rate);
+    let x = Scale::counts(fastest);
+    // The first one's, for that is whose story it is.
+    let few = curves.first().and_then(|(_, curve)| Some((curve.cliff?, "above the first one's cliff")));
+    let panel = |name, unit, suffix, of: fn(&Trial) -> Option<f64>, scale: fn(Vec<f64>) -> Scale| {
+        let lines = lines(curves, of);
+        let values: Vec<f64> =
+            lines.iter().flat_map(|line| &line.points).filter_map(|point| point.1).collect();
+        let (x, y) = (x.clone(), (!values.is_empty()).then(|| scale(values))?);
+        Some(Panel { name, unit, suffix, below: "requests offered per second", x, y, few, lines })
+    };
+    let counts = |values: Vec<f64>| Scale::counts(values.into_iter());
+    let times = |values: Vec<f64>| Scale::times(values.into_iter());
+    let p99 = |trial: &Trial| trial.p99.map(|seconds| seconds * 1e9);
+    let panels = [
+        panel("Good answers", "good answers per second", " /s", |trial| trial.goodput, counts),
+        panel("99 % response time", "response time", "", p99, times),
+        panel("Late or failed", "% of the requests", " %", Trial::troubled, counts),
+    ];
+    Charts { panels: panels.into_iter().flatten().collect(), left_out: Vec::new() }
+}
+
+fn lines(curves: &[(String, Curve)], of: fn(&Trial) -> Option<f64>) -> Vec<Line> {
+    let line = |(at, (name, curve)): (usize, &(String, Curve))| Line {
+        name: name.clone(),
+        colour: of_run(at),
+        stroke: Stroke::Solid,
+        points: points(&curve.trials, of),
+    };
+    curves.iter().enumerate().map(line).collect()
+}
+
+/// One point for each rate: the median of its trials, of those in which there is a value.
+fn points(trials: &[Trial], of: fn(&Trial) -> Option<f64>) -> Points {
+    let point = |same: &[Trial]| {
+        let mut values: Vec<f64> = same.iter().filter_map(of).filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        (same.first().map_or(0.0, |trial| trial.rate), values.get(values.len() / 2).copied())
+    };
+    trials.chunk_by(|one, other| one.rate == other.rate).map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(name: &str, text: &str) -> Input {
+        Input { name: name.to_owned(), reader: Box::new(std::io::Cursor::new(text.to_owned().into_bytes())) }
+    }
+
+    /// As `find` writes it; of it what counts here.
+    const MANAGED: &str = "{\"schema\":1,\"outcome\":\"found\",\"cliff\":{\"lower\":155.0,\"upper\":160.0,\"point\":157.0},\"trials\":[
+        {\"purpose\":\"ladder\",\"rate\":200,\"goodput\":150,\"errors\":0.25,\"late\":0.3},{\"rate\":100,\"goodput\":100,\"errors\":0,\"late\":null},
+        {\"rate\":200,\"goodput\":158,\"errors\":0.2,\"late\":null},{\"rate\":200,\"goodput\":0,\"errors\":1,\"late\":null}]}";
+    /// As `attack --summary=json` does, twice.
+    const AGENT: &str = "{\"schema\":1,\"offered_rate\":400.0,\"good_rate\":400,\"error_ratio\":0.0,\"response\":{\"p50\":1,\"p99\":2000000}}
+        {\"schema\":1,\"offered_rate\":100.0,\"good_rate\":100,\"error_ratio\":0.01,\"response\":{\"p99\":1000000}}\n";
+
+    #[test]
+    fn what_makes_a_curve_is_told_from_results() {
+        assert!(is_curve(MANAGED.as_bytes()) && is_curve(AGENT.as_bytes()));
+        assert!(!is_curve(b"{\"attack\":\"\",\"seq\":0,\"code\":200}\n"));
+        assert!(!is_curve(b"\"outcome\""));
+        assert!(!is_curve(b""));
+    }
+
+    #[test]
+    fn a_rate_that_was_tried_again_is_one_point_and_points_are_in_order() {
+        let (name, curve) = read(input("out/managed.json", MANAGED)).unwrap();
+        assert_eq!((&*name, curve.cliff), ("managed", Some(160.0)));
+        assert_eq!(
+            points(&curve.trials, |trial| trial.goodput),
+            [(100.0, Some(100.0)), (200.0, Some(150.0))]
+        );
+        assert_eq!(points(&curve.trials, Trial::troubled), [(100.0, Some(0.0)), (200.0, Some(30.0))]);
+        assert_eq!(points(&curve.trials, |trial| trial.p99), [(100.0, None), (200.0, None)]);
+    }
+
+    #[test]
+    fn summaries_of_attacks_are_trials() {
+        let (_, curve) = read(input("agent.json", AGENT)).unwrap();
+        assert_eq!(points(&curve.trials, |trial| trial.p99), [(100.0, Some(0.001)), (400.0, Some(0.002))]);
+        assert_eq!(points(&curve.trials, Trial::troubled), [(100.0, Some(1.0)), (400.0, Some(0.0))]);
+    }
+
+    #[test]
+    fn each_file_has_a_line_in_each_panel_and_the_first_ones_cliff_is_shaded() {
+        let both = || vec![input("managed.json", MANAGED), input("agent.json", AGENT)];
+        let picture = render("both", both()).unwrap();
+        for name in ["Good answers", "99 % response time", "Late or failed"] {
+            assert_eq!(picture.matches(&format!(">{name}</text>")).count(), 1, "{name}: {picture}");
+        }
+        for in_each in [">managed</text>", ">agent</text>", ">above the first one"] {
+            assert_eq!(picture.matches(in_each).count(), 3, "{in_each}: {picture}");
+        }
+        let alone = render("alone", both().into_iter().take(1).collect()).unwrap();
+        assert!(!alone.contains("99 % response time"), "no trial has one: {alone}");
+    }
+
+    #[test]
+    fn what_holds_no_trial_is_named() {
+        let refused = |text| render("x", vec![input("a.json", text)]).unwrap_err().to_string();
+        let nothing = "{\"outcome\":\"interrupted\",\"cliff\":null,\"trials\":[]}";
+        assert_eq!(refused(nothing), "a.json holds no trial");
+        assert_eq!(refused("{\"outcome\":1}"), "a.json holds neither a search nor summaries of attacks");
+    }
+}
