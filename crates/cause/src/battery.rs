@@ -239,7 +239,7 @@ fn not_kept(case: &Case<'_>) -> Option<Experiment> {
 /// A large bucket is not empty after two seconds of little more than fills it.
 fn far_over(case: &Case<'_>) -> Option<Experiment> {
     let over = case.last("over")?;
-    let sound = over.view.share(|hit| hit.how != How::Good) < 0.01;
+    let sound = over.view.share(|hit| hit.how != How::Good) < 0.1;
     let quick = over.view.times().quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005;
     (sound && quick).then(|| at(case, "far over", 2.5, 2.0, Spacing::Poisson))
 }

@@ -14,6 +14,9 @@ pub struct Case<'a> {
     pub tried: &'a [Tried],
 }
 
+/// What a machine adds to an answer on its way, in seconds.
+const MACHINE: f64 = 0.000_2;
+
 /// An experiment that came to something.
 #[derive(Debug, Clone, Copy)]
 pub struct Done<'a> {
@@ -90,6 +93,15 @@ impl<'a> Case<'a> {
         let alone = self.last("one client").map(|one| one.view.times()).filter(|times| times.count() >= 5);
         let alone = alone.map_or(f64::INFINITY, |times| times.mean());
         base.mean().min(1.45 * base.median()).min(alone)
+    }
+
+    /// That, without what the way to the server and the machine take: they keep no worker busy. A connect is a round trip.
+    #[must_use]
+    pub fn work(&self) -> f64 {
+        let trip =
+            self.base().map_or(0.0, |base| Sorted::of(base.view.opened().map(|one| one.connect)).median());
+        let service = self.service();
+        (service - trip - MACHINE).max(service / 2.0)
     }
 
     /// Requests that are under way at the limit without any queue: its rate by the response time (Little).

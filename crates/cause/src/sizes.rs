@@ -59,7 +59,7 @@ fn bucket(case: &Case<'_>) -> Vec<Figure> {
 
 fn served(case: &Case<'_>) -> Option<f64> {
     let many = case.last("many clients")?.view;
-    Some(many.throughput() * case.service())
+    Some(many.throughput() * case.work())
 }
 
 fn workers(case: &Case<'_>) -> Vec<Figure> {

@@ -175,7 +175,7 @@ impl How {
     }
 }
 
-/// Where everything stood still: requests due at different times that end together, the first of them the latest.
+/// Where everything stood still: requests due at different times ended together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stall {
     /// When it began, in seconds since the first request was due.
@@ -187,24 +187,49 @@ pub struct Stall {
 /// A stall is no shorter than this, in seconds: a machine has hiccups of 5 to 20 ms.
 const LEAST_STALL: f64 = 0.03;
 
-/// Stalls, in order. What is slow by itself is none: all that was due in a stall waits for its end, and the earlier, the longer.
+/// Stalls, in order, by whichever way of seeing them shows more: answers that are late by less and less, or a gap in answers
+/// and then all of them at once. The first needs service that varies little, the second many requests.
 #[must_use]
 pub fn stalls(view: &View<'_>) -> Vec<Stall> {
-    let usual = view.times().median();
+    let (teeth, gaps) = (teeth(view), gaps(view));
+    if gaps.len() > teeth.len() { gaps } else { teeth }
+}
+
+/// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
+fn teeth(view: &View<'_>) -> Vec<Stall> {
+    let times = view.times();
+    let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
     let slow = |hit: &Hit| hit.how == How::Good && hit.response() > usual + LEAST_STALL.max(0.3 * usual);
     let runs =
         view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
-    runs.filter_map(|run| stall(run, usual)).collect()
+    runs.filter_map(|run| tooth(run, usual, steady)).collect()
 }
 
-fn stall(run: &[Hit], usual: f64) -> Option<Stall> {
+fn tooth(run: &[Hit], usual: f64, steady: bool) -> Option<Stall> {
     let (first, last) = (run.first()?, run.last()?);
     let length = run.iter().map(|hit| hit.response()).fold(0.0, f64::max) - usual;
-    let (due, end) = (last.due - first.due, last.end - first.end);
+    let (due, end) = (last.due - first.due, (last.end - first.end).abs());
     let falls = run.windows(2).all(|pair| pair[1].response() < pair[0].response() + 0.2 * length);
-    let whole = due > 0.4 * length && end.abs() < 0.6 * due + 0.004 && run.len() >= 3;
+    // Two are enough where service is steady and both end at one instant.
+    let together = steady && run.len() == 2 && due > 0.25 * length && end < 0.1 * due + 0.003;
+    let whole = run.len() >= 3 && due > 0.4 * length && end < 0.6 * due + 0.004;
     let from_above = first.response() - usual > 0.7 * length;
-    (falls && whole && from_above).then_some(Stall { began: first.due, length })
+    (falls && (whole || together) && from_above).then_some(Stall { began: first.due, length })
+}
+
+/// So many requests at least fall into a gap between answers that is no chance.
+const GAP: f64 = 6.0;
+
+fn gaps(view: &View<'_>) -> Vec<Stall> {
+    let ends = Sorted::of(view.hits.iter().filter(|hit| hit.how == How::Good).map(|hit| hit.end)).0;
+    let rate = view.count() / view.span().max(1e-3);
+    let least = LEAST_STALL.max(GAP / rate.max(1e-3));
+    let stall = |(index, pair): (usize, &[f64])| {
+        let gap = pair[1] - pair[0];
+        let after = ends[index + 1..].iter().take_while(|end| **end < pair[1] + 0.35 * gap).count() as f64;
+        (gap > least && after > 0.5 * rate * gap).then_some(Stall { began: pair[0], length: gap })
+    };
+    ends.windows(2).enumerate().filter_map(stall).collect()
 }
 
 /// How much answers come in step with a period, from 0 to 1 (Rayleigh's statistic).

@@ -144,25 +144,33 @@ pub struct Stalls {
     pub next: f64,
     /// How long it is.
     pub lasts: f64,
+    /// When the one before began and ended: instants that were put off lie ahead of others.
+    before: (f64, f64),
 }
 
 impl Stalls {
     /// None yet.
     #[must_use]
     pub fn new(every: f64, varies: f64, length: (f64, f64)) -> Self {
-        Self { every, varies, length, next: every, lasts: length.0 }
+        Self { every, varies, length, next: every, lasts: length.0, before: (0.0, 0.0) }
     }
 
-    /// When what would happen now does. Instants may go back by less than a stall is away.
+    /// When what would happen now does. Instants may go back to the stall before.
     pub fn put_off(&mut self, at: f64, rng: &mut Rng) -> f64 {
         if at.is_infinite() {
             return at;
         }
         while self.next + self.lasts < at {
+            self.before = (self.next, self.next + self.lasts);
             let chance = 1.0 - self.varies + self.varies * exponential(rng);
             self.next += self.lasts + self.every * chance;
             self.lasts = self.length.0 + (self.length.1 - self.length.0) * rng.f64();
         }
-        if at >= self.next { self.next + self.lasts } else { at }
+        let (began, ended) = self.before;
+        match at {
+            at if at >= self.next => self.next + self.lasts,
+            at if (began..ended).contains(&at) => ended,
+            at => at,
+        }
     }
 }
