@@ -20,7 +20,7 @@ fn main() {
     println!();
     together(&pairs);
     if why {
-        singles.iter().filter(|score| !score.is_right()).for_each(tell);
+        singles.iter().filter(|score| !score.is_right() || score.is_unsure()).for_each(tell);
         pairs.iter().filter(|score| !score.has_all()).for_each(tell);
     }
 }

@@ -271,6 +271,7 @@ impl Inquiry {
         let readings = odds::read(&case);
         let odds = Odds::new(&readings, 1.0);
         let causes = self.causes(&readings, &odds);
+        if std::env::var("DBG").is_ok() { eprintln!("{:?} {:?}", &odds.of[..4], odds.causes()); }
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
         let excluded = words::excluded(&readings, &odds, &named);

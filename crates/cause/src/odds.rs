@@ -117,7 +117,7 @@ pub static RULES: &[Rule] = &[
             (ConcurrencyCap, &[0.93]),
             (ConnectionCap, &[0.92]),
             (KeepAliveRace, &[0.93]),
-            (Dns, &[0.85]),
+            (Dns, &[0.5]),
             (Ports, &[0.9]),
             (Pauses, &[0.8]),
             (PoolSaturation, &[0.08]),
@@ -139,7 +139,7 @@ pub static RULES: &[Rule] = &[
             (ChurnCost, &[0.93]),
             (TimeoutChain, &[0.7]),
             (UnevenBalancing, &[0.15]),
-            (Dns, &[0.2]),
+            (Dns, &[0.45]),
         ],
     ),
     either(
@@ -214,6 +214,8 @@ pub static RULES: &[Rule] = &[
             (CpuSaturation, &[0.7]),
             (CfsThrottling, &[0.8]),
             (UnevenBalancing, &[0.3]),
+            (Dns, &[0.5]),
+            (ChurnCost, &[0.6]),
         ],
     ),
     either(
@@ -297,7 +299,7 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 }
 
 /// Two causes at once are so much rarer than one, all pairs together.
-const PAIRS: f64 = 0.15;
+const PAIRS: f64 = 0.5;
 /// However clear the signs are, this much is left for what nobody thought of.
 const DOUBT: f64 = 0.02;
 

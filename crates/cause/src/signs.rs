@@ -33,8 +33,9 @@ fn refused(case: &Case<'_>, view: &View<'_>) -> f64 {
 
 /// Refusals below the limit, at even distances: no bucket runs dry there.
 pub fn near_refuses(case: &Case<'_>) -> Read {
-    let share = refused(case, &case.last("near")?.view);
-    there(share > 0.01, format!("at 0.9 of the limit {} were refused", percent(share)))
+    let near = case.last("near")?.view;
+    let share = refused(case, &near);
+    there(share > 0.01 && share * near.count() > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
 }
 
 /// Fast refusals above the limit.
@@ -323,7 +324,11 @@ pub fn second_burst(case: &Case<'_>) -> Read {
     if pairs == 0.0 {
         return None;
     }
+    // More at once than there are places, and none the slower: those were tokens, if of a window that is not over.
+    let places = case.places();
+    let tokens = first / pairs > 1.7 * places + 2.0 && first_bursts_are_flat(case);
     let outcome = match second / bucket.max(0.1) {
+        _ if refused > 0.0 && tokens => 1,
         _ if refused == 0.0 || bucket < 1.5 => 2,
         share if share <= 0.25 => 0,
         share if (0.6..2.5).contains(&share) => 1,
@@ -335,6 +340,11 @@ pub fn second_burst(case: &Case<'_>) -> Read {
             "the first of two bursts had {first:.0} admitted, the second {second:.0} (a bucket: {bucket:.1})"
         ),
     ))
+}
+
+fn first_bursts_are_flat(case: &Case<'_>) -> bool {
+    let good = case.all("pair of bursts").flat_map(|done| done.view.good().map(Hit::response));
+    Sorted::of(good).quantile(0.9) < 1.5 * case.base_times().quantile(0.95) + 0.003
 }
 
 /// Connections that carry nothing are in the way.
@@ -352,7 +362,8 @@ pub fn held_stop(case: &Case<'_>) -> Read {
 fn lifts(before: &View<'_>, after: &View<'_>, by: f64) -> (bool, String) {
     let (x, y) = (before.goodput(), after.goodput());
     let (p, q) = (before.times().median(), after.times().median());
-    let holds = y > by * x || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
+    let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
+    let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
     (holds, format!("{y:.0}/s and {} in place of {x:.0}/s and {}", ms(q), ms(p)))
 }
 

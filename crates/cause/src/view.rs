@@ -49,7 +49,7 @@ impl<'a> View<'a> {
     }
 
     /// Good answers.
-    pub fn good(&self) -> impl Iterator<Item = &'a Hit> {
+    pub fn good(&self) -> impl Iterator<Item = &'a Hit> + use<'a> {
         self.hits.iter().filter(|hit| hit.how == How::Good)
     }
 
