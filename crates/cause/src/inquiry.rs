@@ -10,6 +10,7 @@ use crate::class::Class;
 use crate::experiment::{Experiment, Load};
 use crate::odds::{self, Odds, RULES, Reading};
 use crate::report::{Report, Tried};
+use crate::signs;
 use crate::view::View;
 use crate::watched::{How, Watched};
 use crate::words;
@@ -176,7 +177,7 @@ impl Inquiry {
         }
         let next =
             self.repetition().or_else(|| if self.unsure { Some(battery::again(&self.case())) } else { None });
-        let next = next.or_else(|| self.opening()).or_else(|| self.choose());
+        let next = next.or_else(|| self.opening()).or_else(|| self.suspicion()).or_else(|| self.choose());
         next.filter(|next| self.affords(next)).map(Step::Try)
     }
 
@@ -211,6 +212,24 @@ impl Inquiry {
         next
     }
 
+    /// What was seen once, too seldom to say so, is looked for: it may be a second cause.
+    fn suspicion(&self) -> Option<Experiment> {
+        let case = self.case();
+        let still =
+            case.times("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
+        let raced = case.times("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
+        let make =
+            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| (plan.make)(&case));
+        let next = if still { make("long base") } else { None };
+        next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
+    }
+
+    /// Whether the signs of such an experiment say so already.
+    fn shown(&self, by: &str) -> bool {
+        let rules = RULES.iter().filter(|rule| rule.by == by && rule.outcomes() == 2);
+        rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
+    }
+
     /// What is expected to tell most for its time; what does harm only when nothing harmless is worth it.
     fn choose(&self) -> Option<Experiment> {
         let case = self.case();
@@ -221,7 +240,14 @@ impl Inquiry {
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
         let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
-        plan.and_then(|plan| (plan.make)(&case)).or_else(|| self.settle(&odds))
+        plan.and_then(|plan| (plan.make)(&case)).or_else(|| self.settle(&odds)).or_else(|| self.last_look())
+    }
+
+    /// A race of kept connections shows at no rate as long as none of them is old: it may lie beside any cause.
+    fn last_look(&self) -> Option<Experiment> {
+        let case = self.case();
+        let plan = PLANS.iter().find(|plan| plan.name == "two connections" && case.times(plan.name) == 0)?;
+        (plan.make)(&case).filter(|next| self.affords(next))
     }
 
     /// Bits for a second; none where it cannot be had.
@@ -271,7 +297,6 @@ impl Inquiry {
         let readings = odds::read(&case);
         let odds = Odds::new(&readings, 1.0);
         let causes = self.causes(&readings, &odds);
-        if std::env::var("DBG").is_ok() { eprintln!("{:?} {:?}", &odds.of[..4], odds.causes()); }
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
         let excluded = words::excluded(&readings, &odds, &named);

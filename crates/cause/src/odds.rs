@@ -93,6 +93,8 @@ pub static RULES: &[Rule] = &[
         &[0.02],
         &[(ConcurrencyCap, &[0.75]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
     ),
+    either("base", signs::few_places, &[0.35], &[(ConcurrencyCap, &[0.04]), (ConnectionCap, &[0.05])])
+        .joint(Joint::Mixed),
     either(
         "over",
         signs::over_refuses,
@@ -300,6 +302,8 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 
 /// Two causes at once are so much rarer than one, all pairs together.
 const PAIRS: f64 = 0.5;
+/// Two are named when their being two is at least so likely.
+const TWO: f64 = 0.6;
 /// However clear the signs are, this much is left for what nobody thought of.
 const DOUBT: f64 = 0.02;
 
@@ -368,7 +372,7 @@ impl Odds {
         self.of.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
     }
 
-    /// The causes that hold: the likeliest, and whatever holds beside it rather than not.
+    /// The causes that hold: the likeliest, and one beside it where that it is alone is far less likely than that it is not.
     #[must_use]
     pub fn causes(&self) -> Vec<(Class, f64)> {
         let leading = self.leading();
@@ -376,7 +380,9 @@ impl Odds {
             let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
             pair.map_or(0.0, |(_, p)| *p)
         };
-        let second = self.of.iter().skip(1).find(|(class, _)| beside(*class) > 0.5);
+        let all: f64 = self.of.iter().skip(1).map(|(class, _)| beside(*class)).sum();
+        let second = self.of.iter().skip(1).max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
+        let second = second.filter(|(class, _)| all > TWO * (1.0 - DOUBT) && beside(*class) > all / 2.0);
         self.of.iter().take(1).chain(second).copied().collect()
     }
 

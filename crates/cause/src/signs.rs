@@ -26,7 +26,7 @@ fn percent(share: f64) -> String {
 
 /// Share of requests that were refused with a status, and much faster than an answer.
 fn refused(case: &Case<'_>, view: &View<'_>) -> f64 {
-    let refusals = Sorted::of(view.hits.iter().filter(|hit| hit.how.is_status()).map(Hit::response));
+    let refusals = Sorted::of(view.hits.iter().filter(|hit| hit.how.is_status()).map(Hit::took));
     let fast = refusals.median() < 0.5 * case.service() + 0.005;
     if fast { view.share(|hit| hit.how.is_status()) } else { 0.0 }
 }
@@ -35,7 +35,17 @@ fn refused(case: &Case<'_>, view: &View<'_>) -> f64 {
 pub fn near_refuses(case: &Case<'_>) -> Read {
     let near = case.last("near")?.view;
     let share = refused(case, &near);
-    there(share > 0.01 && share * near.count() > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
+    there(
+        share > 0.01 && share * near.count() > 1.5,
+        format!("at 0.9 of the limit {} were refused", percent(share)),
+    )
+}
+
+/// So few are under way at the limit that a cap on them would be of one.
+pub fn few_places(case: &Case<'_>) -> Read {
+    case.base()?;
+    let places = case.places();
+    there(places < 1.5, format!("at the limit {places:.1} requests are under way"))
 }
 
 /// Fast refusals above the limit.
@@ -90,10 +100,19 @@ fn cut(view: &View<'_>) -> f64 {
     view.share(|hit| hit.how.is_cut())
 }
 
-/// Connections are closed above the limit, and not below.
+/// Connections that were closed before they carried anything.
+fn cut_new(view: &View<'_>) -> f64 {
+    view.share(|hit| hit.how.is_cut() && hit.carrier.is_none_or(|carrier| carrier.before == 0))
+}
+
+/// New connections are closed above the limit, and not below.
 pub fn cuts_over(case: &Case<'_>) -> Read {
-    let (base, over) = (cut(&case.base()?.view), cut(&case.over()?.view));
-    let seen = format!("{} were cut off above the limit, {} at half of it", percent(over), percent(base));
+    let (base, over) = (cut_new(&case.base()?.view), cut_new(&case.over()?.view));
+    let seen = format!(
+        "{} were cut off on new connections above the limit, {} at half of it",
+        percent(over),
+        percent(base)
+    );
     there(over > 0.03 && base < (over / 8.0).max(0.005), seen)
 }
 
@@ -119,7 +138,7 @@ pub fn cuts_alike(case: &Case<'_>) -> Read {
     }
     let over = case.over()?.view;
     let share = ends / requests.max(1.0);
-    let alike = cut(&over) < 4.0 * share + 0.01;
+    let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
     let seen = format!("{ends:.0} of {requests:.0} requests below the limit met a closed connection");
     case.base()?;
     there(ends >= 2.0 && alike, seen)
@@ -139,15 +158,55 @@ pub fn two_connections(case: &Case<'_>) -> Read {
 
 /// Everything stands still for one length of time, below the limit already.
 pub fn stands_still(case: &Case<'_>) -> Read {
-    let (base, near) = (case.base()?, case.last("near"));
-    let at_base: Vec<_> =
-        [Some(base), case.last("long base")].iter().flatten().flat_map(|done| stalls(&done.view)).collect();
-    let at_near = near.map(|near| stalls(&near.view)).unwrap_or_default();
-    let lengths = |of: &[crate::view::Stall]| Sorted::of(of.iter().map(|stall| stall.length));
-    let (calm, all) = (lengths(&at_base), lengths(&[at_base.clone(), at_near].concat()));
-    let alike = |stalls: &Sorted, least| stalls.count() >= least && stalls.alike(0.3, 0.01) > 0.75;
-    let seen = format!("{} times everything stood still, for {}", all.count(), ms(all.median()));
-    there(alike(&calm, 2) || calm.count() > 0 && alike(&all, 3), seen)
+    case.base()?;
+    let [teeth, gaps] = still(case);
+    let holds = |stalls: &Still| alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3);
+    let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
+    let seen = format!("{} times everything stood still, for {}", told.all.count(), ms(told.all.median()));
+    there(holds(&teeth) || holds(&gaps), seen)
+}
+
+fn alike(stalls: &Sorted, least: usize) -> bool {
+    stalls.count() >= least && stalls.alike(0.3, 0.01) > 0.75
+}
+
+/// Lengths of stalls.
+struct Still {
+    /// At half the limit.
+    base: Sorted,
+    /// Near it, too.
+    all: Sorted,
+}
+
+/// Stalls below the limit, in both ways of seeing them.
+fn still(case: &Case<'_>) -> [Still; 2] {
+    let calm: Vec<_> = case.all("base").chain(case.all("long base")).map(|done| stalls(&done.view)).collect();
+    let near: Vec<_> =
+        case.all("near").chain(case.all("two connections")).map(|done| stalls(&done.view)).collect();
+    [0, 1].map(|way| {
+        let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
+        let all = near
+            .iter()
+            .flat_map(|ways| ways[way].iter().map(|stall| stall.length))
+            .chain(base.iter().copied());
+        let all = Sorted::of(all);
+        Still { base: Sorted::of(base.into_iter()), all }
+    })
+}
+
+/// Something stood still, but too seldom to say so.
+#[must_use]
+pub fn stood_still_once(case: &Case<'_>) -> bool {
+    still(case).iter().any(|stalls| stalls.all.count() > 0)
+}
+
+/// Some connection was closed under a request, whatever the rate.
+#[must_use]
+pub fn raced_once(case: &Case<'_>) -> bool {
+    ["base", "near", "over"]
+        .into_iter()
+        .filter_map(|name| case.last(name))
+        .any(|done| races(&done.view) > 0.0)
 }
 
 /// Answers come in step with a CPU quota's period.

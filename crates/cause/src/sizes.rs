@@ -184,7 +184,8 @@ fn pauses(case: &Case<'_>) -> Vec<Figure> {
     let loads = ["base", "near", "long base"].into_iter().filter_map(|name| case.last(name));
     let (mut lengths, mut distances) = (Vec::new(), Vec::new());
     for done in loads {
-        let stalls = stalls(&done.view);
+        let [teeth, gaps] = stalls(&done.view);
+        let stalls = if teeth.is_empty() { gaps } else { teeth };
         lengths.extend(stalls.iter().map(|stall| stall.length));
         distances.extend(stalls.windows(2).map(|pair| pair[1].began - pair[0].began));
     }

@@ -187,19 +187,22 @@ pub struct Stall {
 /// A stall is no shorter than this, in seconds: a machine has hiccups of 5 to 20 ms.
 const LEAST_STALL: f64 = 0.03;
 
-/// Stalls, in order, by whichever way of seeing them shows more: answers that are late by less and less, or a gap in answers
-/// and then all of them at once. The first needs service that varies little, the second many requests.
+/// Stalls, in order, in two ways of seeing them: answers that are late by less and less, which needs service that varies little,
+/// and a gap in answers and then all of them at once, which needs many requests.
 #[must_use]
-pub fn stalls(view: &View<'_>) -> Vec<Stall> {
-    let (teeth, gaps) = (teeth(view), gaps(view));
-    if gaps.len() > teeth.len() { gaps } else { teeth }
+pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
+    [teeth(view), gaps(view)]
+}
+
+fn answered(hit: &Hit) -> bool {
+    hit.how == How::Good || hit.how.is_status()
 }
 
 /// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
 fn teeth(view: &View<'_>) -> Vec<Stall> {
     let times = view.times();
     let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
-    let slow = |hit: &Hit| hit.how == How::Good && hit.response() > usual + LEAST_STALL.max(0.3 * usual);
+    let slow = |hit: &Hit| answered(hit) && hit.response() > usual + LEAST_STALL.max(0.3 * usual);
     let runs =
         view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
     runs.filter_map(|run| tooth(run, usual, steady)).collect()
@@ -221,7 +224,7 @@ fn tooth(run: &[Hit], usual: f64, steady: bool) -> Option<Stall> {
 const GAP: f64 = 6.0;
 
 fn gaps(view: &View<'_>) -> Vec<Stall> {
-    let ends = Sorted::of(view.hits.iter().filter(|hit| hit.how == How::Good).map(|hit| hit.end)).0;
+    let ends = Sorted::of(view.hits.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
     let rate = view.count() / view.span().max(1e-3);
     let least = LEAST_STALL.max(GAP / rate.max(1e-3));
     let stall = |(index, pair): (usize, &[f64])| {

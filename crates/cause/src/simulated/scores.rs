@@ -1,8 +1,10 @@
 //! How well inquiries did: what was planted against what was named.
 
 use super::plants::{PAIRS, Plant, SINGLE};
+use crate::case::Case;
 use crate::class::Class;
 use crate::inquiry::{Inquiry, Step, lasts};
+use crate::odds::{self, Odds};
 use crate::report::Report;
 use crate::subject::Subject;
 
@@ -71,13 +73,16 @@ pub fn score(mut plant: Plant) -> Score {
             }
         }
     }
-    scored(plant.truth, inquiry.report().clone(), load)
+    let case = Case { known: &plant.known, tried: &inquiry.report().tried };
+    let odds = Odds::new(&odds::read(&case), 1.0);
+    scored(plant.truth, inquiry.report().clone(), &odds, load)
 }
 
-fn scored(truth: Vec<Class>, report: Report, load: f64) -> Score {
+fn scored(truth: Vec<Class>, report: Report, odds: &Odds, load: f64) -> Score {
     let named: Vec<_> = report.causes.iter().map(|cause| cause.class).collect();
     let first = report.causes.first().map_or(0.0, |cause| cause.confidence);
-    let ahead = first / (1.0 - first).max(1e-3);
+    let next = odds.of.iter().find(|(class, _)| !named.contains(class)).map_or(0.0, |(_, p)| *p);
+    let ahead = first / next.max(1e-3);
     let tied = report.ties.iter().any(|tie| {
         truth.iter().any(|class| tie.between.contains(class))
             && named.iter().any(|class| tie.between.contains(class))
