@@ -192,6 +192,7 @@ pub static RULES: &[Rule] = &[
     )
     .weighs(0.8),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
+    either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
     either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "over",
@@ -228,7 +229,7 @@ pub static RULES: &[Rule] = &[
             (CpuSaturation, &[0.93, 0.03]),
             (PoolSaturation, &[0.05, 0.93]),
             (CfsThrottling, &[0.04, 0.01]),
-            (DelayingLimiter, &[0.15, 0.25]),
+            (DelayingLimiter, &[0.2, 0.4]),
             (Bandwidth, &[0.25, 0.7]),
             (ConcurrencyCap, &[0.05, 0.92]),
             (ConnectionCap, &[0.1, 0.87]),
@@ -303,7 +304,7 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 /// Two causes at once are so much rarer than one, all pairs together.
 const PAIRS: f64 = 0.5;
 /// Two are named when their being two is at least so likely.
-const TWO: f64 = 0.6;
+const TWO: f64 = 0.5;
 /// However clear the signs are, this much is left for what nobody thought of.
 const DOUBT: f64 = 0.02;
 

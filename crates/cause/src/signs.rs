@@ -220,15 +220,22 @@ pub fn in_step_with_quota(case: &Case<'_>) -> Read {
 
 /// Looking the name up is much of the time that requests take.
 pub fn looks_up(case: &Case<'_>) -> Read {
-    let view = case.base()?.view;
-    let sum: f64 = view.watched.lookups.iter().sum();
-    let all: f64 = view.good().map(Hit::response).sum();
-    let share = if all > 0.0 { (sum / all).min(1.0) } else { 0.0 };
-    let each = Sorted::of(view.watched.lookups.iter().copied()).median();
-    there(
-        share > 0.3,
-        format!("lookups of {} were {} of the time at half the limit", ms(each), percent(share)),
-    )
+    let [base, over] = [case.base()?.view, case.over()?.view];
+    let share = |view: &View<'_>| {
+        let sum: f64 = view.watched.lookups.iter().sum();
+        let all: f64 = view.good().map(Hit::response).sum();
+        if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
+    };
+    let (calm, busy) = (share(&base), share(&over));
+    let each = ms(Sorted::of(base.watched.lookups.iter().copied()).median());
+    let seen = format!("lookups ({each}) were {} of the time at half the limit, {} above", percent(calm), percent(busy));
+    there(calm > 0.3 || busy > 0.5, seen)
+}
+
+/// So little is carried at the limit that no link is full of it: 2 Mbit/s.
+pub fn few_bytes(case: &Case<'_>) -> Read {
+    let bytes = case.base()?.view.bytes() * case.known.limit;
+    there(bytes < 250e3, format!("at the limit {:.0} kB/s are carried", bytes / 1e3))
 }
 
 /// TLS handshakes, or connects, take longer and longer.
@@ -335,6 +342,9 @@ pub fn at_once_wait(case: &Case<'_>) -> Read {
 /// How many are served at once: less than a core's worth, one, or more.
 pub fn served_at_once(case: &Case<'_>) -> Read {
     let many = case.last("many clients")?.view;
+    if many.good().count() < 10 {
+        return None;
+    }
     let places = many.throughput() * case.work();
     let outcome = usize::from(places >= 0.7) + usize::from(places >= 1.35);
     Some((
@@ -409,7 +419,7 @@ fn first_bursts_are_flat(case: &Case<'_>) -> bool {
 /// Connections that carry nothing are in the way.
 pub fn held_stop(case: &Case<'_>) -> Read {
     let done = case.last("held connections")?;
-    let failed = done.view.share(|hit| hit.how != How::Good);
+    let failed = done.view.share(|hit| !matches!(hit.how, How::Good | How::NoPort | How::NoName));
     let held = done.experiment.variation.held;
     there(
         failed > 0.5,

@@ -285,6 +285,8 @@ impl Drawer {
     fn race(&mut self) {
         let polled = self.rng.bool();
         let requests = [50, 100, 300][self.rng.usize(..3)];
+        // A connection that never gets there in an inquiry's time shows nothing.
+        let requests = requests.min((3.0 / self.service.max(0.001)) as u64).min((1.2 * self.limit) as u64).max(10);
         let resent = self.rng.bool();
         // Half a gap of base: connections are idle for longer than that at times.
         let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
