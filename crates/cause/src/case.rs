@@ -4,6 +4,7 @@ use crate::experiment::{Experiment, Load};
 use crate::inquiry::Known;
 use crate::report::Tried;
 use crate::view::{Sorted, View};
+use crate::watched::Hit;
 
 /// What is known, and what was tried.
 #[derive(Debug, Clone, Copy)]
@@ -86,11 +87,13 @@ impl<'a> Case<'a> {
     /// make a core a pool (1.45 medians is the mean of an exponential service), nor must a queue of clients.
     #[must_use]
     pub fn service(&self) -> f64 {
-        let base = self.base_times();
+        // From the instant when it was sent: looking up and connecting keep no worker busy.
+        let times = |done: Done<'_>| Sorted::of(done.view.good().map(Hit::took));
+        let base = self.base().map_or(Sorted::of(std::iter::empty()), times);
         if base.count() == 0 {
             return self.known.service;
         }
-        let alone = self.last("one client").map(|one| one.view.times()).filter(|times| times.count() >= 5);
+        let alone = self.last("one client").map(times).filter(|times| times.count() >= 5);
         let alone = alone.map_or(f64::INFINITY, |times| times.mean());
         base.mean().min(1.45 * base.median()).min(alone)
     }

@@ -159,7 +159,7 @@ pub static RULES: &[Rule] = &[
             (ConnectionCap, &[0.2, 0.03]),
             (ChurnCost, &[0.5, 0.2]),
             (TimeoutChain, &[0.25, 0.05]),
-            (KeepAliveRace, &[0.1, 0.85]),
+            (KeepAliveRace, &[0.3, 0.55]),
             (Pauses, &[0.1, 0.85]),
             (UnevenBalancing, &[0.06, 0.92]),
             (Dns, &[0.3, 0.5]),
@@ -176,8 +176,8 @@ pub static RULES: &[Rule] = &[
         &[(HangingLimiter, &[0.95]), (ConnectionCap, &[0.45]), (Dns, &[0.05])],
     ),
     either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
-    either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.75])]),
-    either("two connections", signs::two_connections, &[0.01], &[(KeepAliveRace, &[0.9])]),
+    either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
+    either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
     either(
         "long base",
         signs::stands_still,
@@ -224,15 +224,15 @@ pub static RULES: &[Rule] = &[
     either(
         "many clients",
         signs::served_at_once,
-        &[0.25, 0.45],
+        &[0.1, 0.1, 0.12, 0.38],
         &[
-            (CpuSaturation, &[0.93, 0.03]),
-            (PoolSaturation, &[0.05, 0.93]),
-            (CfsThrottling, &[0.04, 0.01]),
-            (DelayingLimiter, &[0.2, 0.4]),
-            (Bandwidth, &[0.25, 0.7]),
-            (ConcurrencyCap, &[0.05, 0.92]),
-            (ConnectionCap, &[0.1, 0.87]),
+            (CpuSaturation, &[0.05, 0.86, 0.06, 0.01]),
+            (PoolSaturation, &[0.01, 0.02, 0.06, 0.9]),
+            (CfsThrottling, &[0.15, 0.05, 0.005, 0.005]),
+            (DelayingLimiter, &[0.12, 0.1, 0.12, 0.3]),
+            (Bandwidth, &[0.05, 0.1, 0.15, 0.65]),
+            (ConcurrencyCap, &[0.01, 0.02, 0.06, 0.9]),
+            (ConnectionCap, &[0.02, 0.03, 0.07, 0.86]),
         ],
     )
     .joint(Joint::Mixed),
@@ -304,7 +304,7 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 /// Two causes at once are so much rarer than one, all pairs together.
 const PAIRS: f64 = 0.5;
 /// Two are named when their being two is at least so likely.
-const TWO: f64 = 0.5;
+const TWO: f64 = 0.45;
 /// However clear the signs are, this much is left for what nobody thought of.
 const DOUBT: f64 = 0.02;
 
@@ -383,7 +383,7 @@ impl Odds {
         };
         let all: f64 = self.of.iter().skip(1).map(|(class, _)| beside(*class)).sum();
         let second = self.of.iter().skip(1).max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
-        let second = second.filter(|(class, _)| all > TWO * (1.0 - DOUBT) && beside(*class) > all / 2.0);
+        let second = second.filter(|(class, _)| all > TWO * (1.0 - DOUBT) && beside(*class) > 0.35 * all);
         self.of.iter().take(1).chain(second).copied().collect()
     }
 

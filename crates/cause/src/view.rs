@@ -139,6 +139,17 @@ impl Sorted {
         self.quantile(0.5)
     }
 
+    /// The standard error of the mean; infinite where there are too few.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let (mean, count) = (self.mean(), self.0.len() as f64);
+        if count < 3.0 {
+            return f64::INFINITY;
+        }
+        let squares: f64 = self.0.iter().map(|number| (number - mean).powi(2)).sum();
+        (squares / (count - 1.0) / count).sqrt()
+    }
+
     /// The mean; 0 where there is nothing.
     #[must_use]
     pub fn mean(&self) -> f64 {
@@ -202,7 +213,10 @@ fn answered(hit: &Hit) -> bool {
 fn teeth(view: &View<'_>) -> Vec<Stall> {
     let times = view.times();
     let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
-    let slow = |hit: &Hit| answered(hit) && hit.response() > usual + LEAST_STALL.max(0.3 * usual);
+    // What service varies by makes queues that look alike: a stall is far beyond it, and no share of the usual.
+    let varies = times.quantile(0.7) - usual;
+    let least = usual + LEAST_STALL.max(0.3 * usual).max(14.0 * varies);
+    let slow = |hit: &Hit| answered(hit) && hit.response() > least;
     let runs =
         view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
     runs.filter_map(|run| tooth(run, usual, steady)).collect()

@@ -68,6 +68,7 @@ impl Plant {
     #[must_use]
     pub fn draw_pair(pair: [Class; 2], seed: u64) -> Self {
         let mut drawer = Drawer::new(seed ^ (pair[0] as u64) << 40 ^ (pair[1] as u64) << 48);
+        drawer.paired = true;
         drawer.plant(pair[0]);
         drawer.add(pair[1]);
         drawer.finish(pair.to_vec())
@@ -100,6 +101,8 @@ struct Drawer {
     limit: f64,
     /// Seconds.
     service: f64,
+    /// Two causes are planted.
+    paired: bool,
     subject: Simulated,
 }
 
@@ -129,7 +132,7 @@ impl Drawer {
             until: f64::INFINITY,
             taken: [0, 0],
         };
-        Self { rng, limit: 0.0, service: 0.0, subject }
+        Self { rng, limit: 0.0, service: 0.0, paired: false, subject }
     }
 
     fn between(&mut self, least: f64, most: f64) -> f64 {
@@ -190,7 +193,8 @@ impl Drawer {
         match class {
             Class::KeepAliveRace => self.race(),
             Class::Pauses => self.pauses(),
-            Class::Dns => self.names(),
+            // A resolver that is as slow as what it lies beside hides it.
+            Class::Dns => self.names(self.paired),
             Class::Ports => self.ports(),
             Class::Generator => self.subject.generator = self.limit * 0.3,
             // Connections of which each is served by itself, and a core behind them that they share.
@@ -286,7 +290,8 @@ impl Drawer {
         let polled = self.rng.bool();
         let requests = [50, 100, 300][self.rng.usize(..3)];
         // A connection that never gets there in an inquiry's time shows nothing.
-        let requests = requests.min((3.0 / self.service.max(0.001)) as u64).min((1.2 * self.limit) as u64).max(10);
+        let requests =
+            requests.min((3.0 / self.service.max(0.001)) as u64).min((1.2 * self.limit) as u64).max(10);
         let resent = self.rng.bool();
         // Half a gap of base: connections are idle for longer than that at times.
         let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
@@ -327,9 +332,12 @@ impl Drawer {
         self.serve(Uneven { servers, turn: 0, named });
     }
 
-    fn names(&mut self) {
-        let (mean, alone) =
-            if self.rng.bool() { (1.0 / self.limit, true) } else { (self.between(0.03, 0.3), false) };
+    fn names(&mut self, beside: bool) {
+        let (mean, alone) = if !beside && self.rng.bool() {
+            (1.0 / self.limit, true)
+        } else {
+            (self.between(0.03, 0.3), false)
+        };
         self.subject.resolver = Some(Turnstile { each: Service { mean, variation: 0.3 }, alone, free: 0.0 });
         self.subject.keep_alive = false;
         self.service += mean;
