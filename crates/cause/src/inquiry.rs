@@ -48,9 +48,9 @@ pub enum Step {
 /// Trials in a row that cannot be believed are the generator's doing.
 const INVALID: usize = 3;
 /// Fewer bits than this are not worth a second of load.
-const WORTH: f64 = 0.03;
+const WORTH: f64 = 0.1;
 /// What is to be tried next is chosen by signs that are believed only so much: an inquiry that is sure too early learns nothing.
-const TRUST: f64 = 0.55;
+const TRUST: f64 = 0.7;
 /// What a trial costs beside its load, in seconds.
 const BESIDE: f64 = 0.6;
 

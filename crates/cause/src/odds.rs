@@ -226,8 +226,8 @@ pub static RULES: &[Rule] = &[
         signs::served_at_once,
         &[0.1, 0.1, 0.12, 0.38],
         &[
-            (CpuSaturation, &[0.05, 0.86, 0.06, 0.01]),
-            (PoolSaturation, &[0.01, 0.02, 0.06, 0.9]),
+            (CpuSaturation, &[0.05, 0.8, 0.12, 0.01]),
+            (PoolSaturation, &[0.005, 0.015, 0.05, 0.92]),
             (CfsThrottling, &[0.15, 0.05, 0.005, 0.005]),
             (DelayingLimiter, &[0.12, 0.1, 0.12, 0.3]),
             (Bandwidth, &[0.05, 0.1, 0.15, 0.65]),
