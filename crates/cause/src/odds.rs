@@ -229,7 +229,7 @@ pub static RULES: &[Rule] = &[
             (CpuSaturation, &[0.05, 0.8, 0.12, 0.01]),
             (PoolSaturation, &[0.005, 0.015, 0.05, 0.92]),
             (CfsThrottling, &[0.15, 0.05, 0.005, 0.005]),
-            (DelayingLimiter, &[0.12, 0.1, 0.12, 0.3]),
+            (DelayingLimiter, &[0.12, 0.14, 0.12, 0.3]),
             (Bandwidth, &[0.05, 0.1, 0.15, 0.65]),
             (ConcurrencyCap, &[0.01, 0.02, 0.06, 0.9]),
             (ConnectionCap, &[0.02, 0.03, 0.07, 0.86]),

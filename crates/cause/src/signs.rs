@@ -164,7 +164,9 @@ pub fn two_connections(case: &Case<'_>) -> Read {
 pub fn stands_still(case: &Case<'_>) -> Read {
     case.base()?;
     let [teeth, gaps] = still(case);
-    let holds = |stalls: &Still| alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3);
+    let holds = |stalls: &Still| {
+        alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3) || alike(&stalls.all, 4)
+    };
     let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
     let seen = format!("{} times everything stood still, for {}", told.all.count(), ms(told.all.median()));
     there(holds(&teeth) || holds(&gaps), seen)
@@ -185,8 +187,11 @@ struct Still {
 /// Stalls below the limit, in both ways of seeing them.
 fn still(case: &Case<'_>) -> [Still; 2] {
     let calm: Vec<_> = case.all("base").chain(case.all("long base")).map(|done| stalls(&done.view)).collect();
-    let near: Vec<_> =
-        case.all("near").chain(case.all("two connections")).map(|done| stalls(&done.view)).collect();
+    // Above the limit, too, where nothing queues there: what stands still does so at any rate.
+    let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
+    let over = ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.all(name));
+    let near = case.all("near").chain(case.all("two connections")).chain(over);
+    let near: Vec<_> = near.map(|done| stalls(&done.view)).collect();
     [0, 1].map(|way| {
         let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
         let all = near

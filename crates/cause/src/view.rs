@@ -214,8 +214,8 @@ fn teeth(view: &View<'_>) -> Vec<Stall> {
     let times = view.times();
     let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
     // What service varies by makes queues that look alike: a stall is far beyond it, and no share of the usual.
-    let varies = times.quantile(0.7) - usual;
-    let least = usual + LEAST_STALL.max(0.3 * usual).max(14.0 * varies);
+    let varies = times.quantile(0.6) - times.quantile(0.4);
+    let least = usual + LEAST_STALL.max(0.3 * usual).max(18.0 * varies);
     let slow = |hit: &Hit| answered(hit) && hit.response() > least;
     let runs =
         view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));

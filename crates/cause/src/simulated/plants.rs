@@ -351,6 +351,8 @@ impl Drawer {
 
     fn bandwidth(&mut self) {
         let service = self.quick();
+        // The link takes answers in the order of their requests: what is late would hold it up.
+        let service = Service { variation: service.variation.min(0.2), ..service };
         self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
         let rate = self.limit * self.subject.bytes as f64;
         self.service += 1.0 / self.limit;
