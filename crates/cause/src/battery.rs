@@ -78,8 +78,9 @@ fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spac
 }
 
 fn with(experiment: Experiment, variation: Variation) -> Option<Experiment> {
-    let timeout = experiment.variation.timeout;
-    Some(Experiment { variation: Variation { timeout, ..variation }, ..experiment })
+    let mut varied = Experiment { variation, ..experiment };
+    varied.variation.timeout = experiment.variation.timeout;
+    Some(varied)
 }
 
 /// Long enough for so many requests, in seconds.

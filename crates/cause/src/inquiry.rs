@@ -65,6 +65,17 @@ enum Stage {
     Over,
 }
 
+/// Whether the target is itself again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    /// As far as anybody knows.
+    Calm,
+    /// The last experiment was an overload: somebody must look.
+    Look,
+    /// It is not: it is left in peace for a while.
+    Rest,
+}
+
 /// An inquiry under way: asked what it wants next, told what came of it.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
@@ -76,8 +87,7 @@ pub struct Inquiry {
     spent: f64,
     /// Trials in a row that cannot be believed.
     invalid: usize,
-    /// The last experiment was an overload, and nobody has looked yet whether the target is itself again.
-    unsure: bool,
+    recovery: Recovery,
     /// How often it was not.
     degraded: usize,
     /// Base was asked again.
@@ -95,7 +105,7 @@ impl Inquiry {
             pending: None,
             spent: 0.0,
             invalid: 0,
-            unsure: false,
+            recovery: Recovery::Calm,
             degraded: 0,
             repeated: false,
         }
@@ -133,7 +143,10 @@ impl Inquiry {
         let says = words::says(experiment, &watched);
         self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
         self.invalid = if invalid { self.invalid + 1 } else { 0 };
-        self.unsure = ran && !invalid && overloads(experiment, &self.known);
+        if ran && !invalid {
+            let overload = overloads(experiment, &self.known);
+            self.recovery = if overload { Recovery::Look } else { Recovery::Calm };
+        }
         if experiment.name == "again" {
             self.learn_again();
         }
@@ -146,6 +159,7 @@ impl Inquiry {
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
     pub fn rested(&mut self, _time: Duration, goes_on: bool) {
         self.pending = None;
+        self.recovery = Recovery::Look;
         if !goes_on {
             self.end();
         }
@@ -170,13 +184,11 @@ impl Inquiry {
         if self.known.limit <= 0.0 || !self.known.limit.is_finite() {
             return None;
         }
-        if self.degraded > 0 && self.unsure {
-            // What is left of the overload is worked off in backlog / (limit - load); three times that is enough.
-            self.unsure = false;
-            return Some(Step::Rest(Duration::from_secs_f64(REST)));
+        if self.recovery == Recovery::Rest {
+            return Some(Step::Rest(REST));
         }
-        let next =
-            self.repetition().or_else(|| if self.unsure { Some(battery::again(&self.case())) } else { None });
+        let look = self.recovery == Recovery::Look;
+        let next = if look { Some(battery::again(&self.case())) } else { self.repetition() };
         let next = next.or_else(|| self.opening()).or_else(|| self.suspicion()).or_else(|| self.choose());
         next.filter(|next| self.affords(next)).map(Step::Try)
     }
@@ -260,19 +272,20 @@ impl Inquiry {
         Some(told / again / (lasts(&experiment) + BESIDE))
     }
 
-    /// How many connections a cap has, where it does not close them; the last of all, because it is the heaviest.
+    /// How many connections there may be where requests hang: a cap that lies far above a limiter shows at no lower rate. The last of
+    /// all, because it is the heaviest.
     fn settle(&self, odds: &Odds) -> Option<Experiment> {
         let case = self.case();
         let hang = case.over().is_some_and(|over| over.view.share(|hit| hit.how.hangs()) > 0.05);
-        if odds.leading() != Class::ConnectionCap || !hang || case.known.limit > MOST_FOR_COUNT {
+        let capped = odds.leading() == Class::ConnectionCap;
+        if !(capped || odds.leading() == Class::HangingLimiter) || !hang || case.known.limit > MOST_FOR_COUNT
+        {
             return None;
         }
-        let next = [
-            battery::few_connections(&case),
-            battery::much_over(&case, false),
-            battery::much_over(&case, true),
-        ];
-        next.into_iter().find(|next| case.times(next.name) == 0)
+        let few = capped.then(|| battery::few_connections(&case));
+        let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
+        let next = few.into_iter().chain(much).find(|next| case.times(next.name) == 0);
+        next.filter(|next| self.affords(next))
     }
 
     /// Whether it was itself again after an overload.
@@ -284,7 +297,7 @@ impl Inquiry {
             return;
         }
         self.degraded += 1;
-        self.unsure = true;
+        self.recovery = Recovery::Rest;
         if self.degraded > 2 {
             // Whatever is tried now would be seen in the light of that overload.
             self.stage = Stage::Over;
@@ -321,14 +334,16 @@ impl Inquiry {
     }
 }
 
-/// Silence after an overload that the target is not done with, in seconds.
-const REST: f64 = 3.0;
+/// Silence after an overload that the target is not done with. What is left of it is worked off in backlog / (limit - load), and no
+/// more than 0.7 s of the rate were let in: three times that, and more.
+const REST: Duration = Duration::from_secs(3);
 /// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
 const MOST_FOR_COUNT: f64 = 600.0;
 
 /// Most good answers are gone, or far slower than they were.
 fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {
-    let failed = view.share(|hit| hit.how != How::Good);
+    // Ports that this machine lacks are not the target's.
+    let failed = view.share(|hit| !matches!(hit.how, How::Good | How::NoPort));
     let before = case.base().map_or(0.0, |base| base.view.share(|hit| hit.how != How::Good));
     let slow = view.times().median() > 4.0 * case.base_times().quantile(0.95) + 0.05;
     failed > before + 0.3 || slow

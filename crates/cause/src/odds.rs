@@ -255,14 +255,18 @@ pub static RULES: &[Rule] = &[
         signs::held_stop,
         &[0.02],
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
-    ),
+    )
+    // A cap far above what is offered stops nothing below it.
+    .joint(Joint::Mixed),
     either(
         "connections kept",
         signs::keeping_lifts,
         &[0.04],
         &[(ChurnCost, &[0.93]), (Dns, &[0.8]), (Ports, &[0.6])],
     ),
-    either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])]),
+    either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
+        // A cap far above what is offered stops nothing below it.
+        .joint(Joint::Mixed),
     either("connections not kept", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
         "head",
@@ -278,7 +282,9 @@ pub static RULES: &[Rule] = &[
         signs::few_connections_free,
         &[0.1],
         &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
-    ),
+    )
+    // A cap far above what is offered stops nothing below it.
+    .joint(Joint::Mixed),
 ];
 
 /// A sign that was read.
@@ -303,6 +309,8 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 
 /// Two causes at once are so much rarer than one, all pairs together.
 const PAIRS: f64 = 0.5;
+/// Nothing that is less likely leads.
+const LEADS: f64 = 0.15;
 /// Two are named when their being two is at least so likely.
 const TWO: f64 = 0.45;
 /// However clear the signs are, this much is left for what nobody thought of.
@@ -364,7 +372,7 @@ impl Odds {
     /// The likeliest.
     #[must_use]
     pub fn leading(&self) -> Class {
-        self.of.first().map_or(Unknown, |(class, _)| *class)
+        self.of.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
     }
 
     /// Of a cause.
@@ -381,10 +389,16 @@ impl Odds {
             let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
             pair.map_or(0.0, |(_, p)| *p)
         };
-        let all: f64 = self.of.iter().skip(1).map(|(class, _)| beside(*class)).sum();
-        let second = self.of.iter().skip(1).max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
+        let all: f64 =
+            self.of.iter().filter(|(class, _)| *class != leading).map(|(class, _)| beside(*class)).sum();
+        let second = self
+            .of
+            .iter()
+            .filter(|(class, _)| *class != leading)
+            .max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
         let second = second.filter(|(class, _)| all > TWO * (1.0 - DOUBT) && beside(*class) > 0.35 * all);
-        self.of.iter().take(1).chain(second).copied().collect()
+        let first = (leading, self.probability(leading));
+        std::iter::once(first).chain(second.copied()).collect()
     }
 
     /// Bits that an experiment's sign is expected to tell.

@@ -95,6 +95,20 @@ impl Plant {
     }
 }
 
+impl Plant {
+    /// What lets hang whatever is beyond 150/s, and closes whatever connection is beyond 1,024.
+    #[must_use]
+    pub fn closing_puzzle(seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ 0xfd << 40);
+        drawer.limit = 150.0;
+        let service = Service { mean: 0.02, variation: 0.05 };
+        let (fill, size) = (150.0, 20.0);
+        drawer.serve(Bucket { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
+        drawer.subject.door = Door::new(1_024, None);
+        drawer.finish(vec![Class::HangingLimiter, Class::ConnectionCap])
+    }
+}
+
 struct Drawer {
     rng: Rng,
     /// Requests a second at which it breaks.

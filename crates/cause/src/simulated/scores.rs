@@ -91,13 +91,15 @@ fn scored(truth: Vec<Class>, report: Report, odds: &Odds, load: f64) -> Score {
 }
 
 /// Every single cause, from each seed.
-pub fn singles(seeds: impl Iterator<Item = u64> + Clone) -> Vec<Score> {
+#[must_use]
+pub fn singles(seeds: std::ops::Range<u64>) -> Vec<Score> {
     let plants = SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| Plant::draw(class, seed)));
     plants.map(score).collect()
 }
 
 /// Every pair, from each seed.
-pub fn pairs(seeds: impl Iterator<Item = u64> + Clone) -> Vec<Score> {
+#[must_use]
+pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<Score> {
     let plants =
         PAIRS.into_iter().flat_map(|pair| seeds.clone().map(move |seed| Plant::draw_pair(pair, seed)));
     plants.map(score).collect()
