@@ -419,9 +419,10 @@ pub fn second_burst(case: &Case<'_>) -> Read {
     if pairs == 0.0 {
         return None;
     }
-    // More at once than there are places, and none the slower: those were tokens, if of a window that is not over.
-    let places = case.places();
-    let tokens = first / pairs > 1.7 * places + 2.0 && first_bursts_are_flat(case);
+    // More at once than there are places, and none the slower: those were tokens, if of a window that is not over. Far fewer than
+    // there are places: those were tokens of a bucket that holds less than comes between the bursts.
+    let (places, each) = (case.places(), first / pairs);
+    let tokens = each > 1.7 * places + 2.0 && first_bursts_are_flat(case) || each < 0.5 * places;
     let outcome = match second / bucket.max(0.1) {
         _ if refused > 0.0 && tokens => 1,
         _ if refused == 0.0 || bucket < 1.5 => 2,
