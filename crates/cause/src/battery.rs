@@ -29,7 +29,7 @@ const fn plan(name: &'static str, make: fn(&Case<'_>) -> Option<Experiment>) -> 
 pub static PLANS: &[Plan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
-    plan("all places at once", at_once),
+    Plan { times: 2, ..plan("all places at once", at_once) },
     Plan { times: 4, ..plan("pair of bursts", pair) },
     plan("address in place of name", literal),
     plan("another source", another_source),
