@@ -33,6 +33,9 @@ check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, do
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
+scenarios: build ## Stories from the field, retold and done better (root; SHORT=1 takes four minutes instead of fifteen)
+	for run in scenarios/*/run; do "$$run" $(if $(SHORT),--short); done
+
 # Another architecture, by cross compilation: make image TARGET=aarch64-unknown-linux-musl
 TARGET ?= x86_64-unknown-linux-musl
 
@@ -63,4 +66,4 @@ ebpf-tools:
 redirect-parts:
 	@scripts/setup redirect
 
-.PHONY: help build demo test cluster-test redirect-test e2e ebpf check bench image dist image-twice fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
+.PHONY: help build demo test cluster-test redirect-test e2e ebpf check bench scenarios image dist image-twice fuzz toolchain test-parts deny-tool ebpf-tools redirect-parts
