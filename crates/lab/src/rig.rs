@@ -18,7 +18,7 @@ use std::time::Duration;
 use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::Watched;
-use seawall_load::clock::{Nanos, RunClock};
+use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::control::Control;
 use seawall_load::fate::Fate;
 use seawall_load::plan::Load;
@@ -241,7 +241,8 @@ struct Progress<'p> {
     control: &'p Control,
 }
 
-/// Carries a load out; nothing more is sent as soon as `enough` says so.
+/// Carries a load out; nothing more is sent as soon as `enough` says so. What is outstanding then is given up to the millisecond, where
+/// the engine looks ten times a second: a bucket that was just emptied fills meanwhile.
 fn run(
     session: &mut Session,
     load: &Load,
@@ -251,8 +252,15 @@ fn run(
     let mut carriage = Carriage::new(session.trial(load, None)?, load.warm_up);
     let control = carriage.steer();
     stop.holds(control.clone());
+    let clock = RunClock::start();
+    let mut given_up = None;
     loop {
-        match carriage.wait(PATIENCE) {
+        let left =
+            given_up.map_or(PATIENCE, |at: Nanos| Duration::from_nanos(at.saturating_sub(clock.now())));
+        if left.is_zero() {
+            control.abort();
+        }
+        match carriage.wait(if left.is_zero() { PATIENCE } else { left.min(PATIENCE) }) {
             Step::Nothing => continue,
             Step::Over => break,
             Step::Interval => {}
@@ -260,6 +268,7 @@ fn run(
         let interval = carriage.interval();
         if enough(Progress { fates: &interval.stats.fates, to: interval.to, control: &control }) {
             control.drain();
+            given_up.get_or_insert_with(|| clock.now().saturating_add(load.patience.map_or(0, nanos)));
         }
     }
     stop.lets_go();
