@@ -127,7 +127,8 @@ fn connections(plant: Plant, rate: f64, rng: &mut Rng) -> Plant {
     let service = between(rng, (0.03, SERVICES.1));
     let connections = (rate * service).round().max(2.0);
     let how = rng.usize(..2) as f64;
-    plant.with("connections", connections).with("service", round_span(connections / rate)).with("how", how)
+    let plant = plant.with("connections", connections).with("service", round_span(connections / rate));
+    plant.with("how", how).with("cv", cv(rng))
 }
 
 fn pauses(plant: Plant, rng: &mut Rng) -> Plant {

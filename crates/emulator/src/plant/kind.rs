@@ -132,7 +132,7 @@ const ALL: &[Kind] = &[
         keys: &[
             key("places", WORKERS, "10"),
             key("service", SOME_OR_NONE, "50ms"),
-            key("cv", CV, "0"),
+            key("cv", CV, "0.5"),
             key("status", STATUS, "503"),
         ],
     },
@@ -143,6 +143,7 @@ const ALL: &[Kind] = &[
         keys: &[
             key("connections", Form::Count(1, 60_000), "20"),
             key("service", SOME_OR_NONE, "100ms"),
+            key("cv", CV, "0"),
             key("how", Form::Word(&["close", "backlog"]), "close"),
             key("backlog", Form::Count(0, 65_535), "1024"),
         ],

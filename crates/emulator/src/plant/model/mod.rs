@@ -184,7 +184,7 @@ impl Stage {
                 let service = Time::new(plant.nanos("service"), plant.number("cv"));
                 Self::Cap { places: plant.count("places"), used: 0, service, status }
             }
-            "connection-cap" => Self::Delay(Time::new(plant.nanos("service"), 0.0)),
+            "connection-cap" => Self::Delay(Time::new(plant.nanos("service"), plant.number("cv"))),
             "noise" => Self::Delay(Time::new(plant.nanos("delay"), 1.0)),
             "quota" => Self::Quota(Quota::new(plant)),
             "timeout-chain" => Self::Chain(Chain::new(plant)),
