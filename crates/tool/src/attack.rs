@@ -11,7 +11,7 @@ pub(crate) mod intervals;
 mod live;
 mod log;
 mod machine;
-mod plan;
+pub(crate) mod plan;
 mod prometheus;
 mod signals;
 pub(crate) mod summary;

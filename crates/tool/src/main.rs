@@ -3,6 +3,7 @@
 mod attack;
 mod emulate;
 mod encode;
+mod find;
 mod flags;
 mod go;
 mod plot;
@@ -33,6 +34,8 @@ struct Cli {
 enum Command {
     /// Send requests at an exact rate or from a fixed number of clients
     Attack(Box<attack::Args>),
+    /// Find the rate at which a target breaks, and why
+    Find(Box<find::Args>),
     /// Summarise results: text, json, histograms, or one offline HTML page
     Report(report::Args),
     /// Convert results between gob, JSON lines and CSV
@@ -63,6 +66,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     );
     match cli.command {
         Command::Attack(args) => attack::run(&args, cli.cpus),
+        Command::Find(args) => find::run(&args, cli.cpus),
         Command::Report(args) => report::run(args),
         Command::Encode(args) => encode::run(args),
         Command::Plot(args) => plot::run(args),
@@ -72,10 +76,20 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
+    /// `find` has found a cliff, or a comparison of two runs nothing worse.
+    pub(crate) const FOUND: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const BAD_INPUT: u8 = 1;
-    /// The target missed an objective, or spent its errors.
+    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did.
     pub(crate) const OBJECTIVE_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.
     pub(crate) const GENERATOR_LIMITED: u8 = 4;
+    /// Nothing broke up to the highest rate that might be offered.
+    pub(crate) const CAPPED: u8 = 5;
+    /// The target fails with next to nothing to do.
+    pub(crate) const UNSTABLE: u8 = 6;
+    /// A cliff was found, and after overload the target does not recover by itself.
+    pub(crate) const METASTABLE: u8 = 7;
+    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap.
+    pub(crate) const CANNOT_TELL: u8 = 8;
 }

@@ -70,7 +70,7 @@ fn plan() -> Plan {
         profile: Profile::QUICK,
         max_rate: None,
         budget: None,
-        cause: true,
+        cause: false,
         target: Target { url: "http://127.0.0.1:8080/".to_owned(), count: 1, tls: false, named: false },
         arrivals: Arrivals::Even,
         connections: Connections {
@@ -93,13 +93,24 @@ fn run(field: &mut Field, plan: &Plan) -> Answer {
 
 /// Made once: a search is some seconds of arithmetic without optimisation.
 fn found() -> Answer {
+    let cause = answer::Cause {
+        class: "unknown".to_owned(),
+        confidence: 0.25,
+        evidence: Vec::new(),
+        figures: Vec::new(),
+    };
+    Answer { cause: Some(cause), ..searched() }
+}
+
+fn searched() -> Answer {
     static FOUND: LazyLock<Answer> = LazyLock::new(|| run(&mut Field::of(&queue(), &plan().goal), &plan()));
     FOUND.clone()
 }
 
 #[test]
 fn a_run_says_where_a_target_breaks_and_by_which_trials() {
-    let (answer, plant) = (found(), queue());
+    let plant = queue();
+    let answer = run(&mut Field::of(&plant, &plan().goal), &Plan { cause: true, ..plan() });
     assert_eq!((answer.outcome, answer.cut), (Outcome::Found, None));
     let bracket = answer.cliff.lower.unwrap()..answer.cliff.upper.unwrap();
     assert!(bracket.contains(&plant.capacity), "{bracket:?} without {}", plant.capacity);
@@ -141,7 +152,7 @@ fn everything_together_stays_within_the_budget() {
     for seconds in [20, 45] {
         for class in [Class::QueueExponential, Class::Limiter, Class::Metastable] {
             let budget = Duration::from_secs(seconds);
-            let plan = Plan { budget: Some(budget), ..plan() };
+            let plan = Plan { budget: Some(budget), cause: true, ..plan() };
             let answer = run(&mut Field::of(&Plant::draw(class, 7), &plan.goal), &plan);
             assert!(answer.took <= budget.as_secs_f64(), "{class:?}: {} of {seconds} s", answer.took);
         }
@@ -183,6 +194,17 @@ fn what_was_interrupted_is_kept_and_the_trial_that_was_cut_is_made_anew() {
 }
 
 #[test]
+fn a_run_that_had_sent_nothing_looks_at_the_generator_again() {
+    let plan = Plan { max_rate: Some(100.0), ..plan() };
+    let mut nothing = run(&mut Field::of(&queue(), &plan.goal), &plan);
+    (nothing.outcome, nothing.cut) = (Outcome::Interrupted, Some(Cut::Signal));
+    nothing.trials.clear();
+    let mut field = Field { most: Some(80.0), ..Field::of(&queue(), &plan.goal) };
+    let answer = find(&mut field, &plan, Some(&nothing), &mut Nobody).unwrap();
+    assert_eq!((answer.outcome, answer.generator.most), (Outcome::GeneratorLimited, Some(80.0)));
+}
+
+#[test]
 fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     let first = found();
     let refused = |plan: &Plan, before: &Answer| {
@@ -206,12 +228,13 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
 
 #[test]
 fn a_cap_and_the_generator_are_no_limit_of_the_target() {
-    let capped = Plan { max_rate: Some(100.0), ..plan() };
+    let curious = || Plan { cause: true, ..plan() };
+    let capped = Plan { max_rate: Some(100.0), ..curious() };
     let answer = run(&mut Field::of(&queue(), &capped.goal), &capped);
     assert_eq!((answer.outcome, answer.cliff.lower, answer.cliff.upper), (Outcome::Capped, None, None));
     assert_eq!((answer.cliff.good, answer.cause), (Some(100.0), None));
     let mut field = Field { most: Some(120.0), ..Field::of(&queue(), &plan().goal) };
-    let answer = run(&mut field, &plan());
+    let answer = run(&mut field, &curious());
     assert_eq!(
         (answer.outcome, answer.cliff.upper, answer.knee.upper),
         (Outcome::GeneratorLimited, None, None)

@@ -34,14 +34,14 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         asked: plan.asked(),
         generator: Generator::default(),
         cliff: limit(&report.cliff),
-        knee: report.knee.as_ref().map(limit).unwrap_or_default(),
+        knee: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
         fails: report.kind.map(Into::into),
-        goodput: report.goodput,
+        goodput: report.goodput.filter(|_| report.cliff.bad.is_some()),
         burst: report.burst,
         depletion: report
             .depletion
             .map(|found| answer::Depletion { after: found.after, goodput: found.goodput }),
-        allowance: report.allowance.map(|held| answer::Allowance {
+        allowance: report.allowance.filter(|held| held.held >= HELD).map(|held| answer::Allowance {
             rate: held.rate,
             held: held.held.as_secs_f64(),
             requests: held.requests,
@@ -100,6 +100,22 @@ fn limit(limit: &report::Limit, report: &Report, is_between: bool) -> Limit {
         good_for: held.map(|held| trial(held).lasted()).reduce(f64::max),
         bad: limit.bad,
     }
+}
+
+/// A rate that was passed on the way up was not held, however few answers were late.
+const HELD: Duration = Duration::from_secs(1);
+
+/// The knee with the highest rate at which a trial was good in every respect.
+fn kept(knee: report::Limit, report: &Report) -> report::Limit {
+    let share = report.goal.late_share();
+    let is_good = |trial: &&report::Trial| {
+        trial.vote == vote::Vote::Good
+            && trial.weight > 0.1
+            && trial.evidence.late.value() <= share
+            && knee.bad.is_none_or(|bad| trial.offer.rate < bad)
+    };
+    let good = report.trials.iter().filter(is_good).map(|trial| trial.offer.rate).reduce(f64::max);
+    report::Limit { good, ..knee }
 }
 
 /// Mean response time of the baseline, in seconds.

@@ -1,6 +1,6 @@
 //! Which charts a report has: their names, axes, lines and colours, and what there is no chart of, and why.
 //!
-//! The only place that chooses: [`super::svg`] draws this, and the page holds it as data that `page/page.js` draws. Draws
+//! The only place that chooses for a report: [`super::svg`] draws this, and the page holds it as data that `page/page.js` draws. Draws
 //! nothing itself and knows no picture's size. Nothing empty is drawn; what would be is named among what is left out.
 
 use serde::Serialize;
@@ -55,6 +55,8 @@ pub(crate) enum Stroke {
     Thin,
     /// What was asked for or looked at otherwise, not what was measured.
     Dashed,
+    /// Points that nothing joins.
+    Dots,
 }
 
 /// What there is no line of.

@@ -1,4 +1,4 @@
-//! `-type=html` and `seawall plot`: one page that holds everything it needs, and works from a file without a network.
+//! `-type=html`, `seawall plot` and `seawall find --html`: one page that holds everything it needs, and works from a file without a network.
 //!
 //! The page's script and style are ours and stand in `page/`; here the numbers are put between them. A library would
 //! have been larger than all of it, and a page that loads one is blank on a plane and tells its source who reads it.
@@ -43,8 +43,13 @@ pub(crate) fn render(
     let charts = chart::charts(runs);
     let colours = (0..runs.len()).map(chart::of_run).collect();
     let data = Data { title, subtitle, note, runs, colours, charts, other_load, words };
+    page(title, &data)
+}
+
+/// The page of whatever data its script knows.
+pub(crate) fn page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     // A script element ends at the first "</script", whatever it holds.
-    let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+    let data = serde_json::to_string(data)?.replace('<', "\\u003c");
     Ok(fill([
         ("{{title}}", &escaped(title)),
         ("{{style}}", STYLE),

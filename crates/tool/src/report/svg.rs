@@ -183,7 +183,8 @@ impl Panel {
 impl Line {
     fn class(&self) -> String {
         let stroke = match self.stroke {
-            Stroke::Solid => "",
+            // No report has points that nothing joins: a line of one point is one.
+            Stroke::Solid | Stroke::Dots => "",
             Stroke::Thin => " thin",
             Stroke::Dashed => " dashed",
         };

@@ -93,7 +93,10 @@ const PARTS = {
     const ticks = names.map(name => [-Math.log10(1 - Number(name) / 100), name + " %"]);
     return even(low, high, ticks.filter(([at]) => at >= low - 1e-9 && at <= high + 1e-9));
   },
+  counts: (low, high) => linear(low, high, count),
 };
+// What stands above the figures of a place.
+const PLACES = { clock: at => "from " + clock(at) + " on", nines: at => share(at), counts: at => count(at) + " /s" };
 const share = at => { const q = (1 - 10 ** -at) * 100, nine = Math.max(1, Math.ceil(at)); return trim(q.toFixed(nine)) + " %"; };
 
 // --- charts --------------------------------------------------------------------------------------------------------
@@ -126,9 +129,10 @@ function chart(spec) {
   new ResizeObserver(() => { if (plot.clientWidth !== made.width) requestAnimationFrame(() => draw(made)); }).observe(plot);
   return h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, spec.name), tools), plot, legend);
 }
-const STROKES = { solid: "", thin: "; stroke-width:1.2", dashed: "; stroke-dasharray:5 4" };
+const STROKES = { solid: "", dots: "", thin: "; stroke-width:1.2", dashed: "; stroke-dasharray:5 4" };
 const look = series => `stroke:var(--${series.colour})` + STROKES[series.stroke];
-const sample = series => s("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, s("line", { x1: 1, x2: 21, y1: 4, y2: 4,
+const dot = (series, x, y, r) => s("circle", { cx: x, cy: y, r, style: `fill:var(--${series.colour})` });
+const sample = series => s("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, series.stroke === "dots" ? dot(series, 11, 4, 4) : s("line", { x1: 1, x2: 21, y1: 4, y2: 4,
   "stroke-width": 2.5, style: look(series) }));
 
 function zoom(chosen, range) {
@@ -209,6 +213,7 @@ function frame(svg, made, box, x, y, px, py) {
 // A line per unbroken run of values; a value alone between gaps is a dot.
 function path(series, log, px, py) {
   const style = look(series), made = [];
+  if (series.stroke === "dots") return series.y.flatMap((y, i) => usable(y, log) ? [dot(series, px(series.x[i]), py(y), 3.4)] : []);
   let d = "", length = 0;
   const flush = i => {
     if (length === 1) made.push(s("circle", { cx: px(series.x[i - 1]), cy: py(series.y[i - 1]), r: 2.2, style: `fill:var(--${series.colour})` }));
@@ -263,13 +268,15 @@ function point(made, value, from) {
   for (const series of shown) {
     if (!series.x.length) continue;
     const i = nearest(series.x, value), y = series.y[i];
+    // A point that nothing joins says nothing of places beside it.
+    if (series.stroke === "dots" && Math.abs(px(series.x[i]) - px(value)) > 12) continue;
     at = series.x[i];
     if (!usable(y, log)) continue;
     over.append(s("circle", { cx: px(at), cy: py(y), r: 3.2, style: `fill:var(--${series.colour})` }));
     rows.push(h("tr", {}, h("td", {}, h("i", { style: `background:var(--${series.colour})` }), series.name), h("td", { class: "n" }, FORMATS[spec.y.kind](y, 4) + spec.suffix)));
   }
   over.prepend(s("line", { class: "cross", x1: px(at), x2: px(at), y1: box.top, y2: box.top + box.height }));
-  const tip = h("div", { class: "tip" }, spec.x.kind === "clock" ? "from " + clock(at) + " on" : share(at), h("table", {}, ...rows));
+  const tip = h("div", { class: "tip" }, spec.PLACES[spec.x.kind](at), h("table", {}, ...rows));
   plot.append(tip);
   const room = plot.clientWidth - tip.offsetWidth;
   tip.style.left = Math.max(0, Math.min(room, px(at) + (px(at) > plot.clientWidth / 2 ? -tip.offsetWidth - 12 : 12))) + "px";
@@ -277,7 +284,7 @@ function point(made, value, from) {
 
 // --- the page ------------------------------------------------------------------------------------------------------
 
-const runs = data.runs, alone = runs.length === 1;
+const runs = data.runs ?? [], alone = runs.length === 1;
 function pictures() {
   const line = ({ points, ...rest }) => ({ ...rest, x: points.map(point => point[0]), y: points.map(point => point[1]) });
   const { panels, leftOut } = data.charts;
@@ -354,6 +361,17 @@ function words() {
   return h("section", { class: "card wide" }, h("details", {}, h("summary", {}, "What the numbers mean"), h("dl", {}, ...data.words.flatMap(entry))));
 }
 
+// Of a page that is no report: figures and tables as they stand in the data.
+function figures() {
+  return h("div", { class: "tiles" }, ...data.tiles.map(({ value, name }) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, name))));
+}
+function tables() {
+  const cell = (tag, [, isNumber], text) => h(tag, { class: isNumber ? "n" : "t" }, text);
+  return data.tables.map(({ name, columns, rows }) => h("section", { class: "card wide" }, h("h2", {}, name), h("div", { class: "scroll" }, h("table", {},
+    h("tr", {}, ...columns.map(column => cell("th", column, column[0]))),
+    ...rows.map(row => h("tr", {}, ...row.map((text, i) => cell("td", columns[i], text))))))));
+}
+
 function theme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;
@@ -369,10 +387,10 @@ function theme() {
 
 document.getElementById("page").append(
   h("header", {}, h("div", {}, h("h1", {}, data.title), h("p", { class: "when" }, data.subtitle), data.note ? h("p", { class: "note" }, data.note) : null), theme()),
-  ...(alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
+  ...(data.tiles ? [figures()] : alone ? [tiles(runs[0])] : [h("div", { style: "margin:18px 0 16px" }, comparison())]),
   pictures(),
   h("div", { class: "charts", style: "margin-top:16px" },
-    ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean), words()));
+    ...(data.tables ? tables() : []), ...runs.flatMap(run => [codes(run), errors(run), targets(run)]).filter(Boolean), words()));
 // At once, for whoever prints the page or takes its picture as soon as it is there.
 charts.forEach(draw);
 })();

@@ -1,0 +1,114 @@
+//! `seawall find`: the rate at which a target breaks, and why.
+//!
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
+//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`draft`] writes files that are there as a
+//! whole or not at all, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+
+mod args;
+mod draft;
+mod gate;
+mod ground;
+mod page;
+mod plan;
+mod progress;
+mod screen;
+mod signals;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::io::{Write as _, stdout};
+use std::num::NonZero;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use seawall_lab::find::answer::{Answer, Cut, Outcome};
+use seawall_lab::find::{find, read};
+
+pub(crate) use self::args::Args;
+use self::draft::Draft;
+use self::ground::Site;
+use self::plan::Order;
+use self::progress::Progress;
+use self::signals::Signals;
+use crate::exit;
+
+/// Runs the command, with no more than `cpus` threads that send.
+///
+/// # Errors
+/// Bad input, named: nothing was sent then. Or a file that could not be written.
+pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    if let [before, after] = &args.compare[..] {
+        return gate::run(before, after);
+    }
+    let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
+    let files = Files::create(args)?;
+    let site = ground::open(kit)?;
+    carry_out(&order, site, files, Progress::to_stderr()?).map(ExitCode::from)
+}
+
+/// The run on a ground, whatever that is; answers with the exit code.
+fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
+    let Site { mut ground, stop } = site;
+    let signals = Signals::listen(stop)?;
+    let found = find(&mut *ground, &order.plan, order.before.as_ref(), &mut progress);
+    progress.end();
+    let answer = found.context("--from")?;
+    // The screen after the files: it is the file that must not be lost.
+    let written = files.write(&answer);
+    let shown = show(&screen::text(&answer));
+    written.and(shown)?;
+    Ok(code(&answer, signals.received()))
+}
+
+fn show(text: &str) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Where a run is written down.
+#[derive(Default)]
+struct Files {
+    json: Option<Draft>,
+    html: Option<Draft>,
+}
+
+impl Files {
+    /// Before anything is sent, so that what could not be written is not measured.
+    fn create(args: &Args) -> anyhow::Result<Self> {
+        let create = |path: &Option<_>| path.as_deref().map(Draft::create).transpose();
+        Ok(Self { json: create(&args.json)?, html: create(&args.html)? })
+    }
+
+    fn write(self, answer: &Answer) -> anyhow::Result<()> {
+        if let Some(json) = self.json {
+            json.finish(&answer.to_json()?)?;
+        }
+        if let Some(html) = self.html {
+            html.finish(&page::render(answer)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a run that was written down.
+fn earlier(path: &Path) -> anyhow::Result<Answer> {
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    read::read(file).with_context(|| path.display().to_string())
+}
+
+/// A signal that cut a run off comes first; then how it ended.
+fn code(answer: &Answer, signal: Option<i32>) -> u8 {
+    match (signal, answer.cut, answer.outcome) {
+        // The shell's convention for a program that a signal ended.
+        (Some(signal), Some(Cut::Signal), _) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (_, _, Outcome::Found) => exit::FOUND,
+        (_, _, Outcome::Metastable) => exit::METASTABLE,
+        (_, _, Outcome::Capped) => exit::CAPPED,
+        (_, _, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
+        (_, _, Outcome::UnstableBaseline) => exit::UNSTABLE,
+        (_, _, Outcome::Interrupted) => exit::CANNOT_TELL,
+    }
+}

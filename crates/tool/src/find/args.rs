@@ -1,0 +1,221 @@
+//! The flags of `seawall find`, as typed, and which of them do not go together.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, ValueEnum};
+use seawall_lab::find::plan::LEAST;
+use seawall_lab::objective::{Objectives, Unsearchable};
+use seawall_load::rate::{self, Pace};
+use seawall_load::target::{self, header};
+use seawall_search::goal::Goal;
+
+use crate::attack::travel::TravelArgs;
+
+/// What is asked, of whom, and where the answer goes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Target: its URL, asked by GET; or targets as for attack
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// What the target is held to: one quantile, errors, or both, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
+    #[arg(long, value_name = "CONDITIONS")]
+    pub(crate) slo: Option<Objectives>,
+    /// About a minute; so it is if nothing else is said
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Some minutes, for a bracket a third as wide
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    /// Never offer more than this
+    #[arg(long, value_name = "N[/UNIT]")]
+    pub(crate) max_rate: Option<MaxRate>,
+    /// Time for everything together, the cause included [default: 90s if quick, else as long as it takes]
+    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    pub(crate) budget: Option<Duration>,
+    /// How requests are spaced: a limit under poisson is lower than under even
+    #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
+    pub(crate) arrivals: Spacing,
+    /// Do not look for the cause
+    #[arg(long)]
+    pub(crate) no_cause: bool,
+    /// Write the run to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write it to this file as one offline HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Continue the run that --json has written to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Send nothing: hold the second of two runs that --json has written beside the first
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"])]
+    pub(crate) compare: Vec<PathBuf>,
+    /// Targets file
+    #[arg(long, value_name = "FILE", default_value = "stdin")]
+    pub(crate) targets: String,
+    /// Format of the targets: http or json
+    #[arg(long, default_value = "http")]
+    pub(crate) format: target::Format,
+    /// Request header, "Key: value"; may repeat
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<String>,
+    /// File with the body of requests whose target has none
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(crate) body: String,
+    /// Send bodies in chunked transfer coding
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) chunked: bool,
+    /// Fill {{placeholders}} in paths, header values and bodies, as attack does
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
+    pub(crate) template: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Time for a whole answer, from the send, and before that for a connection; 0 is for ever
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    pub(crate) timeout: Duration,
+    /// Redirects to follow; -1 takes a redirect as the answer
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) redirects: i64,
+    #[command(flatten)]
+    pub(crate) travel: TravelArgs,
+}
+
+/// `--arrivals`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Spacing {
+    /// Equally far apart.
+    Even,
+    /// As many independent users make them.
+    Poisson,
+}
+
+/// `--max-rate`, requests a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MaxRate(pub(crate) f64);
+
+impl FromStr for MaxRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<Pace>().map_err(|error| error.to_string())? {
+            Pace::Exact(rate) => Ok(Self(rate.per_second())),
+            Pace::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
+        }
+    }
+}
+
+/// What is in the files of two runs is all that a comparison needs.
+const ALONE: &str = "--compare sends nothing: of all other flags it takes none";
+
+impl Args {
+    /// What no single flag can know. All of it is said at once.
+    ///
+    /// # Errors
+    /// Flags that do not go together.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let mut mistakes: Vec<String> =
+            self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+        let mut refuse = |wrong: bool, text: &str| {
+            if wrong {
+                mistakes.push(text.to_owned());
+            }
+        };
+        let targets = self.url.is_some() || self.targets != "stdin";
+        let written = self.json.is_some() || self.html.is_some() || self.from.is_some();
+        let asked = self.quick
+            || self.thorough
+            || self.no_cause
+            || self.budget.is_some()
+            || self.max_rate.is_some()
+            || self.slo.is_some();
+        refuse(!self.compare.is_empty() && (targets || written || asked), ALONE);
+        refuse(self.quick && self.thorough, "--quick and --thorough are two profiles: one of them");
+        refuse(
+            self.url.is_some() && self.targets != "stdin",
+            "a URL and -targets are two ways to say what is asked: one of them",
+        );
+        refuse(
+            self.budget.is_some_and(|budget| budget < LEAST),
+            &format!("--budget must be {LEAST:?} or more: a baseline, a ladder and a few trials take that"),
+        );
+        refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
+        refuse(self.redirects < -1, "-redirects must be -1 or more");
+        let same = self.json.is_some() && self.json == self.html;
+        refuse(same, "--json and --html are two files");
+        mistakes.extend(self.travel.mistakes());
+        mistakes.extend(self.goal().err().map(|error| format!("--slo: {error}")));
+        if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
+    }
+}
+
+impl Args {
+    /// What the target is held to.
+    ///
+    /// # Errors
+    /// No search can be made of it.
+    pub(crate) fn goal(&self) -> Result<Goal, Unsearchable> {
+        self.slo.as_ref().map_or(Ok(Goal::CLIFF), Objectives::goal)
+    }
+}
+
+const HELP: &str = "\
+Example: how much does it take, and what is in the way?
+  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --json before.json
+It looks at what this generator can do, at the target with nothing to do, doubles the rate until
+something breaks, narrows the bracket by trials, overloads the target once more to see whether it
+recovers, and then tries out what tells causes apart. It offers more than the target takes, many
+times and briefly: --max-rate is the most that it may offer.
+  seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --from before.json
+goes on with a run that was interrupted or had no more time, and
+  seawall find --compare before.json after.json
+is a gate for a pipeline.
+
+What is found:
+  cliff   above it errors are too many, or what is in flight grows without end
+  knee    above it answers are later than --slo allows, too; not searched without a quantile
+Both as a bracket with 97 % credibility, beside the rates that were tested. Without a bracket the
+rates tested are all that is known. A limit is that of its --arrivals and of its connections.
+
+Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturation,
+  pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
+  timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
+
+JSON (--json): outcome, cut, asked, generator, cliff and knee (lower, upper, point, good, bad in
+requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
+confidence, evidence), also, ties, excluded, untested, experiments, trials. schema is 1; a field
+that goes or changes its meaning makes it 2. Of what is sent it holds one URL without query, user
+and password.
+
+The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
+second ends the program.
+
+Exit codes: 0 the cliff was found; 1 bad files or targets, or flags that do not go together: nothing
+was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
+to --max-rate; 6 the target fails with next to nothing to do; 7 found, and after overload the target
+does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
+ended early by SIGINT, SIGTERM.
+Of --compare: 0 better, or the same within a tenth; 3 worse; 8 the runs do not tell; 1 they cannot be
+compared.";
+
+#[cfg(test)]
+mod tests {
+    use seawall_cause::class::Class;
+
+    use super::HELP;
+
+    #[test]
+    fn the_help_names_every_class_of_causes() {
+        for class in Class::ALL {
+            let is_named = HELP.split([' ', ',', '\n']).any(|word| word == class.slug());
+            assert!(is_named, "{class}");
+        }
+    }
+}

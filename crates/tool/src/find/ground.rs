@@ -1,0 +1,44 @@
+//! What offers the load: the one place where a run is joined to the load engine.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use seawall_lab::find::answer::Arrivals;
+use seawall_lab::ground::Ground;
+use seawall_load::engine::Travel;
+use seawall_load::request::Style;
+use seawall_load::supply::List;
+
+/// What is sent, and how.
+#[derive(Debug)]
+#[expect(dead_code, reason = "nothing takes it before the load engine is joined here")]
+pub(super) struct Kit {
+    /// The requests, sent in turn again and again.
+    pub(super) list: List,
+    /// How they travel.
+    pub(super) travel: Travel,
+    /// How they are framed.
+    pub(super) style: Style,
+    /// Most threads that send.
+    pub(super) cpus: usize,
+    /// How they are spaced.
+    pub(super) arrivals: Arrivals,
+    /// Of everything random.
+    pub(super) seed: u64,
+    /// Later is late; none: nothing is.
+    pub(super) late: Option<Duration>,
+}
+
+/// A ground, and what stops at once what happens on it.
+pub(super) struct Site {
+    pub(super) ground: Box<dyn Ground>,
+    pub(super) stop: Box<dyn Fn() + Send>,
+}
+
+/// The ground that a kit is for.
+///
+/// # Errors
+/// Nothing can be sent from here.
+pub(super) fn open(_kit: Kit) -> anyhow::Result<Site> {
+    bail!("this build has nothing to send with")
+}

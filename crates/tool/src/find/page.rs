@@ -1,0 +1,356 @@
+//! `--html`: the run as one offline page: which rates were tried and how each trial went, what answers took and how many were good at
+//! each rate, what was in flight during each, the cause with what was excluded, and every trial in a table.
+//!
+//! Only chooses what is shown; the page's machinery is that of `report`.
+
+use seawall_lab::find::answer::{Answer, Cause, Limit, Trial, Vote};
+use seawall_search::seen::BLOCK;
+use serde::Serialize;
+
+use super::screen;
+use super::words::{percent, rate, seconds};
+use crate::report::chart::{Charts, LeftOut, Line, Panel, Points, Stroke};
+use crate::report::html;
+use crate::report::scale::Scale;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Data {
+    title: String,
+    subtitle: String,
+    note: Option<String>,
+    tiles: Vec<Tile>,
+    charts: Charts,
+    tables: Vec<Table>,
+    words: Vec<(&'static str, &'static str)>,
+}
+
+/// A figure that is seen first.
+#[derive(Serialize)]
+struct Tile {
+    value: String,
+    name: &'static str,
+}
+
+/// A table: its columns, of which some hold numbers, and its rows.
+#[derive(Serialize)]
+struct Table {
+    name: &'static str,
+    columns: Vec<(&'static str, bool)>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The whole page.
+///
+/// # Errors
+/// None that is known: everything in it has a form.
+pub(super) fn render(answer: &Answer) -> anyhow::Result<String> {
+    let (headline, rest) = screen::summary(answer);
+    let data = Data {
+        title: headline,
+        subtitle: rest.join(" · "),
+        note: answer.cut.map(|cut| screen::in_words(cut).to_owned()),
+        tiles: tiles(answer),
+        charts: charts(answer),
+        tables: tables(answer).into_iter().filter(|table| !table.rows.is_empty()).collect(),
+        words: WORDS.to_vec(),
+    };
+    html::page(&data.title, &data)
+}
+
+const WORDS: [(&str, &str); 7] = [
+    (
+        "cliff",
+        "Above this rate errors are more than the goal allows, or what is in flight grows without end.",
+    ),
+    ("knee", "Above this rate answers are later than the goal allows, too."),
+    (
+        "bracket",
+        "Holds the limit with a credibility of 97 %, by all trials together. Without one the rates tested are all that is known.",
+    ),
+    (
+        "vote",
+        "Which way a trial points by itself. Just above a limit a trial is good for any length that somebody can afford.",
+    ),
+    (
+        "not counted",
+        "The baseline, and trials that others contradict or that came before it was known that the target saves something up.",
+    ),
+    (
+        "arm, probe",
+        "Overloads that spend what was saved up, and single requests until the target is quick again: in the table, and not in the charts of rates.",
+    ),
+    ("times likelier", "How much likelier what was seen is under this cause than under the next best."),
+];
+
+fn tiles(answer: &Answer) -> Vec<Tile> {
+    let between = |limit: &Limit| match (limit.lower, limit.upper, limit.good, limit.bad) {
+        (Some(lower), Some(upper), ..) => Some(format!("{} – {}", rate(lower), rate(upper))),
+        (_, _, Some(good), Some(bad)) => Some(format!("{} / {}", rate(good), rate(bad))),
+        (_, _, Some(good), None) => Some(format!("> {}", rate(good))),
+        _ => None,
+    };
+    let named = |limit: &Limit, [bracket, tested]: [&'static str; 2]| {
+        if limit.lower.is_some() { bracket } else { tested }
+    };
+    let tiles = [
+        (between(&answer.cliff), named(&answer.cliff, ["cliff, requests/s", "cliff, tested good / bad"])),
+        (between(&answer.knee), named(&answer.knee, ["knee, requests/s", "knee, tested good / bad"])),
+        (answer.goodput.map(rate), "good answers/s in overload"),
+        (answer.recovery.calm.map(seconds), "until quick after overload"),
+        (answer.cause.as_ref().map(|cause| cause.class.clone()), "cause"),
+        (answer.cause.as_ref().map(|cause| percent(cause.confidence)), "sure of the cause"),
+        (Some(answer.trials.len().to_string()), "trials"),
+        (Some(seconds(answer.took)), "together"),
+    ];
+    tiles.into_iter().filter_map(|(value, name)| Some(Tile { value: value?, name })).collect()
+}
+
+/// What trials are drawn as.
+const GROUPS: [(&str, &str); 4] =
+    [("good", "c3"), ("bad", "bad"), ("undecided", "c1"), ("not counted", "plain")];
+
+fn group(trial: &Trial) -> usize {
+    match trial.vote {
+        _ if !trial.counts() => 3,
+        Vote::Good => 0,
+        Vote::Bad => 1,
+        Vote::Undecided => 2,
+        Vote::Invalid => 3,
+    }
+}
+
+/// Whether it was to see what becomes of a rate: what only spends what was saved up, or asks whether the target is quick again, would
+/// bend the axes of all that was.
+fn is_of_a_rate(trial: &Trial) -> bool {
+    !matches!(trial.purpose.as_str(), "arm" | "probe") && !trial.blocks.is_empty()
+}
+
+/// One line for each group of which there is anything.
+fn grouped(answer: &Answer, stroke: Stroke, points: impl Fn(&Trial) -> Points) -> Vec<Line> {
+    let lines = GROUPS.iter().enumerate().map(|(at, (name, colour))| {
+        let shown = |trial: &&Trial| group(trial) == at && (stroke != Stroke::Dots || is_of_a_rate(trial));
+        let mut all: Points = answer.trials.iter().filter(shown).flat_map(&points).collect();
+        if stroke == Stroke::Dots {
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        Line { name: (*name).to_owned(), colour, stroke, points: all }
+    });
+    lines.filter(|line| line.points.iter().any(|point| point.1.is_some())).collect()
+}
+
+fn charts(answer: &Answer) -> Charts {
+    let mut charts = Charts { panels: Vec::new(), left_out: Vec::new() };
+    for panel in [ladder(answer), latency(answer), goodput(answer), in_flight(answer)] {
+        if panel.lines.is_empty() {
+            charts
+                .left_out
+                .push(LeftOut { name: panel.name.to_owned(), why: "No trial has anything of it." });
+        } else {
+            charts.panels.push(panel);
+        }
+    }
+    charts
+}
+
+/// When each rate was tried, and the bracket that it came to.
+fn ladder(answer: &Answer) -> Panel {
+    let end = end(answer);
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.began, Some(trial.rate))]);
+    let bounds = [(answer.cliff.lower, "cliff, lower bound"), (answer.cliff.upper, "cliff, upper bound")];
+    for (bound, name) in bounds {
+        let points = bound.map(|bound| vec![(0.0, Some(bound)), (end, Some(bound))]);
+        lines.extend(points.map(|points| Line {
+            name: name.to_owned(),
+            colour: "c2",
+            stroke: Stroke::Dashed,
+            points,
+        }));
+    }
+    let (x, y) = (Scale::clock(end), Scale::counts(values(&lines)));
+    panel("Rates that were tried", ["requests per second", " /s", "time since the start"], x, y, lines)
+}
+
+/// What answers took at each rate.
+fn latency(answer: &Answer) -> Panel {
+    let nanos = |seconds: f64| seconds * 1e9;
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.rate, trial.mean().map(nanos))]);
+    let shown = answer.trials.iter().filter(|trial| is_of_a_rate(trial));
+    let mut slowest: Points = shown.map(|trial| (trial.rate, trial.slowest().map(nanos))).collect();
+    slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if slowest.iter().any(|point| point.1.is_some()) {
+        let name = "slowest of each trial".to_owned();
+        lines.push(Line { name, colour: "c7", stroke: Stroke::Dots, points: slowest });
+    }
+    for line in &mut lines {
+        line.name =
+            if line.colour == "c7" { std::mem::take(&mut line.name) } else { format!("mean, {}", line.name) };
+    }
+    let (x, y) = (rates(answer), Scale::times(values(&lines)));
+    panel(
+        "Response time by rate",
+        ["response time of good answers", "", "offered, requests per second"],
+        x,
+        y,
+        lines,
+    )
+}
+
+/// How many good answers came of each rate.
+fn goodput(answer: &Answer) -> Panel {
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.rate, Some(trial.goodput))]);
+    let most = values(&lines).fold(0.0, f64::max);
+    if most > 0.0 {
+        let points = vec![(0.0, Some(0.0)), (most, Some(most))];
+        lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
+    }
+    let (x, y) = (rates(answer), Scale::counts(values(&lines)));
+    panel(
+        "Good answers by rate",
+        ["good answers per second", " /s", "offered, requests per second"],
+        x,
+        y,
+        lines,
+    )
+}
+
+/// What was in flight during each trial.
+fn in_flight(answer: &Answer) -> Panel {
+    let lines = grouped(answer, Stroke::Solid, |trial| {
+        let at = |(n, block): (usize, &_)| {
+            let &(.., in_flight, _, _): &seawall_lab::find::answer::Block = block;
+            (trial.began + (n + 1) as f64 * BLOCK, Some(f64::from(in_flight)))
+        };
+        // Nothing joins one trial to the next.
+        let gap = (trial.began + trial.lasted() + BLOCK, None);
+        trial.blocks.iter().enumerate().map(at).chain([gap]).collect()
+    });
+    let (x, y) = (Scale::clock(end(answer)), Scale::counts(values(&lines)));
+    panel("In flight during each trial", ["requests in flight", "", "time since the start"], x, y, lines)
+}
+
+fn panel(
+    name: &'static str,
+    [unit, suffix, below]: [&'static str; 3],
+    x: Scale,
+    y: Scale,
+    lines: Vec<Line>,
+) -> Panel {
+    Panel { name, unit, suffix, below, x, y, few: None, lines }
+}
+
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
+    lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
+}
+
+fn rates(answer: &Answer) -> Scale {
+    Scale::counts(answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(|trial| trial.rate))
+}
+
+fn end(answer: &Answer) -> f64 {
+    answer.trials.iter().map(|trial| trial.began + trial.took).fold(0.0, f64::max)
+}
+
+fn tables(answer: &Answer) -> [Table; 6] {
+    let text = |name| (name, false);
+    let number = |name| (name, true);
+    let table = |name, columns, rows| Table { name, columns, rows };
+    let causes = answer.cause.iter().chain(&answer.also);
+    [
+        table(
+            "Cause",
+            vec![
+                text("Class"),
+                number("Sure"),
+                text("What speaks for it"),
+                text("By"),
+                number("Times likelier"),
+            ],
+            causes.flat_map(evidence).collect(),
+        ),
+        table(
+            "Cannot be told apart from here",
+            vec![text("Between"), text("What would tell")],
+            answer.ties.iter().map(|tie| vec![tie.between.join(", "), tie.tell.clone()]).collect(),
+        ),
+        table(
+            "Excluded",
+            vec![text("Class"), text("How")],
+            answer.excluded.iter().map(|out| vec![out.class.clone(), out.how.clone()]).collect(),
+        ),
+        table(
+            "Could not be tested",
+            vec![text("Class"), text("Why")],
+            answer.untested.iter().map(|not| vec![not.class.clone(), not.why.clone()]).collect(),
+        ),
+        table(
+            "Experiments",
+            vec![text("What was tried"), text("What it says")],
+            answer.experiments.iter().map(|tried| vec![tried.name.clone(), tried.says.clone()]).collect(),
+        ),
+        table(
+            "Trials",
+            [
+                &[
+                    "At",
+                    "Offered /s",
+                    "Lasted",
+                    "Good /s",
+                    "Mean",
+                    "Slowest",
+                    "Failed",
+                    "Late",
+                    "Most in flight",
+                ]
+                .map(number)[..],
+                &["For", "Vote", "Why"].map(text)[..],
+            ]
+            .concat(),
+            answer.trials.iter().map(trial).collect(),
+        ),
+    ]
+}
+
+/// A row for each sign of a cause, the first with its name; its size is the last.
+fn evidence(cause: &Cause) -> Vec<Vec<String>> {
+    let empty = String::new;
+    let mut rows: Vec<Vec<String>> = cause
+        .evidence
+        .iter()
+        .map(|sign| {
+            vec![empty(), empty(), sign.seen.clone(), sign.by.clone(), sign.ratio.map_or_else(empty, rate)]
+        })
+        .collect();
+    let figures = cause.figures.iter().filter_map(|figure| Some((figure, figure.value?)));
+    let figures: Vec<_> =
+        figures.map(|(figure, value)| format!("{} {} {}", figure.name, rate(value), figure.unit)).collect();
+    if !figures.is_empty() {
+        rows.push(vec![empty(), empty(), figures.join(", "), "size".to_owned(), empty()]);
+    }
+    if rows.is_empty() {
+        rows.push(vec![empty(); 5]);
+    }
+    if let Some(first) = rows.first_mut() {
+        (first[0], first[1]) = (cause.class.clone(), percent(cause.confidence));
+    }
+    rows
+}
+
+fn trial(trial: &Trial) -> Vec<String> {
+    let dash = || "–".to_owned();
+    let (name, _) = GROUPS[group(trial)];
+    vec![
+        seconds(trial.began),
+        rate(trial.rate),
+        seconds(trial.lasted()),
+        rate(trial.goodput),
+        trial.mean().map_or_else(dash, seconds),
+        trial.slowest().map_or_else(dash, seconds),
+        percent(trial.errors),
+        trial.late.map_or_else(dash, percent),
+        trial.in_flight().to_string(),
+        trial.purpose.clone(),
+        name.to_owned(),
+        trial.why.clone(),
+    ]
+}

@@ -1,0 +1,296 @@
+//! What a run came to, on one screen: no line wider than a terminal of 80, no more than 40 of them.
+//!
+//! What does not fit is counted, and stands in the files. A bracket is shown where there is one, beside the rates that were tested; a rate
+//! that was only passed on the way up is never called what the target can do.
+
+use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
+
+use super::words::{count, percent, rate, seconds};
+
+/// Columns of a screen, of which the first are names.
+const WIDE: usize = 80;
+const NAMES: usize = 15;
+/// Lines of a screen.
+const HIGH: usize = 40;
+/// Of each list that could be long, and lines of one text.
+const EVIDENCE: usize = 3;
+const TEXT: usize = 4;
+
+/// The whole screen.
+pub(super) fn text(answer: &Answer) -> String {
+    let mut sheet = Sheet::default();
+    sheet.head(answer);
+    sheet.limits(answer);
+    sheet.manners(answer);
+    sheet.causes(answer);
+    sheet.rest(answer);
+    sheet.fit()
+}
+
+/// Lines, those first that must be seen.
+#[derive(Default)]
+struct Sheet {
+    lines: Vec<String>,
+    /// Lines that there may be no room for, and are counted then.
+    more: Vec<String>,
+    foot: Vec<String>,
+}
+
+impl Sheet {
+    fn head(&mut self, answer: &Answer) {
+        let (headline, [target, goal]) = summary(answer);
+        self.lines.push(cut(&headline));
+        self.row("target", &target);
+        self.row("goal", &goal);
+        if let Some(cut) = answer.cut {
+            self.row("cut short", in_words(cut));
+        }
+    }
+
+    fn limits(&mut self, answer: &Answer) {
+        self.gap();
+        self.row("cliff", &limit(&answer.cliff, answer));
+        if answer.asked.goal.late.is_some() {
+            self.row("knee", &limit(&answer.knee, answer));
+        }
+        if let Some(fails) = answer.fails {
+            self.row("above it", in_words_of(fails));
+        }
+        if let Some(goodput) = answer.goodput {
+            self.row("goodput", &format!("{}/s good answers in overload", rate(goodput)));
+        }
+    }
+
+    fn manners(&mut self, answer: &Answer) {
+        if let Some(found) = answer.depletion {
+            let (after, goodput) = (count(found.after), rate(found.goodput));
+            self.row(
+                "depletes",
+                &format!("after {after} requests, {goodput}/s from then on: what was above is not sustained"),
+            );
+        }
+        if let Some(burst) = answer.burst.filter(|burst| *burst >= 1.0) {
+            self.row("allowance", &format!("about {} requests beyond the rate, spent first", count(burst)));
+        }
+        if answer.is_found() || answer.recovery != Recovery::default() {
+            self.row("recovery", &recovery(answer));
+        }
+        if let Some(held) = answer.allowance {
+            let (rate, time, requests) = (rate(held.rate), seconds(held.held), count(held.requests));
+            self.row(
+                "not excluded",
+                &format!(
+                    "a burst allowance above {requests} requests: {rate}/s was held for {time}, and no longer"
+                ),
+            );
+        }
+    }
+
+    fn causes(&mut self, answer: &Answer) {
+        self.gap();
+        match &answer.cause {
+            None => self.row("cause", "not looked for"),
+            Some(cause) => self.cause("cause", cause),
+        }
+        answer.also.iter().take(2).for_each(|cause| self.cause("and", cause));
+        for tie in answer.ties.iter().take(2) {
+            self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
+        }
+    }
+
+    fn cause(&mut self, name: &str, cause: &Cause) {
+        let figures = cause.figures.iter().filter_map(|figure| Some((figure, figure.value?)));
+        let figures: Vec<_> = figures
+            .map(|(figure, value)| format!("{} {} {}", figure.name, rate(value), figure.unit))
+            .collect();
+        let class = if cause.class == "unknown" {
+            "unknown: nothing that was tried out fits a class that is known".to_owned()
+        } else {
+            format!("{} ({} sure)", cause.class, percent((100.0 * cause.confidence).floor() / 100.0))
+        };
+        let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
+        self.row(name, &format!("{class}{figures}"));
+        for sign in cause.evidence.iter().take(EVIDENCE) {
+            let times =
+                sign.ratio.map_or_else(String::new, |ratio| format!(", {} times likelier", rate(ratio)));
+            self.row("", &format!("- {} ({}{times})", sign.seen, sign.by));
+        }
+    }
+
+    fn rest(&mut self, answer: &Answer) {
+        let mut more = Self::default();
+        for (at, out) in answer.excluded.iter().enumerate() {
+            more.row(if at == 0 { "excluded" } else { "" }, &format!("{}: {}", out.class, out.how));
+        }
+        for (at, not) in answer.untested.iter().enumerate() {
+            more.row(if at == 0 { "not tested" } else { "" }, &format!("{}: {}", not.class, not.why));
+        }
+        self.more = more.lines;
+        let number =
+            |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let (trials, tried) =
+            (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
+        let mut foot = Self::default();
+        foot.gap();
+        foot.row("", &format!("{trials} trials and {tried} experiments in {}", seconds(answer.took)));
+        self.foot = foot.lines;
+    }
+
+    /// An empty line, but no two.
+    fn gap(&mut self) {
+        self.lines.push(String::new());
+    }
+
+    /// A name and a text that goes on below itself, for some lines.
+    fn row(&mut self, name: &str, text: &str) {
+        let mut line = format!("  {name:<width$}", width = NAMES - 2);
+        let clean: String =
+            text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        let (mut begun, end) = (false, self.lines.len() + TEXT);
+        for word in clean.split_whitespace() {
+            if begun && line.chars().count() + 1 + word.chars().count() > WIDE {
+                self.lines.push(cut(&std::mem::replace(&mut line, " ".repeat(NAMES))));
+                begun = false;
+            }
+            if begun || line.chars().count() >= NAMES && !line.ends_with(' ') {
+                line.push(' ');
+            }
+            line.push_str(word);
+            begun = true;
+        }
+        self.lines.push(cut(&line));
+        if self.lines.len() > end {
+            self.lines.truncate(end);
+            self.lines.push(format!("{:NAMES$}…", ""));
+        }
+    }
+
+    fn fit(self) -> String {
+        let Self { mut lines, mut more, foot } = self;
+        let room = HIGH.saturating_sub(lines.len() + foot.len());
+        if more.len() > room {
+            let left = more.len() + 1 - room;
+            more.truncate(room.saturating_sub(1));
+            more.push(format!("{:NAMES$}… {left} more lines: see --json or --html", ""));
+        }
+        lines.extend(more);
+        // Only evidence without end could have come so far.
+        lines.truncate(HIGH - foot.len());
+        lines.extend(foot);
+        lines.join("\n") + "\n"
+    }
+}
+
+/// What a reader must know if they read no more; then of whom, and by what goal.
+pub(super) fn summary(answer: &Answer) -> (String, [String; 2]) {
+    (headline(answer), [asked(&answer.asked), goal(&answer.asked)])
+}
+
+fn cut(line: &str) -> String {
+    let line = line.trim_end();
+    if line.chars().count() <= WIDE {
+        return line.to_owned();
+    }
+    line.chars().take(WIDE - 1).chain(['…']).collect()
+}
+
+fn headline(answer: &Answer) -> String {
+    let Limit { lower, upper, good, bad, .. } = answer.cliff;
+    let between = match (lower.zip(upper), good.zip(bad)) {
+        (Some((lower, upper)), _) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
+        (None, Some((good, bad))) => {
+            format!("between {} and {} requests/s, as far as tested", rate(good), rate(bad))
+        }
+        _ => "at a rate that is not known".to_owned(),
+    };
+    let held =
+        good.map_or_else(|| "nothing was held".to_owned(), |good| format!("{}/s was held", rate(good)));
+    match answer.outcome {
+        Outcome::Found if answer.depletion.is_some() => {
+            format!("FOUND: it breaks {between}, once an allowance is used up")
+        }
+        Outcome::Found => format!("FOUND: it breaks {between}"),
+        Outcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
+        Outcome::Capped => format!("CAPPED: nothing broke up to --max-rate; {held}"),
+        Outcome::GeneratorLimited => {
+            format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
+        }
+        Outcome::UnstableBaseline => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
+        Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
+        Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
+    }
+}
+
+fn asked(asked: &Asked) -> String {
+    match asked.targets {
+        0 | 1 => asked.target.clone(),
+        many => format!("{many} targets, the first {}", asked.target),
+    }
+}
+
+fn goal(asked: &Asked) -> String {
+    let late = asked.goal.late.map(|late| {
+        let quantile = percent(1.0 - late.share);
+        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))
+    });
+    let arrivals = match asked.arrivals {
+        Arrivals::Even => "even",
+        Arrivals::Poisson => "poisson",
+    };
+    let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
+    let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", rate(most)));
+    format!(
+        "{}errors below {}; {arrivals} arrivals, connections {connections} ({}), {}{most}",
+        late.unwrap_or_default(),
+        percent(asked.goal.errors),
+        asked.connections.protocol,
+        asked.profile
+    )
+}
+
+pub(super) fn in_words(cut: Cut) -> &'static str {
+    match cut {
+        Cut::Signal => "by a signal: this is what was known then; --from goes on",
+        Cut::Budget => "by the budget: this is what was known then; --from goes on",
+    }
+}
+
+fn in_words_of(fails: Failing) -> &'static str {
+    match fails {
+        Failing::Rejecting => "answers stay quick, and some are errors",
+        Failing::Hanging => "answers stay quick, and some do not come",
+        Failing::BoundedQueue => "answers become slow, and some are errors",
+        Failing::Queueing => "answers become slow",
+    }
+}
+
+/// The bracket, and beside it what was tested.
+fn limit(limit: &Limit, answer: &Answer) -> String {
+    let bracket = match (limit.lower, limit.point, limit.upper) {
+        (Some(lower), Some(point), Some(upper)) => {
+            let so_far = if answer.is_found() { "" } else { " so far" };
+            format!("{}/s, {} to {} with 97 %{so_far}; ", rate(point), rate(lower), rate(upper))
+        }
+        _ if answer.is_found() => "no bracket can be stated; tested: ".to_owned(),
+        _ => "not found; tested: ".to_owned(),
+    };
+    let good = limit.good.map(|good| {
+        let time = limit.good_for.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
+        format!("GOOD {}/s{time}", rate(good))
+    });
+    let bad = limit.bad.map(|bad| format!("BAD {}/s", rate(bad)));
+    let tested: Vec<_> = good.into_iter().chain(bad).collect();
+    let tested = if tested.is_empty() { "no rate".to_owned() } else { tested.join(", ") };
+    format!("{bracket}{tested}")
+}
+
+fn recovery(answer: &Answer) -> String {
+    let calm = answer.recovery.calm.map(|calm| format!("quick again {} after overload", seconds(calm)));
+    let holds = match answer.recovery.holds {
+        Some(true) => "holds again at once what it held before",
+        Some(false) => "does not hold any more what it held before",
+        None if answer.outcome == Outcome::Metastable => "only silence brings it back",
+        None => "whether it holds again what it held was not tested",
+    };
+    calm.into_iter().chain([holds.to_owned()]).collect::<Vec<_>>().join("; ")
+}

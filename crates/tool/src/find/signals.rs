@@ -1,0 +1,44 @@
+//! SIGINT and SIGTERM: the first stops the load at once, and what is known is told; the second ends the program.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use anyhow::Context as _;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::low_level::emulate_default_handler;
+
+/// What has come.
+pub(super) struct Signals(Arc<AtomicI32>);
+
+impl Signals {
+    /// Starts the thread that listens, until the program ends.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn listen(stop: Box<dyn Fn() + Send>) -> anyhow::Result<Self> {
+        let mut signals =
+            signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+        let first = Arc::new(AtomicI32::new(0));
+        let noted = Arc::clone(&first);
+        let listen = move || {
+            for signal in signals.forever() {
+                if noted.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    stop();
+                } else {
+                    // Who insists wants no answer. If the system refuses even this, the first signal has stopped the load.
+                    let _ = emulate_default_handler(signal);
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(listen)
+            .context("cannot listen to signals")?;
+        Ok(Self(first))
+    }
+
+    /// The first signal, if one came.
+    pub(super) fn received(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+    }
+}

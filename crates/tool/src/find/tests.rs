@@ -1,0 +1,253 @@
+//! The command on simulated targets: what it shows of each outcome, what it writes, and with which code it ends.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use seawall_cause::experiment::Experiment;
+use seawall_cause::subject::Subject;
+use seawall_cause::watched::Watched;
+use seawall_lab::find::answer::{
+    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Tie, Untested,
+};
+use seawall_lab::find::plan::{Plan, Target};
+use seawall_lab::ground::{Calibration, Ground};
+use seawall_search::goal::{Goal, Lateness};
+use seawall_search::offer::Offer;
+use seawall_search::profile::Profile;
+use seawall_search::seen::Seen;
+use seawall_search::simulated::plants::{Class, Plant};
+use seawall_search::simulated::servers::{Fate, Server};
+use seawall_search::simulated::target::{self, Simulated};
+use seawall_search::target::Target as Offered;
+
+use super::draft::Draft;
+use super::ground::Site;
+use super::plan::Order;
+use super::progress::Progress;
+use super::{Files, carry_out, page, screen};
+use crate::exit;
+
+/// A simulated target, of which experiments say nothing.
+struct Field {
+    target: Simulated,
+    most: Option<f64>,
+}
+
+impl Offered for Field {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        self.target.carry_out(offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+impl Subject for Field {
+    fn watch(&mut self, _: &Experiment) -> Watched {
+        Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+impl Ground for Field {
+    fn calibrate(&mut self) -> Calibration {
+        let how = "it sent 900/s to itself with one thread, and no more".to_owned();
+        Calibration { most: self.most, how, took: Duration::from_secs(1), interrupted: false }
+    }
+}
+
+/// Answers nothing well.
+struct Broken;
+
+impl Server for Broken {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        Fate { end: at + 0.001, good: false }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+fn goal() -> Goal {
+    Goal { late: Some(Lateness { share: 0.01, than: Duration::from_millis(250) }), ..Goal::CLIFF }
+}
+
+fn plan() -> Plan {
+    let url = "http://127.0.0.1:8988/computeMetadata/v1/instance/service-accounts/default/token";
+    Plan {
+        goal: goal(),
+        profile: Profile::QUICK,
+        max_rate: None,
+        budget: Some(Duration::from_secs(90)),
+        cause: false,
+        target: Target { url: url.to_owned(), count: 1, tls: false, named: false },
+        arrivals: Arrivals::Even,
+        connections: Connections {
+            keep_alive: true,
+            most: None,
+            requests: None,
+            protocol: "http/1.1".to_owned(),
+        },
+        timeout: Some(Duration::from_secs(30)),
+    }
+}
+
+fn field(class: Class, seed: u64) -> Field {
+    Field { target: Plant::draw(class, seed).target(&goal(), 1), most: None }
+}
+
+fn searched(plan: &Plan, field: &mut Field) -> Answer {
+    seawall_lab::find::find(field, plan, None, &mut seawall_lab::find::progress::Nobody).unwrap()
+}
+
+/// With a cause, as an inquiry would tell it.
+fn explained(mut answer: Answer) -> Answer {
+    let sign = |seen: &str, by: &str, ratio| Evidence {
+        seen: seen.to_owned(),
+        by: by.to_owned(),
+        ratio: Some(ratio),
+    };
+    let figure = |name: &str, value, unit: &str| Figure {
+        name: name.to_owned(),
+        value: Some(value),
+        unit: unit.to_owned(),
+    };
+    answer.cause = Some(Cause {
+        class: "hanging-limiter".to_owned(),
+        confidence: 0.968,
+        evidence: vec![
+            sign(
+                "the second of two bursts of 64 admitted 2 requests, and the first 18",
+                "pair of bursts",
+                41.0,
+            ),
+            sign("what was admitted took 3 ms in overload, as at rest", "overload", 12.5),
+            sign("new connections are refused nothing that old ones are given", "churn", 3.0),
+            sign("a fourth, which has no place on the screen", "churn", 1.5),
+        ],
+        figures: vec![figure("bucket", 18.0, "requests"), figure("fill", 157.0, "requests/s")],
+    });
+    answer.ties.push(Tie {
+        between: vec!["hanging-limiter".to_owned(), "connection-cap".to_owned()],
+        tell: "look at the descriptors of the server while it is overloaded".to_owned(),
+    });
+    let excluded = |class: &str, how: &str| Excluded { class: class.to_owned(), how: how.to_owned() };
+    answer.excluded = vec![
+        excluded("cpu-saturation", "answers did not slow down before some hung"),
+        excluded("dns", "the target is an address"),
+        excluded("churn-cost", "connections per request made no difference"),
+    ];
+    let why = "responses are too small to tell".to_owned();
+    answer.untested = vec![Untested { class: "bandwidth".to_owned(), why }];
+    answer
+}
+
+fn found() -> Answer {
+    static FOUND: LazyLock<Answer> =
+        LazyLock::new(|| explained(searched(&plan(), &mut field(Class::LimiterHanging, 12))));
+    FOUND.clone()
+}
+
+/// A run of each outcome, in the order of [`Outcome`].
+fn each() -> Vec<(&'static str, Answer)> {
+    static EACH: LazyLock<Vec<(&'static str, Answer)>> = LazyLock::new(made);
+    EACH.clone()
+}
+
+fn made() -> Vec<(&'static str, Answer)> {
+    let capped = Plan { max_rate: Some(100.0), ..plan() };
+    let mut slow = Field { most: Some(900.0), ..field(Class::QueueExponential, 7) };
+    let mut broken = field(Class::QueueFixed, 1);
+    broken.target = Simulated::new(Box::new(Broken), target::Arrivals::Constant, 0.25, 1);
+    let mut short = field(Class::QueueExponential, 7);
+    short.target = Plant::draw(Class::QueueExponential, 7).target(&goal(), 1).interrupted_at(8.0);
+    let degraded = |mut answer: Answer| {
+        (answer.outcome, answer.recovery.holds) = (Outcome::Metastable, Some(false));
+        answer
+    };
+    let queue = searched(&plan(), &mut field(Class::QueueExponential, 7));
+    vec![
+        ("found", found()),
+        ("metastable", degraded(queue)),
+        ("capped", searched(&capped, &mut field(Class::QueueExponential, 7))),
+        ("generator-limited", searched(&Plan { cause: true, ..plan() }, &mut slow)),
+        ("unstable-baseline", searched(&plan(), &mut broken)),
+        ("interrupted", searched(&plan(), &mut short)),
+    ]
+}
+
+#[test]
+fn each_outcome_fits_on_a_screen_and_says_what_was_tested() {
+    for (name, answer) in each() {
+        let text = screen::text(&answer);
+        assert!(text.lines().count() <= 40, "{name}: {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}: {text}");
+        insta::assert_snapshot!(name, text);
+    }
+}
+
+#[test]
+fn a_screen_has_an_end_however_much_there_is_to_say() {
+    let mut answer = found();
+    let long = "words ".repeat(200) + &"x".repeat(500);
+    answer.excluded.iter_mut().for_each(|out| out.how.clone_from(&long));
+    answer.cause.iter_mut().for_each(|cause| cause.evidence[0].seen = format!("\x1b[2J{long}"));
+    answer.asked.target = "http://a/".to_owned() + &"y".repeat(300);
+    let text = screen::text(&answer);
+    assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(!text.contains('\x1b') && text.contains("trials and"), "{text}");
+}
+
+#[test]
+fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
+    for (name, answer) in each() {
+        let text = screen::text(&answer);
+        let is_stated = text.lines().any(|line| line.contains("with 97 %"));
+        assert_eq!(is_stated, matches!(name, "found" | "metastable"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn what_is_used_up_is_not_called_sustained() {
+    let mut answer = found();
+    answer.depletion = Some(Depletion { after: 3120.0, goodput: 98.4 });
+    let text = screen::text(&answer);
+    assert!(
+        text.lines().next().is_some_and(|first| first.ends_with("once an allowance is used up")),
+        "{text}"
+    );
+    assert!(text.contains("after 3,120 requests, 98.4/s from then on"), "{text}");
+}
+
+#[test]
+fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
+    let room = tempfile::tempdir().unwrap();
+    let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
+    let files =
+        Files { json: Some(Draft::create(&json).unwrap()), html: Some(Draft::create(&html).unwrap()) };
+    let site = Site { ground: Box::new(field(Class::QueueExponential, 7)), stop: Box::new(|| ()) };
+    let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None };
+    assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);
+    assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
+}
+
+#[test]
+fn each_outcome_has_a_code_and_a_signal_comes_first() {
+    let codes: Vec<_> = each().iter().map(|(_, answer)| super::code(answer, None)).collect();
+    assert_eq!(codes, [0, 7, 5, 4, 6, 8]);
+    let (_, interrupted) = each().pop().unwrap();
+    assert_eq!((super::code(&interrupted, Some(2)), super::code(&interrupted, Some(15))), (130, 143));
+    assert_eq!(super::code(&found(), Some(2)), 0, "a signal after the end is no interruption");
+}
+
+#[test]
+fn nothing_in_a_page_can_end_its_script() {
+    let mut answer = found();
+    answer.asked.target = "</script><script>alert(1)</script>".to_owned();
+    let page = page::render(&answer).unwrap();
+    assert!(!page.contains("<script>alert"));
+}

@@ -1,0 +1,83 @@
+//! Figures as text, for the screen and the lines of progress.
+
+use std::time::Duration;
+
+/// Requests a second, with three digits that count, and thousands apart.
+pub(super) fn rate(rate: f64) -> String {
+    match rate {
+        999.5.. => thousands(rate.round() as u64),
+        99.95.. => format!("{rate:.0}"),
+        _ if (rate - rate.round()).abs() < 0.05 => format!("{rate:.0}"),
+        _ => format!("{rate:.1}"),
+    }
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many, as a whole number.
+pub(super) fn count(count: f64) -> String {
+    thousands(count.round().max(0.0) as u64)
+}
+
+/// Seconds, with a digit behind the point where it matters.
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds {
+        100.0.. => format!("{}:{:02} min", seconds as u64 / 60, seconds as u64 % 60),
+        10.0.. => format!("{seconds:.0} s"),
+        1.0.. => format!("{seconds:.1} s"),
+        0.01.. => format!("{:.0} ms", 1e3 * seconds),
+        0.001.. => format!("{:.1} ms", 1e3 * seconds),
+        _ if seconds > 0.0 => format!("{:.0} µs", 1e6 * seconds),
+        _ => "0 s".to_owned(),
+    }
+}
+
+/// The same of a duration.
+pub(super) fn lasting(time: Duration) -> String {
+    seconds(time.as_secs_f64())
+}
+
+/// A share as a percentage, with as many digits as it takes to tell it from nothing.
+pub(super) fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    let digits = match percent {
+        10.0.. => 0,
+        0.1.. => 1,
+        _ if percent > 0.0 => 3,
+        _ => 0,
+    };
+    let text = format!("{percent:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} %")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_the_digits_that_count() {
+        assert_eq!(
+            [1_234_567.4, 999.6, 161.2, 20.0, 20.34].map(rate),
+            ["1,234,567", "1,000", "161", "20", "20.3"]
+        );
+        assert_eq!(
+            [0.0, 0.000_3, 0.0025, 0.25, 1.23, 12.3, 125.0].map(seconds),
+            ["0 s", "300 µs", "2.5 ms", "250 ms", "1.2 s", "12 s", "2:05 min"]
+        );
+        assert_eq!(
+            [0.0, 0.001, 0.000_1, 0.25, 1.0].map(percent),
+            ["0 %", "0.1 %", "0.01 %", "25 %", "100 %"]
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! `find` as it is typed: what is refused before anything is sent, and what two runs come to.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the tool in a directory, with words as a shell would split them.
+fn seawall(words: &str, place: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command
+        .args(words.split_whitespace())
+        .current_dir(place)
+        .env_remove("HTTP_PROXY")
+        .env_remove("http_proxy");
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that is refused says on standard error.
+fn refused(words: &str) -> String {
+    let output = seawall(words, tempfile::tempdir().unwrap().path());
+    assert_eq!(output.status.code(), Some(1), "{words}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+const URL: &str = "http://127.0.0.1:9/";
+
+#[test]
+fn options_that_contradict_each_other_are_named_all_at_once() {
+    let said = refused(&format!("find {URL} --quick --thorough --budget 5s -targets=x -timeout=0"));
+    for part in ["--quick and --thorough", "--budget must be 20s or more", "a URL and -targets", "-timeout=0"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for (words, part) in [
+        ("--compare a.json b.json --quick", "--compare sends nothing"),
+        ("http://a/ --compare a.json b.json", "--compare sends nothing"),
+        ("--compare a.json b.json --json c.json", "--compare sends nothing"),
+        ("http://a/ --json x --html x", "two files"),
+        ("http://a/ -redirects=-2", "-redirects must be"),
+        ("http://a/ -header nonsense", "nonsense"),
+    ] {
+        let said = refused(&format!("find {words}"));
+        assert!(said.contains(part), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_goal_that_no_search_can_look_for_is_refused_with_the_reason() {
+    for (slo, part) in [
+        ("mean<1s", "mean < 1s cannot be searched for"),
+        ("p99<1s,p50<1s", "there is another"),
+        ("errors<0%", "between 0 and 1"),
+        ("max<1s", "p99.99 is the highest"),
+    ] {
+        let said = refused(&format!("find {URL} --slo {slo}"));
+        assert!(said.contains(part), "{slo}: {said}");
+    }
+    let output = seawall(&format!("find {URL} --slo p98<1s"), Path::new("."));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is not an objective"));
+}
+
+#[test]
+fn targets_files_and_rates_that_are_none_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("cut.json"), "{\"schema\":1,").unwrap();
+    std::fs::write(place.path().join("later.json"), "{\"schema\":2}").unwrap();
+    for (words, part) in [
+        ("find ftp://a/", "ftp"),
+        ("find -targets=missing", "cannot read missing"),
+        ("find http://a/ --from missing.json", "cannot read missing.json"),
+        ("find http://a/ --from cut.json", "nothing that find --json has written"),
+        ("find http://a/ --from later.json", "is of schema 2, and this version reads schema 1"),
+        ("find http://a/ --json nowhere/run.json", "cannot write nowhere/run.json"),
+        ("find --compare cut.json later.json", "cut.json"),
+        ("find", "no targets"),
+    ] {
+        let output = seawall(words, place.path());
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        let said = text(&output.stderr);
+        assert!(said.contains(part), "{words}: {said}");
+    }
+    assert_eq!(seawall("find http://a/ --max-rate 0", place.path()).status.code(), Some(2));
+}
+
+/// A run as it is written, with this cliff.
+fn run(lower: f64, point: f64, upper: f64) -> String {
+    format!(
+        r#"{{"schema":1,"outcome":"found","cut":null,"asked":{{"target":"http://a/","targets":1,"goal":{{"errors":0.001,"late":null}},
+        "profile":"quick","arrivals":"even","max_rate":null,"connections":{{"keep_alive":true,"most":null,"requests":null,"protocol":"http/1.1"}},
+        "timeout":30.0}},"generator":{{"most":null,"how":""}},"cliff":{{"lower":{lower},"upper":{upper},"point":{point},"good":{lower},
+        "good_for":2.0,"bad":{upper}}},"knee":{{"lower":null,"upper":null,"point":null,"good":null,"good_for":null,"bad":null}},"fails":"queueing",
+        "goodput":100.0,"burst":null,"depletion":null,"allowance":null,"recovery":{{"calm":null,"holds":true}},"cause":null,"also":[],"ties":[],
+        "excluded":[],"untested":[],"experiments":[],"trials":[],"grants":[],"took":60.0}}"#
+    )
+}
+
+#[test]
+fn two_runs_are_a_gate_by_the_exit_code_and_by_the_first_word() {
+    let place = tempfile::tempdir().unwrap();
+    let put = |name: &str, run: String| std::fs::write(place.path().join(name), run).unwrap();
+    put("before", run(980.0, 1000.0, 1020.0));
+    put("same", run(985.0, 1005.0, 1025.0));
+    put("better", run(1180.0, 1200.0, 1220.0));
+    put("worse", run(880.0, 900.0, 920.0));
+    put("vague", run(700.0, 950.0, 1300.0));
+    put("capped", run(980.0, 1000.0, 1020.0).replace("\"found\"", "\"capped\""));
+    put("other", run(980.0, 1000.0, 1020.0).replace("\"even\"", "\"poisson\""));
+    for (after, code, word) in [
+        ("same", 0, "the same within a tenth"),
+        ("better", 0, "better"),
+        ("worse", 3, "worse"),
+        ("vague", 8, "cannot tell"),
+    ] {
+        let output = seawall(&format!("find --compare before {after}"), place.path());
+        assert_eq!(output.status.code(), Some(code), "{after}: {}", text(&output.stderr));
+        let said = text(&output.stdout);
+        assert!(said.starts_with(word) && said.contains("980 to 1,020 /s") && said.contains('%'), "{said}");
+    }
+    for (after, part) in [("capped", "found no cliff"), ("other", "another --arrivals")] {
+        let output = seawall(&format!("find --compare before {after}"), place.path());
+        assert_eq!(output.status.code(), Some(1), "{after}");
+        assert!(text(&output.stderr).contains(part), "{after}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_help_lists_every_class_and_every_code() {
+    let said = text(&seawall("find --help", Path::new(".")).stdout);
+    let classes = ["rate-limiter", "hanging-limiter", "connection-cap", "generator", "unknown"];
+    let words =
+        said.split_whitespace().map(|word| word.trim_end_matches([',', ';', ':'])).collect::<Vec<_>>();
+    assert!(classes.iter().all(|class| words.contains(class)), "{said}");
+    assert!(
+        ["0", "1", "2", "3", "4", "5", "6", "7", "8", "130"].iter().all(|code| words.contains(code)),
+        "{said}"
+    );
+}
