@@ -1,0 +1,5 @@
+#![no_main]
+
+use seawall_invariants::lab;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| lab::check(input));
