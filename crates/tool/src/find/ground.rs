@@ -9,6 +9,8 @@ use seawall_load::engine::Travel;
 use seawall_load::request::Style;
 use seawall_load::supply::List;
 
+use super::progress::Observer;
+
 /// What is sent, and how.
 #[derive(Debug)]
 #[expect(dead_code, reason = "nothing takes it before the load engine is joined here")]
@@ -35,10 +37,10 @@ pub(super) struct Site {
     pub(super) stop: Box<dyn Fn() + Send>,
 }
 
-/// The ground that a kit is for.
+/// The ground that a kit is for, which tells of each offer while it goes on.
 ///
 /// # Errors
 /// Nothing can be sent from here.
-pub(super) fn open(_kit: Kit) -> anyhow::Result<Site> {
+pub(super) fn open(_kit: Kit, _observer: Option<Observer>) -> anyhow::Result<Site> {
     bail!("this build has nothing to send with")
 }
