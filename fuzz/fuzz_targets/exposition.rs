@@ -1,5 +1,5 @@
 #![no_main]
 
-use seawall_invariants::lab;
+use seawall_invariants::lab::exposition;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| lab::check(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| exposition::check(input));

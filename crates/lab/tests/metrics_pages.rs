@@ -1,14 +1,14 @@
 //! Any page of metrics is read or refused, and what is read is what was written.
 
 use proptest::prelude::*;
-use seawall_invariants::lab;
+use seawall_invariants::lab::exposition;
 
 #[test]
 fn the_corpus_of_pages_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/exposition");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 5, "the corpus is missing");
-    files.iter().for_each(|file| lab::check(&std::fs::read(file).unwrap()));
+    files.iter().for_each(|file| exposition::check(&std::fs::read(file).unwrap()));
 }
 
 fn line() -> impl Strategy<Value = String> {
@@ -29,6 +29,6 @@ proptest! {
         end in prop::sample::select(vec!["", "\n", "\n# EOF", "\n# EOF\n"]),
     ) {
         let page = format!("{}{end}", lines.join("\n"));
-        lab::check(&[&[format], page.as_bytes()].concat());
+        exposition::check(&[&[format], page.as_bytes()].concat());
     }
 }

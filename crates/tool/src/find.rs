@@ -45,8 +45,9 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
     let files = Files::create(args)?;
-    let site = ground::open(kit)?;
-    carry_out(&order, site, files, Progress::to_stderr()?).map(ExitCode::from)
+    let progress = Progress::to_stderr()?;
+    let site = ground::open(kit, progress.observer())?;
+    carry_out(&order, site, files, progress).map(ExitCode::from)
 }
 
 /// The run on a ground, whatever that is; answers with the exit code.

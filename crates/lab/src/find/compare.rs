@@ -5,12 +5,11 @@
 
 use seawall_search::belief::Bracket;
 use seawall_search::compare as search;
-use seawall_search::goal::{Goal, Lateness};
 use seawall_search::profile::Profile;
 use seawall_search::report::{self, Report};
 
 use super::answer::{Answer, Outcome};
-use super::resume::{Diverged, seconds};
+use super::resume::Diverged;
 
 /// What a comparison says of the cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,8 +90,6 @@ impl From<search::Unlike> for Unlike {
 /// What the search compares, without trials.
 fn report(answer: &Answer) -> Result<Report, Diverged> {
     let asked = &answer.asked;
-    let late =
-        asked.goal.late.map(|late| seconds(late.than).map(|than| Lateness { share: late.share, than }));
     let profiles = [Profile::QUICK, Profile::THOROUGH];
     let profile = profiles.iter().find(|profile| profile.name == asked.profile);
     Ok(Report {
@@ -100,7 +97,7 @@ fn report(answer: &Answer) -> Result<Report, Diverged> {
             Outcome::Metastable => report::Outcome::Metastable,
             _ => report::Outcome::Found,
         }),
-        goal: Goal { errors: asked.goal.errors, late: late.transpose()? },
+        goal: asked.goal.searched()?,
         profile: profile.map_or("", |profile| profile.name),
         max_rate: asked.max_rate,
         cliff: cliff(answer),

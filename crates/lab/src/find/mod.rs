@@ -42,13 +42,15 @@ pub fn find(
 ) -> Result<Answer, Diverged> {
     let earlier = before.map(|before| Earlier::of(plan, before)).transpose()?;
     let mut steps = Steps::new(plan.budget, watcher);
-    let Earlier { generator, mut search, mut grants, took } = match earlier {
+    // What was ended before it had sent anything knows nothing of the generator either.
+    let earlier = match earlier.filter(|earlier| earlier.search.last().is_some()) {
         Some(earlier) => earlier,
         None => match calibrate(ground, &mut steps) {
             (generator, false) => Earlier::none(plan, generator),
             (generator, true) => return Ok(told::nothing(plan, generator, steps.spent())),
         },
     };
+    let Earlier { generator, mut search, mut grants, took } = earlier;
     let until = steps.left().map(|left| plan.for_search(left));
     grants.push(grant(&mut search, plan, until));
     let cut = steps.search(ground, &mut search, until);

@@ -7,6 +7,7 @@ use seawall_search::profile::Profile;
 use seawall_search::search::Bounds;
 
 use super::answer::{self, Asked};
+use super::resume::{Diverged, seconds};
 
 /// A run, before anything was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,5 +98,16 @@ impl From<Goal> for answer::Goal {
         let late =
             goal.late.map(|Lateness { share, than }| answer::Lateness { share, than: than.as_secs_f64() });
         Self { errors: goal.errors, late }
+    }
+}
+
+impl answer::Goal {
+    /// As a search has it.
+    ///
+    /// # Errors
+    /// [`Diverged::Time`].
+    pub fn searched(&self) -> Result<Goal, Diverged> {
+        let late = self.late.map(|late| Ok(Lateness { share: late.share, than: seconds(late.than)? }));
+        Ok(Goal { errors: self.errors, late: late.transpose()? })
     }
 }

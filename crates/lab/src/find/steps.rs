@@ -25,8 +25,6 @@ pub(super) struct Steps<'w, W> {
 
 /// No trial of a rate is worth anything below this.
 const SHORTEST: Duration = Duration::from_millis(2200);
-/// What follows an overload.
-const AFTER: Duration = Duration::from_secs(8);
 
 impl<'w, W: Watcher> Steps<'w, W> {
     pub(super) fn new(budget: Option<Duration>, watcher: &'w mut W) -> Self {
@@ -147,7 +145,8 @@ fn fitted(offer: &Offer, left: Duration) -> Option<Offer> {
     let left = left.saturating_sub(offer.drain);
     let needed = match offer.purpose {
         Purpose::Recovery | Purpose::Retest => offer.most,
-        Purpose::Arm => offer.most + AFTER.min(SHORTEST + offer.most),
+        // Nobody is overloaded for a trial that there is no time for.
+        Purpose::Arm => offer.most + SHORTEST,
         Purpose::Baseline | Purpose::Probe => offer.least,
         _ => SHORTEST.min(offer.most),
     };

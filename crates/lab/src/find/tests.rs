@@ -194,6 +194,17 @@ fn what_was_interrupted_is_kept_and_the_trial_that_was_cut_is_made_anew() {
 }
 
 #[test]
+fn a_run_that_had_sent_nothing_looks_at_the_generator_again() {
+    let plan = Plan { max_rate: Some(100.0), ..plan() };
+    let mut nothing = run(&mut Field::of(&queue(), &plan.goal), &plan);
+    (nothing.outcome, nothing.cut) = (Outcome::Interrupted, Some(Cut::Signal));
+    nothing.trials.clear();
+    let mut field = Field { most: Some(80.0), ..Field::of(&queue(), &plan.goal) };
+    let answer = find(&mut field, &plan, Some(&nothing), &mut Nobody).unwrap();
+    assert_eq!((answer.outcome, answer.generator.most), (Outcome::GeneratorLimited, Some(80.0)));
+}
+
+#[test]
 fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     let first = found();
     let refused = |plan: &Plan, before: &Answer| {
@@ -223,7 +234,7 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     assert_eq!((answer.outcome, answer.cliff.lower, answer.cliff.upper), (Outcome::Capped, None, None));
     assert_eq!((answer.cliff.good, answer.cause), (Some(100.0), None));
     let mut field = Field { most: Some(120.0), ..Field::of(&queue(), &plan().goal) };
-    let answer = run(&mut field, &plan());
+    let answer = run(&mut field, &curious());
     assert_eq!(
         (answer.outcome, answer.cliff.upper, answer.knee.upper),
         (Outcome::GeneratorLimited, None, None)

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// What the target is held to: one quantile, errors, or both, such as "p99<250ms,errors<0.1%" [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS")]
     pub(crate) slo: Option<Objectives>,
-    /// About a minute [default]
+    /// About a minute; so it is if nothing else is said
     #[arg(long)]
     pub(crate) quick: bool,
     /// Some minutes, for a bracket a third as wide

@@ -11,6 +11,8 @@ use seawall_load::request::Style;
 use seawall_load::schedule::Spacing;
 use seawall_load::supply::List;
 
+use super::progress::Observer;
+
 /// What is sent, and how.
 #[derive(Debug)]
 pub(super) struct Kit {
@@ -36,18 +38,22 @@ pub(super) struct Site {
     pub(super) stop: Box<dyn Fn() + Send>,
 }
 
-/// The ground that a kit is for.
+/// The ground that a kit is for, which tells of each offer while it goes on.
 ///
 /// # Errors
 /// Nothing can be sent from here.
-pub(super) fn open(kit: Kit) -> anyhow::Result<Site> {
+pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site> {
     let Kit { list, travel, style, cpus, arrivals, seed, late } = kit;
     let spacing = match arrivals {
         Arrivals::Even => Spacing::Even,
         Arrivals::Poisson => Spacing::Poisson(seed),
     };
-    let rig = Rig::new(rig::Kit { list, travel, style, cpus, spin: None }, spacing, late)
-        .context("cannot raise the open files limit")?;
+    let kit = rig::Kit { list, travel, style, cpus, spin: None };
+    let rig = Rig::new(kit, spacing, late).context("cannot raise the open files limit")?;
+    let rig = match observer {
+        Some(observer) => rig.observed(observer),
+        None => rig,
+    };
     let stop = rig.stop();
     Ok(Site { ground: Box::new(rig), stop: Box::new(move || stop.now()) })
 }

@@ -1,6 +1,6 @@
 //! What is told of a run while it goes on: on a terminal one line that lives, elsewhere one line for each trial.
 //!
-//! A thread draws the live line, five times a second, so that the time left is seen to pass during a trial of half a minute; the search
+//! A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
 //! hands over what it is at and waits for nobody.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
@@ -14,6 +14,8 @@ use seawall_lab::find::answer::{Trial, Vote};
 use seawall_lab::find::progress::{Step, Time, Watcher};
 use seawall_lab::find::told::purpose;
 use seawall_load::clock::{Nanos, RunClock};
+use seawall_search::offer::{Offer, Rule};
+use seawall_search::seen::Block;
 
 use super::words::{lasting, percent, rate, seconds};
 
@@ -25,7 +27,21 @@ pub(super) enum Progress {
     /// A line for each trial.
     Lines,
     /// One line.
-    Live(Tally, Sender<Now>, JoinHandle<()>),
+    Live(Tally, Sender<News>, JoinHandle<()>),
+}
+
+/// Told of the blocks of an offer whenever there is another, by the thread that sends it.
+pub(super) type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
+
+/// What the thread that draws is told.
+#[derive(Debug)]
+pub(super) enum News {
+    /// Another step.
+    Step(Now),
+    /// Which way the present one points so far.
+    SoFar(Vote),
+    /// There is no more. Whoever observes the trials has a hand on the channel, too, so that it does not end by itself.
+    End,
 }
 
 /// Votes until now.
@@ -43,6 +59,7 @@ pub(super) struct Now {
     step: String,
     tally: Tally,
     time: Time,
+    so_far: Option<Vote>,
 }
 
 impl Progress {
@@ -55,15 +72,29 @@ impl Progress {
         if dumb || !stderr().is_terminal() {
             return Ok(Self::Lines);
         }
+        Self::live().context("cannot show the run")
+    }
+
+    fn live() -> std::io::Result<Self> {
         let (sender, news) = channel();
-        let thread = std::thread::Builder::new().name("progress".into()).spawn(move || draw(&news));
-        Ok(Self::Live(Tally::default(), sender, thread.context("cannot show the run")?))
+        let thread = std::thread::Builder::new().name("progress".into()).spawn(move || draw(&news))?;
+        Ok(Self::Live(Tally::default(), sender, thread))
+    }
+
+    /// Who is to hear of a trial while it goes on, if anybody wants to.
+    pub(super) fn observer(&self) -> Option<Observer> {
+        let Self::Live(_, sender, _) = self else { return None };
+        let sender = sender.clone();
+        Some(Box::new(move |offer, blocks| {
+            // Nobody draws: the terminal is gone, and the run goes on.
+            let _ = so_far(offer, blocks).map(|vote| sender.send(News::SoFar(vote)));
+        }))
     }
 
     /// Nothing more comes; the terminal is left as it was.
     pub(super) fn end(self) {
         if let Self::Live(_, sender, thread) = self {
-            drop(sender);
+            let _ = sender.send(News::End);
             // A thread that panicked has said so.
             let _ = thread.join();
         }
@@ -73,9 +104,9 @@ impl Progress {
 impl Watcher for Progress {
     fn begins(&mut self, step: &Step<'_>, time: Time) {
         if let Self::Live(tally, sender, _) = self {
-            let now = Now { step: named(step), tally: tally.clone(), time };
+            let now = Now { step: named(step), tally: tally.clone(), time, so_far: None };
             // Nobody draws: the terminal is gone, and the run goes on.
-            let _ = sender.send(now);
+            let _ = sender.send(News::Step(now));
         }
     }
 
@@ -103,6 +134,12 @@ impl Tally {
         }
         self.last = format!("{}/s {}", rate(trial.rate), word(trial.vote));
     }
+}
+
+/// Which way a trial points by these blocks; none of what is no trial.
+fn so_far(offer: &Offer, blocks: &[Block]) -> Option<Vote> {
+    let (Rule::Whole(standard) | Rule::Decided(standard)) = offer.rule else { return None };
+    Some(standard.vote(&seawall_search::evidence::Evidence::of(offer.rate, blocks, &standard)).into())
 }
 
 /// What is done, in a few words.
@@ -140,14 +177,15 @@ fn line(step: &Step<'_>, came: Option<&Trial>, time: Time) -> String {
     line.trim_end().to_owned()
 }
 
-fn draw(news: &Receiver<Now>) {
+fn draw(news: &Receiver<News>) {
     let clock = RunClock::start();
     let mut shown: Option<(Now, Nanos)> = None;
     loop {
         match news.recv_timeout(TICK) {
-            Ok(now) => shown = Some((now, clock.now())),
+            Ok(News::Step(now)) => shown = Some((now, clock.now())),
+            Ok(News::SoFar(vote)) => shown.iter_mut().for_each(|(now, _)| now.so_far = Some(vote)),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
+            Ok(News::End) | Err(RecvTimeoutError::Disconnected) => {
                 let _ = write!(stderr(), "\r\x1b[K");
                 return;
             }
@@ -163,7 +201,8 @@ fn draw(news: &Receiver<Now>) {
 
 /// The live line, so long after its step began.
 fn live(now: &Now, since: Duration) -> String {
-    let Now { step, tally, time } = now;
+    let Now { step, tally, time, so_far } = now;
+    let so_far = so_far.map_or_else(String::new, |vote| format!(", {} so far", word(vote)));
     let left = time.left.map(|left| left.saturating_sub(since));
     let time = match left {
         Some(left) => format!("{} left", lasting(Duration::from_secs(left.as_secs()))),
@@ -171,23 +210,51 @@ fn live(now: &Now, since: Duration) -> String {
     };
     let Tally { good, bad, other, last } = tally;
     let last = if last.is_empty() { String::new() } else { format!("; last {last}") };
-    format!("{step}  ·  {time}  ·  {good} good, {bad} bad, {other} undecided{last}")
+    format!("{step}{so_far}  ·  {time}  ·  {good} good, {bad} bad, {other} undecided{last}")
 }
 
 #[cfg(test)]
 mod tests {
+    use seawall_search::goal::Goal;
+    use seawall_search::offer::Purpose;
+    use seawall_search::vote::Standard;
+
     use super::*;
 
     #[test]
     fn the_live_line_counts_the_time_down_during_a_step() {
         let tally = Tally { good: 5, bad: 3, other: 1, last: "412/s bad".to_owned() };
         let time = Time { spent: Duration::from_secs(30), left: Some(Duration::from_secs(60)) };
-        let now = Now { step: "narrow 398/s".to_owned(), tally, time };
+        let now = Now { step: "narrow 398/s".to_owned(), tally, time, so_far: Some(Vote::Good) };
         assert_eq!(
             live(&now, Duration::from_millis(2500)),
-            "narrow 398/s  ·  57 s left  ·  5 good, 3 bad, 1 undecided; last 412/s bad"
+            "narrow 398/s, good so far  ·  57 s left  ·  5 good, 3 bad, 1 undecided; last 412/s bad"
         );
         let now = Now { time: Time { left: None, ..time }, ..now };
         assert!(live(&now, Duration::from_secs(2)).contains("32 s so far"));
+    }
+
+    #[test]
+    fn the_live_line_ends_although_somebody_observes_still() {
+        let progress = Progress::live().unwrap();
+        let mut observer = progress.observer().unwrap();
+        progress.end();
+        let standard =
+            Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.001 };
+        let second = Duration::from_secs(1);
+        let rule = Rule::Whole(standard);
+        let offer = Offer {
+            purpose: Purpose::Narrow,
+            rate: 1500.0,
+            least: second,
+            most: second,
+            rule,
+            most_in_flight: 50.0,
+            drain: second,
+        };
+        let blocks = [Block { sent: 100, good: 100, timely: 100, ..Block::default() }; 60];
+        assert_eq!(so_far(&offer, &blocks), Some(Vote::Good));
+        observer(&offer, &blocks);
+        assert_eq!(so_far(&Offer { rule: Rule::Fails(0.1), ..offer }, &blocks), None);
     }
 }

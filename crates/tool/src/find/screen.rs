@@ -216,6 +216,7 @@ fn headline(answer: &Answer) -> String {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
         Outcome::UnstableBaseline => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
+        Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
         Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
 }

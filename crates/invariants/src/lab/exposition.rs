@@ -1,0 +1,63 @@
+//! What must hold for any page of metrics: reading it never panics, what was read stays within its bounds and reads back as itself, and
+//! a page of which the end is missing is none. Called by `metrics_pages.rs` of `lab` and by the fuzz target `exposition`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fmt::Write;
+
+use seawall_lab::server_side::exposition::{
+    Format, LONGEST_NAME, LONGEST_VALUE, MOST_LABELS, MOST_SAMPLES, Page, Sample, Series,
+};
+
+/// The first byte chooses the format, the rest is the page.
+pub fn check(input: &[u8]) {
+    let Some((format, bytes)) = input.split_first() else { return };
+    let format = if format % 2 == 0 { Format::Prometheus } else { Format::OpenMetrics };
+    let Ok(page) = Page::read(bytes, format) else { return };
+    let samples: Vec<_> = page.samples().collect();
+    assert!(samples.len() <= MOST_SAMPLES);
+    samples.iter().for_each(|(series, _)| is_bounded(series));
+    reads_back(&samples);
+    misses_no_end(bytes, format);
+}
+
+fn is_bounded(Series { name, labels }: &Series) {
+    assert!(!name.is_empty() && name.len() <= LONGEST_NAME, "{name}");
+    assert!(labels.len() <= MOST_LABELS, "{labels:?}");
+    assert!(
+        labels.iter().all(|(name, value)| !name.is_empty() && value.len() <= LONGEST_VALUE),
+        "{labels:?}"
+    );
+    assert!(labels.is_sorted_by(|(one, _), (other, _)| one < other), "{labels:?}");
+}
+
+/// Written anew, without types, it has the same samples.
+fn reads_back(samples: &[(&Series, &Sample)]) {
+    let text: String = samples.iter().map(|(series, sample)| written(series, sample.value)).collect();
+    let page = Page::read(text.as_bytes(), Format::Prometheus).unwrap();
+    let again: Vec<_> = page.samples().collect();
+    assert_eq!(again.len(), samples.len(), "{text}");
+    for ((series, sample), (same, value)) in samples.iter().zip(again) {
+        assert_eq!(*series, same);
+        assert!(sample.value == value.value || (sample.value.is_nan() && value.value.is_nan()), "{text}");
+    }
+}
+
+fn written(series: &Series, value: f64) -> String {
+    let mut text = series.name.clone();
+    text.push('{');
+    for (name, value) in &series.labels {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        write!(text, "{name}=\"{value}\",").unwrap();
+    }
+    format!("{text}}} {value}\n")
+}
+
+/// A page that lost its last letter is no page.
+fn misses_no_end(bytes: &[u8], format: Format) {
+    let end = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let Some(cut) = end.len().checked_sub(1) else { return };
+    // What ends with a line, or holds nothing, is a page in the format that has no mark.
+    let at_a_line = (cut == 0 || bytes[..cut].ends_with(b"\n")) && format == Format::Prometheus;
+    assert!(at_a_line || Page::read(&bytes[..cut], format).is_err(), "{:?}", &bytes[..cut]);
+}

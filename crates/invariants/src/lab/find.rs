@@ -1,0 +1,47 @@
+//! What must hold for any file that `find` is told to go on with, or to compare: reading it never panics, what is read is written and read
+//! again unchanged, no run is better or worse than itself, and going on with it never panics. Called by `runs.rs` of the
+//! crate's tests and by the fuzz target `find`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use seawall_lab::find::answer::Answer;
+use seawall_lab::find::compare::{Change, compare};
+use seawall_lab::find::plan::{Plan, Target};
+use seawall_lab::find::{read, resume};
+use seawall_search::profile::Profile;
+
+/// The bytes of a file.
+pub fn check(input: &[u8]) {
+    let Ok(answer) = read::parse(input) else { return };
+    let written = answer.to_json().unwrap();
+    assert_eq!(read::parse(written.as_bytes()).unwrap(), answer, "{written}");
+    if let Ok(compared) = compare(&answer, &answer) {
+        assert!(!matches!(compared.change, Change::Better | Change::Worse), "{compared:?}");
+    }
+    if let Some(plan) = plan(&answer) {
+        // Either it leads to where the run ended, or it is refused.
+        let _ = resume::search(&plan, &answer).map(|mut search| search.next_step());
+    }
+}
+
+/// As the run was asked for.
+fn plan(answer: &Answer) -> Option<Plan> {
+    let asked = &answer.asked;
+    let profile =
+        [Profile::QUICK, Profile::THOROUGH].into_iter().find(|profile| profile.name == asked.profile)?;
+    let target = Target { url: asked.target.clone(), count: asked.targets, tls: false, named: false };
+    let timeout = asked.timeout.map(Duration::try_from_secs_f64).transpose().ok()?;
+    Some(Plan {
+        goal: asked.goal.searched().ok()?,
+        profile,
+        max_rate: asked.max_rate,
+        budget: None,
+        cause: false,
+        target,
+        arrivals: asked.arrivals,
+        connections: asked.connections.clone(),
+        timeout,
+    })
+}
