@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use seawall_search::compare::{Change, compare};
+use seawall_search::compare::{Change, Comparison, Run, Unlike, compare};
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::profile::Profile;
 use seawall_search::simulated::plants::{Class, Plant, Truth};
@@ -59,58 +59,72 @@ fn asked(words: &[String]) -> Option<Asked> {
 
 /// Pairs of runs of one plant, and of a plant and a slower one: what `compare` says of them.
 fn compared(asked: &Asked) {
-    println!("| after | pairs | better % | worse % | cannot tell % | refused % |\n|---|---|---|---|---|---|");
-    for (share, name) in
-        [(1.0, "the same"), (0.97, "3 % less"), (0.95, "5 % less"), (0.9, "10 % less"), (0.8, "20 % less")]
-    {
-        let said: Vec<_> = Class::ALL
-            .iter()
-            .filter(|class| **class != Class::Credits)
-            .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
-            .map(|(class, plant)| pair(asked, class, plant, share))
-            .collect();
-        let of = |change: Option<Change>| percent(said.iter().map(|said| *said == change));
-        let [better, worse, unknown] =
-            [Change::Better, Change::Worse, Change::CannotTell].map(|change| of(Some(change)));
-        println!("| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {:.1} |", said.len(), of(None));
+    println!(
+        "| after | pairs | better % | worse % | cannot tell % | too wide % | refused % | interval holds the ratio % |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (share, name) in [(1.0, "the same"), (0.9, "10 % less"), (0.95, "5 % less"), (0.97, "3 % less")] {
+        let plants = plants(asked, |class| class != Class::Credits);
+        let said = each(&plants, |(class, plant)| vec![pair(asked, *class, *plant, share)]);
+        let told = |change| percent(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
+        let [better, worse, unknown] = [Change::Better, Change::Worse, Change::CannotTell].map(told);
+        let wide = percent(said.iter().map(|said| *said == Err(Unlike::Wide)));
+        let refused = percent(said.iter().map(|said| said.is_err_and(|why| why != Unlike::Wide)));
+        let stated = said.iter().flatten().map(|said| said.ratio);
+        let holds = percent(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
+        println!(
+            "| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {wide:.1} | {refused:.1} | {holds:.1} |",
+            said.len()
+        );
     }
 }
 
-fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Option<Change> {
-    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Result<Comparison, Unlike> {
+    let seed = seed(asked, class, index);
     let plant = Plant::draw(class, seed);
     let truth = Truth { cliff: plant.capacity, knee: plant.capacity };
-    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)]
-        .map(|(plant, nth)| Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48)).report);
-    compare(&before, &after).ok().map(|comparison| comparison.change)
+    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)].map(|(plant, nth)| {
+        let score = Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
+        Run::of(&score.report, "as the plant has it", "none")
+    });
+    compare(&before, &after)
 }
 
-/// All searches, on two threads.
-fn run(asked: &Asked) -> Vec<Score> {
-    let wanted = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
-    let plants: Vec<_> = Class::ALL
-        .iter()
-        .filter(wanted)
-        .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
-        .collect();
-    let (next, scores) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+fn seed(asked: &Asked, class: Class, index: usize) -> u64 {
+    asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64)
+}
+
+/// The classes and numbers of all plants that are asked for.
+fn plants(asked: &Asked, wanted: impl Fn(Class) -> bool) -> Vec<(Class, usize)> {
+    let named = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
+    let classes = Class::ALL.iter().filter(named).filter(|class| wanted(**class));
+    classes.flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant))).collect()
+}
+
+/// What comes of each plant, on two threads; in any order.
+fn each<T: Send>(plants: &[(Class, usize)], of: impl Fn(&(Class, usize)) -> Vec<T> + Sync) -> Vec<T> {
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((class, plant)) = plants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = of_plant(asked, *class, *plant);
-                    if let Ok(mut scores) = scores.lock() {
-                        scores.extend(found);
+                while let Some(plant) = plants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = of(plant);
+                    if let Ok(mut all) = all.lock() {
+                        all.extend(found);
                     }
                 }
             });
         }
     });
-    scores.into_inner().unwrap_or_default()
+    all.into_inner().unwrap_or_default()
+}
+
+fn run(asked: &Asked) -> Vec<Score> {
+    each(&plants(asked, |_| true), |(class, plant)| of_plant(asked, *class, *plant))
 }
 
 fn of_plant(asked: &Asked, class: Class, index: usize) -> Vec<Score> {
-    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+    let seed = seed(asked, class, index);
     let plant = Plant::draw(class, seed);
     let truth = plant.truth(&asked.goal, 150_000);
     (0..asked.searches)
