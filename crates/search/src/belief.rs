@@ -50,6 +50,8 @@ impl Bracket {
 
 /// Quantiles of the posterior that bound a bracket: 97 %.
 const BOUNDS: (f64, f64) = (0.015, 0.985);
+/// How far apart the bounds of a first range may be, as a factor.
+const WIDEST: f64 = 1000.0;
 /// Points of a grid; it is laid twice, the second time where the mass is.
 const POINTS: usize = 120;
 /// Capacity noise from trial to trial, as a share; all are tried.
@@ -96,7 +98,9 @@ impl<'w> Belief<'w> {
     /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
     #[must_use]
     pub fn bracket(&self, of: Of, range: (f64, f64)) -> Bracket {
-        let (mut low, mut high) = (range.0.ln(), range.1.ln());
+        // A rate has no logarithm where nothing was answered at all.
+        let most = range.1.max(f64::MIN_POSITIVE);
+        let (mut low, mut high) = (range.0.max(most / WIDEST).ln(), most.ln());
         let mut posterior = self.posterior(of, self.grid(low, high));
         for _ in 0..6 {
             let step = (high - low) / POINTS as f64;
@@ -325,6 +329,20 @@ mod tests {
         let evidence =
             Evidence { rate, seconds: 2.0, sent: of, from: 7.0, to: 8.0, errors, ..Evidence::default() };
         Witness { evidence, weight: 1.0, late_weight: 0.0, busy: false }
+    }
+
+    /// A target that held and then answered nobody left a range that began at nothing: its logarithm was no number, and the grid empty.
+    #[test]
+    fn a_range_from_nothing_has_a_bracket_too() {
+        let curves = Curves::new(&Goal::CLIFF);
+        for range in [(0.0, 5000.0), (5000.0, 5000.0), (0.0, 0.0)] {
+            let bracket =
+                Belief::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)]).bracket(Of::Cliff, range);
+            assert!(
+                bracket.lower <= bracket.point && bracket.point <= bracket.upper,
+                "{range:?}: {bracket:?}"
+            );
+        }
     }
 
     #[test]

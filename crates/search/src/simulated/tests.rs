@@ -280,6 +280,33 @@ fn a_target_that_fails_at_the_baseline_is_not_searched() {
     assert_eq!((report.outcome, report.trials.len()), (Some(Outcome::UnstableBaseline), 1));
 }
 
+/// Answers well until some instant, and nobody after it.
+struct Mortal(f64);
+
+impl Server for Mortal {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        Fate { end: at + if at < self.0 { 0.002 } else { 30.0 }, good: at < self.0 }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+#[test]
+fn a_target_that_dies_during_a_search_ends_it_all_the_same() {
+    for dies in [4, 9, 16] {
+        let mut procedure = Search::new(BOTH, Profile::QUICK, Bounds::default());
+        let server = Box::new(Mortal(f64::from(dies)));
+        let mut target = Simulated::new(server, Arrivals::Constant, 0.25, 1);
+        search(&mut procedure, &mut target);
+        let report = procedure.report();
+        assert!(
+            report.outcome.is_some() && report.took < Duration::from_secs(300),
+            "{dies}: {:?}",
+            report.took
+        );
+    }
+}
+
 /// Bounded, whatever a target does: a trial ends soon after it does damage.
 #[test]
 fn what_is_in_flight_is_bounded() {
