@@ -1,6 +1,6 @@
 //! How well searches find where simulated targets break: tables in Markdown. benches/find-accuracy calls it.
 //!
-//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]`: so many plants of each class, each searched
+//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]`: so many plants of each class, each searched
 //! so often.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
@@ -12,7 +12,7 @@ use seawall_search::compare::{Change, Comparison, Run, Unlike, compare};
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::profile::Profile;
 use seawall_search::simulated::plants::{Class, Plant, Truth};
-use seawall_search::simulated::scores::{Score, percent, quantile};
+use seawall_search::simulated::scores::{ClosedScore, Score, percent, quantile};
 
 struct Asked {
     plants: usize,
@@ -28,12 +28,15 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(asked) = asked(&words) else {
         eprintln!(
-            "usage: find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]"
+            "usage: find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]"
         );
         std::process::exit(2);
     };
     if words.iter().any(|word| word == "compare") {
         return compared(&asked);
+    }
+    if words.iter().any(|word| word == "clients") {
+        return clients(&asked);
     }
     let scores = run(&asked);
     if asked.detail {
@@ -88,6 +91,91 @@ fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Result<Compari
         Run::of(&score.report, "as the plant has it", "none")
     });
     compare(&before, &after)
+}
+
+/// Most clients, and requests of a long run that says what is true.
+const CLIENTS: (u32, u32) = (4096, 150_000);
+
+/// Searches for a number of clients. Rates are held to the planted capacity, which is what more clients do not raise.
+fn clients(asked: &Asked) {
+    let scores = each(&plants(asked, Class::is_steady), |(class, index)| {
+        let seed = seed(asked, *class, *index);
+        let plant = Plant::draw(*class, seed);
+        let of = |nth: u64| ClosedScore::of(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48));
+        (1..=asked.searches as u64).map(of).collect()
+    });
+    if asked.detail {
+        scores.iter().for_each(closed_detail);
+    }
+    println!(
+        "| class | searches | limit held % (stated %) | error p50/p90 % | width p50 % | most good answers a second, of the capacity, p10/p50/p90 | time p50/p90 s |\n|---|---|---|---|---|---|---|"
+    );
+    for class in Class::ALL {
+        closed_row(&format!("{class:?}"), &scores.iter().filter(|of| of.class == class).collect::<Vec<_>>());
+    }
+    closed_row("all", &scores.iter().collect::<Vec<_>>());
+}
+
+fn closed_row(name: &str, scores: &[&ClosedScore]) {
+    if scores.is_empty() {
+        return;
+    }
+    let held: Vec<_> = scores.iter().filter_map(|score| score.covers()).collect();
+    let stated = 100.0 * held.len() as f64 / scores.len() as f64;
+    let error = |share| 100.0 * quantile(scores.iter().filter_map(|score| score.error()), share);
+    let brackets = scores.iter().filter_map(|score| score.report.limit.bracket);
+    let width = brackets.map(|[low, _, high]| f64::from(high - low) / f64::from(low.max(1)));
+    let rates = scores.iter().filter_map(|score| Some(score.report.saturation?.rate / score.capacity));
+    let rates: Vec<_> = rates.collect();
+    let rate = |share| quantile(rates.iter().copied(), share);
+    let time = |share| quantile(scores.iter().map(|score| score.report.took.as_secs_f64()), share);
+    println!(
+        "| {name} | {} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {:.1} | {:.2}/{:.2}/{:.2} | {:.0}/{:.0} |",
+        scores.len(),
+        percent(held),
+        error(0.5),
+        error(0.9),
+        100.0 * quantile(width, 0.5),
+        rate(0.1),
+        rate(0.5),
+        rate(0.9),
+        time(0.5),
+        time(0.9),
+    );
+}
+
+fn closed_detail(score: &ClosedScore) {
+    let ClosedScore { class, truth, report, capacity } = score;
+    println!(
+        "\n{class:?} {capacity:.0}/s truth {truth} {:?} covers {:?} {:?} {:?} {:.4}s {:?} {:.0}s",
+        report.limit,
+        score.covers(),
+        report.outcome,
+        report.kind,
+        report.service,
+        report.saturation,
+        report.took.as_secs_f64()
+    );
+    for trial in &report.trials {
+        let e = &trial.finding.evidence;
+        println!(
+            "  {:6.1} {:9?} {:6} {:5.1}s {:?} {:?} err {:.4}of{:.0}x{:.1} late {:.4}of{:.0}x{:.1} X {:.1} R {:.4}",
+            trial.began.as_secs_f64(),
+            trial.offer.purpose,
+            trial.offer.clients,
+            trial.seen.took.as_secs_f64(),
+            trial.vote,
+            trial.kind,
+            e.errors.value(),
+            e.errors.of,
+            e.errors.inflation,
+            e.late.value(),
+            e.late.of,
+            e.late.inflation,
+            e.goodput,
+            trial.response.unwrap_or_default()
+        );
+    }
 }
 
 fn seed(asked: &Asked, class: Class, index: usize) -> u64 {

@@ -19,7 +19,7 @@ pub struct Witness {
     pub weight: f64,
     /// The same for lateness.
     pub late_weight: f64,
-    /// It was in overload by growth: what is answered then is all that the target can do.
+    /// It was in overload: what is answered then is all that the target can do, and that many are late is no burst.
     pub busy: bool,
 }
 
@@ -84,6 +84,24 @@ pub enum Of {
     Cliff,
     /// Those and lateness.
     Knee,
+    /// Errors and lateness, or one of them, and nothing of growth: a closed loop has none.
+    Shares {
+        /// Whether errors limit.
+        errors: bool,
+        /// Whether lateness does.
+        late: bool,
+    },
+}
+
+impl Of {
+    /// Whether growth, errors and lateness are part of it.
+    fn parts(self) -> [bool; 3] {
+        match self {
+            Self::Cliff => [true, true, false],
+            Self::Knee => [true, true, true],
+            Self::Shares { errors, late } => [false, errors, late],
+        }
+    }
 }
 
 impl<'w> Belief<'w> {
@@ -137,13 +155,14 @@ impl<'w> Belief<'w> {
     }
 
     fn posterior(&self, of: Of, grid: Vec<f64>) -> Posterior {
-        let growth = cumulated(&grid, &self.growth(&grid));
-        let errors = cumulated(&grid, &self.rising(&grid, Limit::Errors));
-        let mut below: Vec<f64> = growth.iter().zip(&errors).map(|(a, b)| either(*a, *b)).collect();
-        if of == Of::Knee && !self.curves.lateness.is_empty() {
-            let late = cumulated(&grid, &self.rising(&grid, Limit::Lateness));
-            below = below.iter().zip(&late).map(|(a, b)| either(*a, *b)).collect();
-        }
+        let [grows, fails, is_late] = of.parts();
+        let growth = grows.then(|| cumulated(&grid, &self.growth(&grid)));
+        let errors = fails.then(|| cumulated(&grid, &self.rising(&grid, Limit::Errors)));
+        let is_late = is_late && !self.curves.lateness.is_empty();
+        let late = is_late.then(|| cumulated(&grid, &self.rising(&grid, Limit::Lateness)));
+        let limits = [growth, errors, late].into_iter().flatten();
+        let lower = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| either(*a, *b)).collect();
+        let below = limits.reduce(lower).unwrap_or_else(|| vec![0.0; grid.len()]);
         Posterior { grid, below }
     }
 
@@ -223,7 +242,7 @@ impl<'w> Belief<'w> {
 
 /// Late answers come together: how many at once, over all trials. One that saw none may have missed one such burst.
 fn burst(witnesses: &[Witness]) -> f64 {
-    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0);
+    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.busy);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
         (late + witness.evidence.late.count, bursts + witness.evidence.bursts)
     });
@@ -259,6 +278,13 @@ impl Curves {
     pub fn new(goal: &Goal) -> Self {
         let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
         Self { errors: shapes::errors(goal.errors), lateness }
+    }
+
+    /// The same over a number of clients, where one client more may be the one that finds no place.
+    #[must_use]
+    pub fn closed(goal: &Goal) -> Self {
+        let lateness = goal.late.map(|late| shapes::clients(late.share)).unwrap_or_default();
+        Self { errors: shapes::clients(goal.errors), lateness }
     }
 }
 
