@@ -116,9 +116,9 @@ impl<'w> Belief<'w> {
     /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
     #[must_use]
     pub fn bracket(&self, of: Of, range: (f64, f64)) -> Bracket {
-        // A rate has no logarithm where nothing was answered at all.
+        // Where nothing was answered at all a rate has no logarithm, and a queue's rest may be answered faster than was offered.
         let most = range.1.max(f64::MIN_POSITIVE);
-        let (mut low, mut high) = (range.0.max(most / WIDEST).ln(), most.ln());
+        let (mut low, mut high) = (range.0.clamp(most / WIDEST, most).ln(), most.ln());
         let mut posterior = self.posterior(of, self.grid(low, high));
         for _ in 0..6 {
             let step = (high - low) / POINTS as f64;
@@ -357,11 +357,12 @@ mod tests {
         Witness { evidence, weight: 1.0, late_weight: 0.0, busy: false }
     }
 
-    /// A target that held and then answered nobody left a range that began at nothing: its logarithm was no number, and the grid empty.
+    /// A target that held and then answered nobody left a range that began at nothing, and one that answered what it had held up a range
+    /// upside down: the grid was empty.
     #[test]
-    fn a_range_from_nothing_has_a_bracket_too() {
+    fn a_range_from_nothing_or_upside_down_has_a_bracket_too() {
         let curves = Curves::new(&Goal::CLIFF);
-        for range in [(0.0, 5000.0), (5000.0, 5000.0), (0.0, 0.0)] {
+        for range in [(0.0, 5000.0), (5000.0, 5000.0), (9000.0, 5000.0), (0.0, 0.0)] {
             let bracket =
                 Belief::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)]).bracket(Of::Cliff, range);
             assert!(
