@@ -1,6 +1,6 @@
 //! How well searches find where simulated targets break: tables in Markdown. benches/find-accuracy calls it.
 //!
-//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]`: so many plants of each class, each searched
+//! `find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]`: so many plants of each class, each searched
 //! so often.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use seawall_search::compare::{Change, compare};
+use seawall_search::compare::{Change, Comparison, Run, Unlike, compare};
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::profile::Profile;
 use seawall_search::simulated::plants::{Class, Plant, Truth};
-use seawall_search::simulated::scores::{Score, percent, quantile};
+use seawall_search::simulated::scores::{ClosedScore, Score, percent, quantile};
 
 struct Asked {
     plants: usize,
@@ -28,12 +28,15 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some(asked) = asked(&words) else {
         eprintln!(
-            "usage: find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare]"
+            "usage: find-accuracy PLANTS SEARCHES SEED [quick|thorough] [knee] [class=NAME] [detail] [compare|clients]"
         );
         std::process::exit(2);
     };
     if words.iter().any(|word| word == "compare") {
         return compared(&asked);
+    }
+    if words.iter().any(|word| word == "clients") {
+        return clients(&asked);
     }
     let scores = run(&asked);
     if asked.detail {
@@ -59,58 +62,156 @@ fn asked(words: &[String]) -> Option<Asked> {
 
 /// Pairs of runs of one plant, and of a plant and a slower one: what `compare` says of them.
 fn compared(asked: &Asked) {
-    println!("| after | pairs | better % | worse % | cannot tell % | refused % |\n|---|---|---|---|---|---|");
-    for (share, name) in
-        [(1.0, "the same"), (0.97, "3 % less"), (0.95, "5 % less"), (0.9, "10 % less"), (0.8, "20 % less")]
-    {
-        let said: Vec<_> = Class::ALL
-            .iter()
-            .filter(|class| **class != Class::Credits)
-            .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
-            .map(|(class, plant)| pair(asked, class, plant, share))
-            .collect();
-        let of = |change: Option<Change>| percent(said.iter().map(|said| *said == change));
-        let [better, worse, unknown] =
-            [Change::Better, Change::Worse, Change::CannotTell].map(|change| of(Some(change)));
-        println!("| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {:.1} |", said.len(), of(None));
+    println!(
+        "| after | pairs | better % | worse % | cannot tell % | refused % | interval holds the ratio % |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (share, name) in [(1.0, "the same"), (0.9, "10 % less"), (0.95, "5 % less"), (0.97, "3 % less")] {
+        let plants = plants(asked, |class| class != Class::Credits);
+        let said = each(&plants, |(class, plant)| vec![pair(asked, *class, *plant, share)]);
+        let told = |change| percent(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
+        let [better, worse, unknown] = [Change::Better, Change::Worse, Change::CannotTell].map(told);
+        let refused = percent(said.iter().map(Result::is_err));
+        let stated = said.iter().flatten().map(|said| said.ratio);
+        let holds = percent(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
+        println!(
+            "| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {refused:.1} | {holds:.1} |",
+            said.len()
+        );
     }
 }
 
-fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Option<Change> {
-    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+fn pair(asked: &Asked, class: Class, index: usize, share: f64) -> Result<Comparison, Unlike> {
+    let seed = seed(asked, class, index);
     let plant = Plant::draw(class, seed);
     let truth = Truth { cliff: plant.capacity, knee: plant.capacity };
-    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)]
-        .map(|(plant, nth)| Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48)).report);
-    compare(&before, &after).ok().map(|comparison| comparison.change)
+    let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)].map(|(plant, nth)| {
+        let score = Score::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
+        Run::of(&score.report, "as the plant has it", "none")
+    });
+    compare(&before, &after)
 }
 
-/// All searches, on two threads.
-fn run(asked: &Asked) -> Vec<Score> {
-    let wanted = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
-    let plants: Vec<_> = Class::ALL
-        .iter()
-        .filter(wanted)
-        .flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant)))
-        .collect();
-    let (next, scores) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+/// Most clients, and requests of a long run that says what is true.
+const CLIENTS: (u32, u32) = (4096, 150_000);
+
+/// Searches for a number of clients. Rates are held to the planted capacity, which is what more clients do not raise.
+fn clients(asked: &Asked) {
+    let scores = each(&plants(asked, Class::is_steady), |(class, index)| {
+        let seed = seed(asked, *class, *index);
+        let plant = Plant::draw(*class, seed);
+        let of = |nth: u64| ClosedScore::of(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48));
+        (1..=asked.searches as u64).map(of).collect()
+    });
+    if asked.detail {
+        scores.iter().for_each(closed_detail);
+    }
+    println!(
+        "| class | searches | limit held % (stated %) | error p50/p90 % | width p50 % | most good answers a second, of the capacity, p10/p50/p90 | time p50/p90 s |\n|---|---|---|---|---|---|---|"
+    );
+    for class in Class::ALL {
+        closed_row(&format!("{class:?}"), &scores.iter().filter(|of| of.class == class).collect::<Vec<_>>());
+    }
+    closed_row("all", &scores.iter().collect::<Vec<_>>());
+}
+
+fn closed_row(name: &str, scores: &[&ClosedScore]) {
+    if scores.is_empty() {
+        return;
+    }
+    let held: Vec<_> = scores.iter().filter_map(|score| score.covers()).collect();
+    let stated = 100.0 * held.len() as f64 / scores.len() as f64;
+    let error = |share| 100.0 * quantile(scores.iter().filter_map(|score| score.error()), share);
+    let brackets = scores.iter().filter_map(|score| score.report.limit.bracket);
+    let width = brackets.map(|[low, _, high]| f64::from(high - low) / f64::from(low.max(1)));
+    let rates = scores.iter().filter_map(|score| Some(score.report.saturation?.rate / score.capacity));
+    let rates: Vec<_> = rates.collect();
+    let rate = |share| quantile(rates.iter().copied(), share);
+    let time = |share| quantile(scores.iter().map(|score| score.report.took.as_secs_f64()), share);
+    println!(
+        "| {name} | {} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {:.1} | {:.2}/{:.2}/{:.2} | {:.0}/{:.0} |",
+        scores.len(),
+        percent(held),
+        error(0.5),
+        error(0.9),
+        100.0 * quantile(width, 0.5),
+        rate(0.1),
+        rate(0.5),
+        rate(0.9),
+        time(0.5),
+        time(0.9),
+    );
+}
+
+fn closed_detail(score: &ClosedScore) {
+    let ClosedScore { class, truth, report, capacity } = score;
+    println!(
+        "\n{class:?} {capacity:.0}/s truth {truth} {:?} covers {:?} {:?} {:?} {:.4}s {:?} {:.0}s",
+        report.limit,
+        score.covers(),
+        report.outcome,
+        report.kind,
+        report.service,
+        report.saturation,
+        report.took.as_secs_f64()
+    );
+    for trial in &report.trials {
+        let e = &trial.finding.evidence;
+        println!(
+            "  {:6.1} {:9?} {:6} {:5.1}s {:?} {:?} err {:.4}of{:.0}x{:.1} late {:.4}of{:.0}x{:.1} X {:.1} R {:.4}",
+            trial.began.as_secs_f64(),
+            trial.offer.purpose,
+            trial.offer.clients,
+            trial.seen.took.as_secs_f64(),
+            trial.vote,
+            trial.kind,
+            e.errors.value(),
+            e.errors.of,
+            e.errors.inflation,
+            e.late.value(),
+            e.late.of,
+            e.late.inflation,
+            e.goodput,
+            trial.response.unwrap_or_default()
+        );
+    }
+}
+
+fn seed(asked: &Asked, class: Class, index: usize) -> u64 {
+    asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64)
+}
+
+/// The classes and numbers of all plants that are asked for.
+fn plants(asked: &Asked, wanted: impl Fn(Class) -> bool) -> Vec<(Class, usize)> {
+    let named = |class: &&Class| asked.class.as_ref().is_none_or(|name| format!("{class:?}") == *name);
+    let classes = Class::ALL.iter().filter(named).filter(|class| wanted(**class));
+    classes.flat_map(|class| (0..asked.plants).map(move |plant| (*class, plant))).collect()
+}
+
+/// What comes of each plant, on two threads; in any order.
+fn each<T: Send>(plants: &[(Class, usize)], of: impl Fn(&(Class, usize)) -> Vec<T> + Sync) -> Vec<T> {
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((class, plant)) = plants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let found = of_plant(asked, *class, *plant);
-                    if let Ok(mut scores) = scores.lock() {
-                        scores.extend(found);
+                while let Some(plant) = plants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = of(plant);
+                    if let Ok(mut all) = all.lock() {
+                        all.extend(found);
                     }
                 }
             });
         }
     });
-    scores.into_inner().unwrap_or_default()
+    all.into_inner().unwrap_or_default()
+}
+
+fn run(asked: &Asked) -> Vec<Score> {
+    each(&plants(asked, |_| true), |(class, plant)| of_plant(asked, *class, *plant))
 }
 
 fn of_plant(asked: &Asked, class: Class, index: usize) -> Vec<Score> {
-    let seed = asked.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((class as u64) << 32 | index as u64);
+    let seed = seed(asked, class, index);
     let plant = Plant::draw(class, seed);
     let truth = plant.truth(&asked.goal, 150_000);
     (0..asked.searches)

@@ -19,7 +19,7 @@ pub struct Witness {
     pub weight: f64,
     /// The same for lateness.
     pub late_weight: f64,
-    /// It was in overload by growth: what is answered then is all that the target can do.
+    /// It was in overload: what is answered then is all that the target can do, and that many are late is no burst.
     pub busy: bool,
 }
 
@@ -50,6 +50,8 @@ impl Bracket {
 
 /// Quantiles of the posterior that bound a bracket: 97 %.
 const BOUNDS: (f64, f64) = (0.015, 0.985);
+/// How far apart the bounds of a first range may be, as a factor.
+const WIDEST: f64 = 1000.0;
 /// Points of a grid; it is laid twice, the second time where the mass is.
 const POINTS: usize = 120;
 /// Capacity noise from trial to trial, as a share; all are tried.
@@ -82,6 +84,24 @@ pub enum Of {
     Cliff,
     /// Those and lateness.
     Knee,
+    /// Errors and lateness, or one of them, and nothing of growth: a closed loop has none.
+    Shares {
+        /// Whether errors limit.
+        errors: bool,
+        /// Whether lateness does.
+        late: bool,
+    },
+}
+
+impl Of {
+    /// Whether growth, errors and lateness are part of it.
+    fn parts(self) -> [bool; 3] {
+        match self {
+            Self::Cliff => [true, true, false],
+            Self::Knee => [true, true, true],
+            Self::Shares { errors, late } => [false, errors, late],
+        }
+    }
 }
 
 impl<'w> Belief<'w> {
@@ -96,7 +116,9 @@ impl<'w> Belief<'w> {
     /// The bracket of a limit that lies somewhere about this range; wider than the range if it must be.
     #[must_use]
     pub fn bracket(&self, of: Of, range: (f64, f64)) -> Bracket {
-        let (mut low, mut high) = (range.0.ln(), range.1.ln());
+        // Where nothing was answered at all a rate has no logarithm, and a queue's rest may be answered faster than was offered.
+        let most = range.1.max(f64::MIN_POSITIVE);
+        let (mut low, mut high) = (range.0.clamp(most / WIDEST, most).ln(), most.ln());
         let mut posterior = self.posterior(of, self.grid(low, high));
         for _ in 0..6 {
             let step = (high - low) / POINTS as f64;
@@ -133,13 +155,14 @@ impl<'w> Belief<'w> {
     }
 
     fn posterior(&self, of: Of, grid: Vec<f64>) -> Posterior {
-        let growth = cumulated(&grid, &self.growth(&grid));
-        let errors = cumulated(&grid, &self.rising(&grid, Limit::Errors));
-        let mut below: Vec<f64> = growth.iter().zip(&errors).map(|(a, b)| either(*a, *b)).collect();
-        if of == Of::Knee && !self.curves.lateness.is_empty() {
-            let late = cumulated(&grid, &self.rising(&grid, Limit::Lateness));
-            below = below.iter().zip(&late).map(|(a, b)| either(*a, *b)).collect();
-        }
+        let [grows, fails, is_late] = of.parts();
+        let growth = grows.then(|| cumulated(&grid, &self.growth(&grid)));
+        let errors = fails.then(|| cumulated(&grid, &self.rising(&grid, Limit::Errors)));
+        let is_late = is_late && !self.curves.lateness.is_empty();
+        let late = is_late.then(|| cumulated(&grid, &self.rising(&grid, Limit::Lateness)));
+        let limits = [growth, errors, late].into_iter().flatten();
+        let lower = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| either(*a, *b)).collect();
+        let below = limits.reduce(lower).unwrap_or_else(|| vec![0.0; grid.len()]);
         Posterior { grid, below }
     }
 
@@ -219,7 +242,7 @@ impl<'w> Belief<'w> {
 
 /// Late answers come together: how many at once, over all trials. One that saw none may have missed one such burst.
 fn burst(witnesses: &[Witness]) -> f64 {
-    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0);
+    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.busy);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
         (late + witness.evidence.late.count, bursts + witness.evidence.bursts)
     });
@@ -255,6 +278,13 @@ impl Curves {
     pub fn new(goal: &Goal) -> Self {
         let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
         Self { errors: shapes::errors(goal.errors), lateness }
+    }
+
+    /// The same over a number of clients, where one client more may be the one that finds no place.
+    #[must_use]
+    pub fn closed(goal: &Goal) -> Self {
+        let lateness = goal.late.map(|late| shapes::clients(late.share)).unwrap_or_default();
+        Self { errors: shapes::clients(goal.errors), lateness }
     }
 }
 
@@ -325,6 +355,21 @@ mod tests {
         let evidence =
             Evidence { rate, seconds: 2.0, sent: of, from: 7.0, to: 8.0, errors, ..Evidence::default() };
         Witness { evidence, weight: 1.0, late_weight: 0.0, busy: false }
+    }
+
+    /// A target that held and then answered nobody left a range that began at nothing, and one that answered what it had held up a range
+    /// upside down: the grid was empty.
+    #[test]
+    fn a_range_from_nothing_or_upside_down_has_a_bracket_too() {
+        let curves = Curves::new(&Goal::CLIFF);
+        for range in [(0.0, 5000.0), (5000.0, 5000.0), (9000.0, 5000.0), (0.0, 0.0)] {
+            let bracket =
+                Belief::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)]).bracket(Of::Cliff, range);
+            assert!(
+                bracket.lower <= bracket.point && bracket.point <= bracket.upper,
+                "{range:?}: {bracket:?}"
+            );
+        }
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! [`search::Search`] is a procedure without sockets, threads and clock: it says which [`offer::Offer`] it wants carried out, is
 //! told what was [`seen::Seen`], and has a [`report::Report`] at any moment. [`target::search`] joins it to whatever carries offers
-//! out. [`evidence`] reduces a trial to what it says about growth, errors and lateness, [`vote`] says which way it points,
+//! out; [`closed`] does the same with clients that wait for their answers in place of a rate. [`evidence`] reduces a trial to what it says about growth, errors and lateness, [`vote`] says which way it points,
 //! [`belief`] joins all of them to a bracket; [`compare`] holds two reports beside each other. Knows nothing of HTTP, of the causes
 //! of a limit and of pages. Called by the tool.
 
 pub mod belief;
+pub mod closed;
 pub mod compare;
 pub mod evidence;
 pub mod goal;

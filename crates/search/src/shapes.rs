@@ -10,6 +10,10 @@ const PLACES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const LINE: [i32; 7] = [4, 8, 16, 32, 64, 256, 1024];
 /// By how much the logarithm of the odds rises with that of the rate, where nothing is known.
 const SLOPES: [f64; 8] = [2.0, 4.0, 7.0, 12.0, 22.0, 45.0, 100.0, 300.0];
+/// The same where one more may be one too many.
+const STEEP: [f64; 2] = [1000.0, 3000.0];
+/// How much sooner than those that are served those that are refused come again: failures for each answer and each client too many.
+const SOONER: [f64; 7] = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0];
 
 /// A table's reach to both sides, and its points.
 const REACH: f64 = 4.0;
@@ -64,8 +68,27 @@ pub fn lateness(goal: f64) -> Vec<Shape> {
     odds(goal, (1.0, 0.1)).collect()
 }
 
+/// The curves of either over a number of clients: one more may be one too many, and is asked to come again so much sooner or later than
+/// those that are served.
+#[must_use]
+pub fn clients(goal: f64) -> Vec<Shape> {
+    let steep = STEEP.iter().map(|slope| power(goal, (1.0, 0.1), *slope));
+    let refused = SOONER.iter().map(|sooner| {
+        let odds = goal / (1.0 - goal);
+        Shape::new((1.0, 0.05), move |above: f64| match sooner * above.exp_m1() {
+            more if more > 0.0 => (odds + more) / (1.0 + odds + more),
+            _ => goal / 50.0,
+        })
+    });
+    odds(goal, (1.0, 0.1)).chain(steep).chain(refused).collect()
+}
+
 fn odds(goal: f64, weight: (f64, f64)) -> impl Iterator<Item = Shape> {
-    SLOPES.iter().map(move |slope| Shape::new(weight, |above| logistic(logit(goal) + slope * above)))
+    SLOPES.iter().map(move |slope| power(goal, weight, *slope))
+}
+
+fn power(goal: f64, weight: (f64, f64), slope: f64) -> Shape {
+    Shape::new(weight, |above| logistic(logit(goal) + slope * above))
 }
 
 /// A curve over the load, scaled so that it is at the goal where the limit is.

@@ -1,12 +1,10 @@
 //! Two runs beside each other: better, worse, the same, or nothing that can be said.
 //!
-//! What the search can say of two limits is [`seawall_search::compare`]'s; here is what only a whole run knows: limits under different
-//! arrivals or policies of connections are different limits.
+//! What the search can say of two limits is [`seawall_search::compare`]'s; here is what it needs of a run's file, and when two are the same.
 
 use seawall_search::belief::Bracket;
-use seawall_search::compare as search;
-use seawall_search::profile::Profile;
-use seawall_search::report::{self, Report};
+use seawall_search::compare::{self as search, Run};
+use seawall_search::report;
 
 use super::answer::{Answer, Outcome};
 use super::resume::Diverged;
@@ -58,14 +56,8 @@ const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 /// # Errors
 /// [`Unlike`].
 pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
-    if before.asked.arrivals != after.asked.arrivals {
-        return Err(Unlike::Asked("--arrivals"));
-    }
-    if before.asked.connections != after.asked.connections {
-        return Err(Unlike::Asked("policy of connections"));
-    }
     let search::Comparison { change, ratio } =
-        search::compare(&report(before)?, &report(after)?).map_err(Unlike::from)?;
+        search::compare(&run(before)?, &run(after)?).map_err(Unlike::from)?;
     let change = match change {
         search::Change::Better => Change::Better,
         search::Change::Worse => Change::Worse,
@@ -81,43 +73,30 @@ impl From<search::Unlike> for Unlike {
             search::Unlike::Goal => Self::Asked("--slo"),
             search::Unlike::Profile => Self::Asked("profile (--quick or --thorough)"),
             search::Unlike::MaxRate => Self::Asked("--max-rate"),
+            search::Unlike::Arrivals => Self::Asked("--arrivals"),
+            search::Unlike::Connections => Self::Asked("policy of connections"),
             search::Unlike::NotFound => Self::NotFound,
             search::Unlike::Depleted => Self::Depleted,
         }
     }
 }
 
-/// What the search compares, without trials.
-fn report(answer: &Answer) -> Result<Report, Diverged> {
+/// What the search compares.
+fn run(answer: &Answer) -> Result<Run, Diverged> {
     let asked = &answer.asked;
-    let profiles = [Profile::QUICK, Profile::THOROUGH];
-    let profile = profiles.iter().find(|profile| profile.name == asked.profile);
-    Ok(Report {
+    let limit = answer.cliff;
+    let bracket = limit.lower.zip(limit.upper).zip(limit.point);
+    Ok(Run {
+        goal: asked.goal.searched()?,
+        profile: asked.profile.clone(),
+        max_rate: asked.max_rate,
+        arrivals: format!("{:?}", asked.arrivals),
+        connections: format!("{:?}", asked.connections),
         outcome: answer.is_found().then_some(match answer.outcome {
             Outcome::Metastable => report::Outcome::Metastable,
             _ => report::Outcome::Found,
         }),
-        goal: asked.goal.searched()?,
-        profile: profile.map_or("", |profile| profile.name),
-        max_rate: asked.max_rate,
-        cliff: cliff(answer),
-        knee: None,
-        kind: None,
-        goodput: None,
-        burst: None,
-        depletion: answer
-            .depletion
-            .map(|found| report::Depletion { after: found.after, goodput: found.goodput }),
-        allowance: None,
-        recovery: report::Recovery::default(),
-        trials: Vec::new(),
-        took: std::time::Duration::ZERO,
+        depleted: answer.depletion.is_some(),
+        cliff: bracket.map(|((lower, upper), point)| Bracket { lower, point, upper }),
     })
-}
-
-fn cliff(answer: &Answer) -> report::Limit {
-    let limit = answer.cliff;
-    let bracket = limit.lower.zip(limit.upper).zip(limit.point);
-    let bracket = bracket.map(|((lower, upper), point)| Bracket { lower, point, upper });
-    report::Limit { bracket, good: limit.good, bad: limit.bad }
 }

@@ -4,10 +4,13 @@
 //! else by long runs of the same server, bisected. Noise that comes and goes is averaged; a target that is warm, spent and not
 //! degraded is the one that is meant.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use fastrand::Rng;
 
 use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Window, Workers, exponential};
-use super::target::{Arrivals, Simulated};
+use super::target::{Arrivals, Nanos, Simulated};
 use crate::goal::Goal;
 
 /// Kinds of targets.
@@ -96,6 +99,8 @@ enum Planted {
     Quota(Quota),
 }
 
+/// More clients are not looked for.
+const MOST: u32 = 1 << 16;
 /// Least and greatest capacity.
 const CAPACITY: (f64, f64) = (50.0, 20_000.0);
 
@@ -132,6 +137,45 @@ impl Plant {
         let timely = |rate| self.long_run(rate, late.than.as_secs_f64(), requests).late <= late.share;
         let refuses = matches!(self.server, Planted::Bucket(_) | Planted::Window(_));
         Truth { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
+    }
+
+    /// The most clients that wait for their answers at which a goal holds; with how long they wait after a failure, in seconds.
+    #[must_use]
+    pub fn clients(&self, goal: &Goal, pause: f64, requests: u32) -> u32 {
+        let (bound, share) =
+            goal.late.map_or((f64::INFINITY, 1.0), |late| (late.than.as_secs_f64(), late.share));
+        let holds = |clients| {
+            let run = self.closed_run(clients, bound, pause, requests);
+            run.errors <= goal.errors && run.late <= share
+        };
+        let (mut low, mut high) = (0, 1);
+        while high < MOST && holds(high) {
+            (low, high) = (high, 2 * high);
+        }
+        while high - low > 1 {
+            let middle = u32::midpoint(low, high);
+            if holds(middle) { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    /// Shares of errors and of late answers in a long run of so many clients that wait for their answers.
+    #[must_use]
+    pub fn closed_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
+        let mut rng = Rng::with_seed(1);
+        let mut server = self.server.clone().busy().boxed();
+        let mut free: BinaryHeap<_> = (0..clients).map(|_| Reverse(Nanos::of(0.0))).collect();
+        let mut run = LongRun::default();
+        for request in 0..requests {
+            let Some(at) = free.pop().map(|Reverse(at)| at.seconds()) else { break };
+            let fate = server.serve(at, &mut rng);
+            let wait = if fate.good { 0.0 } else { pause };
+            free.push(Reverse(Nanos::of(fate.end + wait)));
+            if request >= requests / 10 {
+                run.count(at, fate, bound);
+            }
+        }
+        run.shared()
     }
 
     /// Shares of errors and of late answers in a long run of a target that nothing disturbs.
@@ -345,6 +389,16 @@ impl Planted {
             Pace::Neighbour { every, length, share, .. } => 1.0 - share * length / (every + length),
             _ => 1.0,
         }
+    }
+
+    /// Spent, and with what load does to it.
+    fn busy(mut self) -> Self {
+        match &mut self {
+            Self::Bucket(bucket) => bucket.left = 0.0,
+            Self::Workers(workers) if matches!(workers.pace, Pace::Collapse { .. }) => return self,
+            _ => {}
+        }
+        self.undisturbed()
     }
 
     /// Rested, warm and spent: what comes, goes or is used up is not there.

@@ -1,6 +1,7 @@
 //! How well searches did: what a bracket holds, how far its middle is off, how long it took.
 
 use super::plants::{Class, Plant, Truth};
+use crate::closed;
 use crate::goal::Goal;
 use crate::profile::Profile;
 use crate::report::{Limit, Report};
@@ -61,6 +62,45 @@ impl Score {
     pub fn knee_error(&self) -> Option<f64> {
         let bracket = self.report.knee?.bracket?;
         Some((bracket.point / self.truth.knee - 1.0).abs())
+    }
+}
+
+/// One search of one plant for a number of clients.
+#[derive(Debug, Clone)]
+pub struct ClosedScore {
+    /// Of the plant.
+    pub class: Class,
+    /// Requests a second, as planted.
+    pub capacity: f64,
+    /// The most clients at which the goal holds.
+    pub truth: u32,
+    /// What was found.
+    pub report: closed::Report,
+}
+
+impl ClosedScore {
+    /// Searches a plant with at most so many clients; the truth is that of so many requests.
+    #[must_use]
+    pub fn of(plant: &Plant, goal: Goal, profile: Profile, (most, requests): (u32, u32), seed: u64) -> Self {
+        let mut procedure = closed::Search::new(goal, profile, most);
+        closed::search(&mut procedure, &mut plant.target(&goal, seed));
+        let report = procedure.report();
+        let truth = plant.clients(&goal, report.service, requests);
+        Self { class: plant.class, capacity: plant.capacity, truth, report }
+    }
+
+    /// Whether the limit's bracket holds the truth; none where no bracket was stated.
+    #[must_use]
+    pub fn covers(&self) -> Option<bool> {
+        let [lower, _, upper] = self.report.limit.bracket?;
+        Some(lower <= self.truth && self.truth <= upper)
+    }
+
+    /// How far its middle is off, as a share.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        let [_, point, _] = self.report.limit.bracket?;
+        Some((f64::from(point) / f64::from(self.truth.max(1)) - 1.0).abs())
     }
 }
 

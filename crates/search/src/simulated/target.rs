@@ -1,10 +1,13 @@
 //! Offers load to a simulated target on a clock that is moved by hand.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use super::servers::{Server, exponential};
+use crate::closed;
 use crate::offer::Offer;
 use crate::seen::{BLOCK, Block, Seen};
 use crate::target::Target;
@@ -122,7 +125,8 @@ impl Target for Simulated {
                 filling.complete(index);
                 index += 1;
                 if offer.enough(&filling.blocks[..index]) || began + index as f64 * BLOCK > self.until {
-                    return self.close(offer, filling, index);
+                    let invalid = offer.rate > 1.01 * self.generator;
+                    return self.close(offer.drain, invalid, filling, index);
                 }
             }
             sent = sent.max(due + LAG * self.rng.f64());
@@ -137,18 +141,59 @@ impl Target for Simulated {
     }
 }
 
+/// Clients that wait for their answers; here a generator's limit is how many it can keep.
+impl closed::Target for Simulated {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        let began = self.now;
+        let mut filling = Filling { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
+        let (invalid, mut index) = (f64::from(offer.clients) > self.generator, 0);
+        let mut free: BinaryHeap<_> = (0..offer.clients).map(|_| Reverse(Nanos(0))).collect();
+        loop {
+            let sent = free.pop().map_or(f64::INFINITY, |Reverse(at)| at.seconds());
+            while sent >= (index + 1) as f64 * BLOCK {
+                filling.complete(index);
+                index += 1;
+                if offer.enough(&filling.blocks[..index]) || began + index as f64 * BLOCK > self.until {
+                    return self.close(offer.drain, invalid, filling, index);
+                }
+            }
+            let fate = self.server.serve(began + sent, &mut self.rng);
+            filling.request(sent, sent, (fate.end - began, fate.good), self.bound);
+            let pause = if fate.good { 0.0 } else { offer.pause.as_secs_f64() };
+            free.push(Reverse(Nanos::of(fate.end - began + pause + LAG * self.rng.f64())));
+        }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        Target::rest(self, time)
+    }
+}
+
+/// An instant that can be ordered, in nanoseconds since an offer began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Nanos(u64);
+
+impl Nanos {
+    pub(crate) fn of(seconds: f64) -> Self {
+        Self((seconds * 1e9) as u64)
+    }
+
+    pub(crate) fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
 impl Simulated {
     /// Waits for what is outstanding, and closes it.
-    fn close(&mut self, offer: &Offer, filling: Filling, complete: usize) -> Seen {
+    fn close(&mut self, drain: Duration, invalid: bool, filling: Filling, complete: usize) -> Seen {
         let lasted = complete as f64 * BLOCK;
-        let drained = (filling.last_end - lasted).clamp(0.0, offer.drain.as_secs_f64());
+        let drained = (filling.last_end - lasted).clamp(0.0, drain.as_secs_f64());
         self.now += lasted + drained;
         self.server.close(self.now);
         let mut blocks = filling.blocks;
         blocks.truncate(complete);
         self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
-        let invalid =
-            (offer.rate > 1.01 * self.generator).then(|| "fewer were sent than were due".to_owned());
+        let invalid = invalid.then(|| "fewer were sent than were due".to_owned());
         let took = Duration::from_secs_f64(lasted + drained);
         Seen { blocks, took, invalid, interrupted: self.now > self.until }
     }

@@ -1,0 +1,324 @@
+//! Concurrency in place of a rate: how many clients, each of which waits for its answer before it asks again, a target bears.
+//!
+//! Two figures are looked for. The *limit* is the greatest number of clients at which the goal holds: few enough errors, few enough
+//! answers later than the bound *from the send*, as nothing is due while a client waits. The *saturation* is the rate beyond which
+//! more clients get no more, and the number of clients that reach it. A closed loop slows down with its target, so neither says what
+//! users who do not wait for each other would see; that is [`crate::search`]'s. Like that, without sockets, threads and clock:
+//! [`Search::next_step`] says what is wanted, [`Search::saw`] is told what came of it. What is used up and what degrades is not looked
+//! for here. Called by the tool.
+
+mod narrow;
+mod offer;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::belief::{Bracket, Curves, Witness};
+use crate::goal::Goal;
+use crate::offer::Purpose;
+use crate::profile::Profile;
+use crate::report::Outcome;
+use crate::seen::{Seen, mean_latency};
+use crate::vote::{Kind, Vote};
+
+pub use offer::{Finding, Offer, Rule, Standard};
+pub use report::{Limit, Report, Saturation, Trial};
+
+/// What is to be done next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    /// Carry this out.
+    Offer(Offer),
+    /// Send nothing.
+    Rest(Duration),
+    /// Nothing: the search is over.
+    Over,
+}
+
+/// What carries offers out: a session of the load engine, or a simulated target.
+pub trait Target {
+    /// Keeps so many clients busy and says what was seen of it; lateness is from the send. Whenever a block of it is complete,
+    /// [`Offer::enough`] is asked whether to stop; then what is outstanding is waited for as long as [`Offer::drain`] says, and closed.
+    fn carry_out(&mut self, offer: &Offer) -> Seen;
+
+    /// Sends nothing for that long; `false` if somebody wants the search to end.
+    fn rest(&mut self, time: Duration) -> bool;
+}
+
+/// Searches to the end.
+pub fn search(search: &mut Search, target: &mut impl Target) {
+    loop {
+        match search.next_step() {
+            Step::Offer(offer) => {
+                let seen = target.carry_out(&offer);
+                search.saw(&offer, seen);
+            }
+            Step::Rest(time) => {
+                let goes_on = target.rest(time);
+                search.rested(time, goes_on);
+            }
+            Step::Over => return,
+        }
+    }
+}
+
+/// What it is about at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Baseline,
+    Ladder,
+    Narrow,
+    Knee,
+    Over,
+}
+
+/// A search under way.
+#[derive(Debug, Clone)]
+pub struct Search {
+    goal: Goal,
+    curves: Curves,
+    profile: Profile,
+    /// `--max-clients`, or what the generator can keep.
+    most: u32,
+    phase: Phase,
+    agenda: VecDeque<Step>,
+    outcome: Option<Outcome>,
+    elapsed: Duration,
+    /// Mean response time of a single client, in seconds.
+    service: f64,
+    /// Where the limit is looked for, in clients.
+    range: (f64, f64),
+    trials: Vec<Trial>,
+    witnesses: Vec<Witness>,
+    bracket: Option<Bracket>,
+    /// How it failed last.
+    kind: Option<Kind>,
+    /// When the present phase began.
+    since: Duration,
+    invalid: usize,
+    turn: usize,
+}
+
+/// Length of the baseline.
+const BASELINE: Duration = Duration::from_secs(2);
+/// A rung of the ladder, once it has settled.
+const RUNG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// What is left of a queue is worked off in it.
+const REST: Duration = Duration::from_secs(1);
+/// Trials in a row that cannot be believed.
+const INVALID: usize = 3;
+/// Where the limit is looked for at first, from the last good rung and the first bad one.
+const RANGE: (f64, f64) = (0.7, 1.3);
+/// How long what is outstanding is waited for.
+const DRAIN: Duration = Duration::from_millis(600);
+
+impl Search {
+    /// A search that has not begun, with at most so many clients.
+    #[must_use]
+    pub fn new(goal: Goal, profile: Profile, most: u32) -> Self {
+        Self {
+            goal,
+            curves: Curves::closed(&goal),
+            profile,
+            most: most.max(1),
+            phase: Phase::Baseline,
+            agenda: VecDeque::new(),
+            outcome: None,
+            elapsed: Duration::ZERO,
+            service: 0.0,
+            range: (0.0, 0.0),
+            trials: Vec::new(),
+            witnesses: Vec::new(),
+            bracket: None,
+            kind: None,
+            since: Duration::ZERO,
+            invalid: 0,
+            turn: 0,
+        }
+    }
+
+    /// What is to be done next; the same again until it was told what came of it.
+    pub fn next_step(&mut self) -> Step {
+        while self.agenda.is_empty() && self.phase != Phase::Over {
+            match self.phase {
+                Phase::Baseline => self.offer(Purpose::Baseline, 1, (BASELINE, BASELINE)),
+                Phase::Ladder => self.plan_rung(),
+                Phase::Narrow => self.plan_limit(),
+                Phase::Knee => self.plan_knee(),
+                Phase::Over => {}
+            }
+        }
+        self.agenda.front().copied().unwrap_or(Step::Over)
+    }
+
+    /// An offer was carried out.
+    pub fn saw(&mut self, offer: &Offer, seen: Seen) {
+        self.agenda.pop_front();
+        let began = self.elapsed;
+        self.elapsed += seen.took;
+        let (interrupted, invalid) = (seen.interrupted, seen.invalid.is_some());
+        self.note(offer, seen, began);
+        self.invalid = if invalid { self.invalid + 1 } else { 0 };
+        if interrupted {
+            self.end(Outcome::Interrupted);
+        } else if self.invalid >= INVALID {
+            self.end(Outcome::GeneratorLimited);
+        } else if !invalid {
+            self.learn(offer.purpose);
+        }
+    }
+
+    /// Nothing was sent for that long; `goes_on` is false if somebody wants the search to end.
+    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+        self.agenda.pop_front();
+        self.elapsed += time;
+        if !goes_on {
+            self.end(Outcome::Interrupted);
+        }
+    }
+
+    /// Enters a trial in the books.
+    fn note(&mut self, offer: &Offer, seen: Seen, began: Duration) {
+        let standard = offer.standard;
+        let finding = standard.finding(offer.clients, &seen.blocks);
+        let vote = if seen.invalid.is_some() { Vote::Invalid } else { standard.vote(&finding) };
+        let kind = (vote == Vote::Bad).then(|| standard.kind(&finding));
+        let counts = vote != Vote::Invalid && !matches!(offer.purpose, Purpose::Baseline | Purpose::Arm);
+        let weight = f64::from(u8::from(counts));
+        let evidence = finding.evidence.clone();
+        self.witnesses.push(Witness { evidence, weight, late_weight: weight, busy: vote == Vote::Bad });
+        let response = mean_latency(&seen.blocks[seen.blocks.len() / 3..]);
+        self.trials.push(Trial { offer: *offer, began, seen, finding, response, vote, kind, counts });
+    }
+
+    fn learn(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Baseline => self.learn_baseline(),
+            Purpose::Ladder => self.learn_rung(),
+            Purpose::Arm => {}
+            _ => self.learn_trial(),
+        }
+    }
+
+    fn learn_baseline(&mut self) {
+        let Some(blocks) = self.trials.last().map(|trial| &trial.seen.blocks) else { return };
+        match mean_latency(blocks) {
+            None => self.end(Outcome::UnstableBaseline),
+            Some(service) => {
+                self.service = service;
+                self.enter(Phase::Ladder);
+            }
+        }
+    }
+
+    fn plan_rung(&mut self) {
+        let rungs = self.trials.iter().filter(|trial| trial.counts);
+        let last = rungs.map(|trial| trial.offer.clients).max().unwrap_or(0);
+        if last >= self.most {
+            return self.hold_most();
+        }
+        let clients = last.saturating_mul(2).clamp(1, self.most);
+        self.offer(Purpose::Ladder, clients, RUNG);
+    }
+
+    /// As many clients as there may be: they are kept for longer.
+    fn hold_most(&mut self) {
+        let held = self.trials.iter().any(|trial| trial.offer.purpose == Purpose::Confirm);
+        if held {
+            self.outcome = Some(Outcome::Capped);
+            return self.enter(Phase::Knee);
+        }
+        self.offer(Purpose::Confirm, self.most, (self.profile.confirm, self.profile.confirm));
+    }
+
+    fn learn_rung(&mut self) {
+        let Some(last) = self.trials.last().filter(|last| last.vote == Vote::Bad) else { return };
+        let clients = last.offer.clients;
+        if clients == 1 {
+            // Not even one client that asks as fast as it is answered: then there is no bracket to look for.
+            return self.end(Outcome::Found);
+        }
+        self.break_at(clients);
+    }
+
+    /// The first number of clients that is too much.
+    fn break_at(&mut self, bad: u32) {
+        let good = self.trials.iter().filter(|trial| trial.counts && trial.vote != Vote::Bad);
+        let good = good.map(|trial| trial.offer.clients).filter(|good| *good < bad).max().unwrap_or(1);
+        self.range = (RANGE.0 * f64::from(good), RANGE.1 * f64::from(bad));
+        self.enter(Phase::Narrow);
+        self.after_bad();
+    }
+
+    fn learn_trial(&mut self) {
+        let Some(last) = self.trials.last().filter(|last| last.vote == Vote::Bad) else { return };
+        match self.phase {
+            Phase::Ladder => self.break_at(last.offer.clients),
+            _ => self.after_bad(),
+        }
+    }
+
+    fn after_bad(&mut self) {
+        let before = self.kind;
+        self.kind = before.filter(|kind| kind.is_spent()).or(self.trials.last().and_then(|last| last.kind));
+        let spent = self.kind.is_some_and(Kind::is_spent);
+        if spent && !before.is_some_and(Kind::is_spent) {
+            self.spend();
+        }
+        if !spent {
+            self.agenda.push_back(Step::Rest(REST));
+        }
+    }
+
+    /// From now on trials find spent what time gives back. Those before did not.
+    fn spend(&mut self) {
+        self.range.0 = 1.0_f64.min(self.range.0);
+        self.trials.iter_mut().for_each(|trial| trial.counts = false);
+        for witness in &mut self.witnesses {
+            (witness.weight, witness.late_weight) = (0.0, 0.0);
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        (self.phase, self.turn, self.since) = (phase, 0, self.elapsed);
+        self.agenda.clear();
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+        self.enter(Phase::Over);
+    }
+
+    fn offer(&mut self, purpose: Purpose, clients: u32, lasting: (Duration, Duration)) {
+        let offer = self.trial(purpose, clients, lasting);
+        self.agenda.push_back(Step::Offer(offer));
+    }
+
+    /// So many clients, from the least to the most of this time after everything has settled.
+    fn trial(&self, purpose: Purpose, clients: u32, (least, most): (Duration, Duration)) -> Offer {
+        let settle = self.settle(clients);
+        let whole = matches!(purpose, Purpose::Baseline | Purpose::Confirm | Purpose::Knee);
+        let aside = Duration::from_secs_f64(settle);
+        Offer {
+            purpose,
+            clients: clients.min(self.most),
+            pause: Duration::from_secs_f64(self.service),
+            least: least + aside,
+            most: most + aside,
+            rule: if whole { Rule::Whole } else { Rule::Decided },
+            standard: Standard { goal: self.goal, settle, service: self.service },
+            drain: DRAIN,
+        }
+    }
+
+    /// All clients begin at once: two rounds of them, at the best rate that was seen, are not the rule.
+    fn settle(&self, clients: u32) -> f64 {
+        let rates = self.trials.iter().map(|trial| trial.finding.evidence.goodput);
+        let best = rates.fold(0.0, f64::max);
+        let round = if best > 0.0 { f64::from(clients) / best } else { 0.0 };
+        (2.0 * round.max(self.service)).clamp(0.3, 4.0)
+    }
+}
