@@ -1,10 +1,19 @@
-//! The inquiry: what to try next, and what is known by now.
+//! The inquiry: base, near, over; then what is expected to tell most for its time, the harmless first; after each overload, whether
+//! the target is itself again. Says what it wants next ([`Inquiry::next_step`]) and is told what came of it; between the two it does
+//! nothing, and [`Inquiry::report`] says at any moment what is known.
 
 use std::time::Duration;
 
-use crate::experiment::Experiment;
-use crate::report::Report;
-use crate::watched::Watched;
+use crate::battery::{self, PLANS, Plan};
+use crate::case::Case;
+use crate::class::Class;
+use crate::experiment::{Experiment, Load};
+use crate::odds::{self, Odds, RULES, Reading};
+use crate::report::{Report, Tried};
+use crate::signs;
+use crate::view::View;
+use crate::watched::{How, Watched};
+use crate::words;
 
 /// What the search has found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +30,9 @@ pub struct Known {
     pub tls: bool,
     /// The target is a name, and no address.
     pub named: bool,
-    /// Seconds of load that the inquiry may take, all together.
+    /// No load may be at a higher rate, requests a second: `--max-rate`, or what the generator can send.
+    pub max_rate: Option<f64>,
+    /// How long the inquiry may take, with its waits; base, near and over are tried in any case.
     pub budget: Duration,
 }
 
@@ -36,18 +47,70 @@ pub enum Step {
     Over,
 }
 
+/// Trials in a row that cannot be believed are the generator's doing.
+const INVALID: usize = 3;
+/// Fewer bits than this are not worth a second of load.
+const WORTH: f64 = 0.1;
+/// What is to be tried next is chosen by signs that are believed only so much: an inquiry that is sure too early learns nothing.
+const TRUST: f64 = 0.7;
+/// What a trial costs beside its load, in seconds.
+const BESIDE: f64 = 0.6;
+
+/// Where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Base, near, over.
+    Opening,
+    /// What tells most.
+    Battery,
+    /// Nothing more.
+    Over,
+}
+
+/// Whether the target is itself again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    /// As far as anybody knows.
+    Calm,
+    /// The last experiment was an overload: somebody must look.
+    Look,
+    /// It is not: it is left in peace for a while.
+    Rest,
+}
+
 /// An inquiry under way: asked what it wants next, told what came of it.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
     known: Known,
     report: Report,
+    stage: Stage,
+    pending: Option<Step>,
+    /// Seconds so far.
+    spent: f64,
+    /// Trials in a row that cannot be believed.
+    invalid: usize,
+    recovery: Recovery,
+    /// How often it was not.
+    degraded: usize,
+    /// Base was asked again.
+    repeated: bool,
 }
 
 impl Inquiry {
     /// One that has not begun.
     #[must_use]
     pub fn new(known: Known) -> Self {
-        Self { known, report: Report::default() }
+        Self {
+            known,
+            report: Report::default(),
+            stage: Stage::Opening,
+            pending: None,
+            spent: 0.0,
+            invalid: 0,
+            recovery: Recovery::Calm,
+            degraded: 0,
+            repeated: false,
+        }
     }
 
     /// What is known beforehand.
@@ -58,18 +121,253 @@ impl Inquiry {
 
     /// What is to be done next; the same again until it was told what came of it.
     pub fn next_step(&mut self) -> Step {
-        Step::Over
+        if self.stage == Stage::Over {
+            return Step::Over;
+        }
+        if self.pending.is_none() {
+            self.pending = self.plan();
+        }
+        match &self.pending {
+            Some(step) => step.clone(),
+            None => {
+                self.end();
+                Step::Over
+            }
+        }
     }
 
     /// An experiment was carried out.
-    pub fn saw(&mut self, _experiment: &Experiment, _watched: Watched) {}
+    pub fn saw(&mut self, experiment: &Experiment, watched: Watched) {
+        self.pending = None;
+        self.spent += lasts(experiment).max(watched.took.as_secs_f64());
+        let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
+        let ran = watched.impossible.is_none();
+        let says = words::says(experiment, &watched);
+        self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
+        self.invalid = if invalid { self.invalid + 1 } else { 0 };
+        if ran && !invalid {
+            let overload = overloads(experiment, &self.known);
+            self.recovery = if overload { Recovery::Look } else { Recovery::Calm };
+        }
+        if experiment.name == "again" {
+            self.learn_again();
+        }
+        self.conclude();
+        if interrupted || self.invalid >= INVALID {
+            self.end();
+        }
+    }
 
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
-    pub fn rested(&mut self, _time: Duration, _goes_on: bool) {}
+    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+        self.spent += time.as_secs_f64();
+        self.pending = None;
+        self.recovery = Recovery::Look;
+        if !goes_on {
+            self.end();
+        }
+    }
 
     /// What is known now.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    fn case(&self) -> Case<'_> {
+        Case { known: &self.known, tried: &self.report.tried }
+    }
+
+    fn end(&mut self) {
+        self.stage = Stage::Over;
+        self.conclude();
+    }
+
+    fn plan(&mut self) -> Option<Step> {
+        if self.known.limit <= 0.0 || !self.known.limit.is_finite() {
+            return None;
+        }
+        if self.recovery == Recovery::Rest {
+            return Some(Step::Rest(REST));
+        }
+        let look = self.recovery == Recovery::Look;
+        let next = if look { Some(battery::again(&self.case())) } else { self.repetition() };
+        let next = next.or_else(|| self.opening()).or_else(|| self.suspicion()).or_else(|| self.choose());
+        next.filter(|next| self.affords(next)).map(Step::Try)
+    }
+
+    fn affords(&self, next: &Experiment) -> bool {
+        let opening = matches!(next.name, "base" | "near" | "over");
+        opening || self.spent + lasts(next) <= self.known.budget.as_secs_f64()
+    }
+
+    /// Base once more, where it was disturbed: then one client alone was far quicker.
+    fn repetition(&mut self) -> Option<Experiment> {
+        let case = self.case();
+        let alone = case.last("one client")?.view.times();
+        let disturbed = alone.count() >= 5 && case.base_times().mean() > 2.0 * alone.mean() + 0.001;
+        if !disturbed || self.repeated {
+            return None;
+        }
+        self.repeated = true;
+        Some(battery::base(&self.case()))
+    }
+
+    fn opening(&mut self) -> Option<Experiment> {
+        let case = self.case();
+        let makes = [
+            ("base", battery::base as fn(&Case<'_>) -> Experiment),
+            ("near", battery::near),
+            ("over", battery::over),
+        ];
+        let next = makes.into_iter().find(|(name, _)| case.last(name).is_none()).map(|(_, make)| make(&case));
+        if next.is_none() {
+            self.stage = Stage::Battery;
+        }
+        next
+    }
+
+    /// What was seen once, too seldom to say so, is looked for: it may be a second cause.
+    fn suspicion(&self) -> Option<Experiment> {
+        let case = self.case();
+        let still =
+            case.times("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
+        let raced = case.times("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
+        let make =
+            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| (plan.make)(&case));
+        let next = if still { make("long base") } else { None };
+        next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
+    }
+
+    /// Whether the signs of such an experiment say so already.
+    fn shown(&self, by: &str) -> bool {
+        let rules = RULES.iter().filter(|rule| rule.by == by && rule.outcomes() == 2);
+        rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
+    }
+
+    /// What is expected to tell most for its time; what does harm only when nothing harmless is worth it.
+    fn choose(&self) -> Option<Experiment> {
+        let case = self.case();
+        let odds = Odds::new(&odds::read(&case), TRUST);
+        let best = |harms: bool| {
+            let plans = PLANS.iter().filter(|plan| plan.harms == harms && case.times(plan.name) < plan.times);
+            let worth = plans.filter_map(|plan| Some((self.worth(plan, &odds)?, plan)));
+            worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
+        };
+        let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
+        plan.and_then(|plan| (plan.make)(&case)).or_else(|| self.settle(&odds)).or_else(|| self.last_look())
+    }
+
+    /// A race of kept connections shows at no rate as long as none of them is old: it may lie beside any cause.
+    fn last_look(&self) -> Option<Experiment> {
+        let case = self.case();
+        let plan = PLANS.iter().find(|plan| plan.name == "two connections" && case.times(plan.name) == 0)?;
+        (plan.make)(&case).filter(|next| self.affords(next))
+    }
+
+    /// Bits for a second; none where it cannot be had.
+    fn worth(&self, plan: &Plan, odds: &Odds) -> Option<f64> {
+        let experiment = (plan.make)(&self.case()).filter(|experiment| self.affords(experiment))?;
+        let rules = RULES.iter().filter(|rule| shows(plan.name, rule.by));
+        let told: f64 = rules.map(|rule| odds.told_by(rule)).sum();
+        // Again says less than the first time.
+        let again = 1.0 + self.case().times(plan.name) as f64;
+        Some(told / again / (lasts(&experiment) + BESIDE))
+    }
+
+    /// How many connections there may be where requests hang: a cap that lies far above a limiter shows at no lower rate. The last of
+    /// all, because it is the heaviest.
+    fn settle(&self, odds: &Odds) -> Option<Experiment> {
+        let case = self.case();
+        let hang = case.over().is_some_and(|over| over.view.share(|hit| hit.how.hangs()) > 0.05);
+        let capped = odds.leading() == Class::ConnectionCap;
+        if !(capped || odds.leading() == Class::HangingLimiter) || !hang || case.known.limit > MOST_FOR_COUNT
+        {
+            return None;
+        }
+        let few = capped.then(|| battery::few_connections(&case));
+        let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
+        // One without the other says nothing.
+        let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
+        let next = few.into_iter().chain(much).find(|next| case.times(next.name) == 0);
+        next.filter(|next| self.affords(next))
+    }
+
+    /// Whether it was itself again after an overload.
+    fn learn_again(&mut self) {
+        let case = self.case();
+        let failed = case.last("again").is_some_and(|again| is_degraded(&again.view, &case));
+        if !failed {
+            self.degraded = 0;
+            return;
+        }
+        self.degraded += 1;
+        self.recovery = Recovery::Rest;
+        if self.degraded > 2 {
+            // Whatever is tried now would be seen in the light of that overload.
+            self.stage = Stage::Over;
+        }
+    }
+
+    /// Everything that can be said now.
+    fn conclude(&mut self) {
+        let case = self.case();
+        let readings = odds::read(&case);
+        let odds = Odds::new(&readings, 1.0);
+        let causes = self.causes(&readings, &odds);
+        let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
+        let ties = words::ties(&case, &odds, &named);
+        let excluded = words::excluded(&readings, &odds, &named);
+        let untested = words::untested(&case, &odds, &named, &excluded, self.degraded > 0);
+        self.report.causes = causes;
+        self.report.ties = ties;
+        self.report.excluded = excluded;
+        self.report.untested = untested;
+    }
+
+    fn causes(&self, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
+        if self.invalid >= INVALID {
+            return vec![words::generator(&self.report.tried)];
+        }
+        let case = self.case();
+        let causes = if readings.is_empty() { vec![(Class::Unknown, 1.0)] } else { odds.causes() };
+        let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
+        causes
+            .iter()
+            .map(|(class, confidence)| words::cause(&case, *class, *confidence, readings, odds, &named))
+            .collect()
+    }
+}
+
+/// Silence after an overload that the target is not done with. What is left of it is worked off in backlog / (limit - load), and no
+/// more than 0.7 s of the rate were let in: three times that, and more.
+const REST: Duration = Duration::from_secs(3);
+/// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
+const MOST_FOR_COUNT: f64 = 600.0;
+
+/// Most good answers are gone, or far slower than they were.
+fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {
+    // Ports that this machine lacks are not the target's.
+    let failed = view.share(|hit| !matches!(hit.how, How::Good | How::NoPort));
+    let before = case.base().map_or(0.0, |base| base.view.share(|hit| hit.how != How::Good));
+    let slow = view.times().median() > 4.0 * case.base_times().quantile(0.95) + 0.05;
+    failed > before + 0.3 || slow
+}
+
+fn overloads(experiment: &Experiment, known: &Known) -> bool {
+    matches!(experiment.load, Load::Rate { rate, .. } if rate > known.limit) || experiment.variation.held > 0
+}
+
+/// Whether an experiment shows a sign: stands in place of what it strengthens, too.
+fn shows(plan: &str, by: &str) -> bool {
+    plan == by || plan == "far over" && by == "over"
+}
+
+/// Seconds of load.
+#[must_use]
+pub fn lasts(experiment: &Experiment) -> f64 {
+    match experiment.load {
+        Load::Rate { lasts, .. } | Load::Clients { lasts, .. } => lasts.as_secs_f64(),
+        Load::Bursts { times, every, quiet, .. } => quiet.as_secs_f64() + every.as_secs_f64() * times as f64,
     }
 }

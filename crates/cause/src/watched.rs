@@ -92,4 +92,10 @@ impl Hit {
     pub fn response(&self) -> f64 {
         self.end - self.due
     }
+
+    /// From the instant when it was sent: without lookup, connect and handshake, in seconds.
+    #[must_use]
+    pub fn took(&self) -> f64 {
+        self.end - self.sent.unwrap_or(self.due)
+    }
 }

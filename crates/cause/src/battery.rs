@@ -1,0 +1,291 @@
+//! The experiments that there are: with which load and variation, what each costs, when it can be had at all.
+//!
+//! Loads and times are those of the study with real servers (causes-study.md, sections 3 and 9). Called by [`crate::inquiry`], which
+//! chooses by what each is expected to tell.
+
+use std::time::Duration;
+
+use crate::case::Case;
+use crate::experiment::{Experiment, Load, Spacing, Variation};
+use crate::watched::How;
+
+/// An experiment that may be tried.
+pub struct Plan {
+    /// Its name: [`crate::odds::Rule::by`].
+    pub name: &'static str,
+    /// What is tried; none: it says nothing of this target.
+    pub make: fn(&Case<'_>) -> Option<Experiment>,
+    /// How often at most.
+    pub times: usize,
+    /// It does harm: what holds connections or overloads comes last.
+    pub harms: bool,
+}
+
+const fn plan(name: &'static str, make: fn(&Case<'_>) -> Option<Experiment>) -> Plan {
+    Plan { name, make, times: 1, harms: false }
+}
+
+/// What may be tried beside base, near and over, the harmless first.
+pub static PLANS: &[Plan] = &[
+    plan("one client", one_client),
+    plan("many clients", many_clients),
+    Plan { times: 2, ..plan("all places at once", at_once) },
+    Plan { times: 4, ..plan("row of bursts", row) },
+    plan("address in place of name", literal),
+    plan("another source", another_source),
+    plan("two connections", two_connections),
+    plan("long base", long_base),
+    plan("head", head),
+    plan("connections kept", kept),
+    plan("connections not kept", not_kept),
+    Plan { harms: true, ..plan("far over", far_over) },
+    Plan { harms: true, ..plan("held connections", held) },
+];
+
+/// Answers are waited for so long, in seconds: behind a queue of timeouts of 30 s the wait would be all that there is.
+const PATIENCE: f64 = 2.0;
+/// In flight beyond what is usual, as seconds of the rate: the ramp of a queue is plain by then.
+const DAMAGE: f64 = 0.7;
+
+fn patience(case: &Case<'_>) -> f64 {
+    PATIENCE.max(10.0 * case.service()).min(case.known.timeout)
+}
+
+fn bound(case: &Case<'_>, rate: f64) -> usize {
+    (DAMAGE * rate + 4.0 * rate * case.service() + 30.0) as usize
+}
+
+fn seconds(time: f64) -> Duration {
+    Duration::from_secs_f64((time * 1e3).round() / 1e3)
+}
+
+/// No load is at a higher rate, requests a second.
+fn most(case: &Case<'_>) -> f64 {
+    case.known.max_rate.unwrap_or(f64::INFINITY)
+}
+
+/// Rates to four digits: more are refused by the load engine, and mean nothing.
+fn rounded(rate: f64) -> f64 {
+    let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
+    let digits = (rate / unit).round();
+    if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit.round() }
+}
+
+fn experiment(case: &Case<'_>, name: &'static str, load: Load, rate: f64) -> Experiment {
+    let patience = patience(case);
+    let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
+    Experiment { name, load, variation, most_in_flight: bound(case, rate), drain: seconds(patience + 0.2) }
+}
+
+fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spacing) -> Experiment {
+    let rate = rounded((case.known.limit * share).min(most(case)));
+    experiment(case, name, Load::Rate { rate, lasts: seconds(lasts), spacing }, rate)
+}
+
+fn with(experiment: Experiment, variation: Variation) -> Option<Experiment> {
+    let mut varied = Experiment { variation, ..experiment };
+    varied.variation.timeout = experiment.variation.timeout;
+    Some(varied)
+}
+
+/// Long enough for so many requests, in seconds.
+fn long(case: &Case<'_>, share: f64, least: f64, requests: f64) -> f64 {
+    (requests / (case.known.limit * share)).clamp(least, 2.0 * least)
+}
+
+/// Half the limit.
+#[must_use]
+pub fn base(case: &Case<'_>) -> Experiment {
+    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), Spacing::Even)
+}
+
+/// Just below it, at even distances: no bucket refuses there, and a cap does.
+#[must_use]
+pub fn near(case: &Case<'_>) -> Experiment {
+    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), Spacing::Even)
+}
+
+/// Above it, by chance: at even distances a limiter without a bucket beats.
+#[must_use]
+pub fn over(case: &Case<'_>) -> Experiment {
+    at(case, "over", 1.5, long(case, 1.5, 2.0, 60.0), Spacing::Poisson)
+}
+
+/// Is it itself again?
+#[must_use]
+pub fn again(case: &Case<'_>) -> Experiment {
+    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), Spacing::Even)
+}
+
+fn one_client(case: &Case<'_>) -> Option<Experiment> {
+    Some(clients(case, "one client", 1))
+}
+
+fn many_clients(case: &Case<'_>) -> Option<Experiment> {
+    let places = case.places().ceil().clamp(1.0, 250.0);
+    Some(clients(case, "many clients", 4 * places as usize + 4))
+}
+
+fn clients(case: &Case<'_>, name: &'static str, clients: usize) -> Experiment {
+    let lasts = 0.8_f64.max(12.0 * case.service()).min(2.0);
+    let load =
+        Load::Clients { clients, lasts: seconds(lasts), requests: (3.0 * case.known.limit).ceil() as u64 };
+    let experiment = experiment(case, name, load, case.known.limit);
+    Experiment { most_in_flight: clients, ..experiment }
+}
+
+fn at_once(case: &Case<'_>) -> Option<Experiment> {
+    let places = case.places();
+    if !(1.5..=400.0).contains(&places) {
+        return None;
+    }
+    let size = (places * 0.98).round().max(2.0);
+    // In between everybody must be gone, whichever way they were let through.
+    let every = (2.5 * case.service() + 1.5 * size / case.known.limit).max(0.02);
+    let times = (2.5 / every).clamp(5.0, 20.0) as u64;
+    Some(bursts(case, "all places at once", (size as u64, times), every, 0.1))
+}
+
+fn bursts(
+    case: &Case<'_>,
+    name: &'static str,
+    (size, times): (u64, u64),
+    every: f64,
+    quiet: f64,
+) -> Experiment {
+    let load = Load::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
+    let experiment = experiment(case, name, load, case.known.limit);
+    Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
+}
+
+fn row(case: &Case<'_>) -> Option<Experiment> {
+    let places = case.places();
+    // With long tails places are free again when a bucket would have tokens (causes-study.md, section 3).
+    let spread = case.base_times().quantile(0.95) > 2.5 * case.service();
+    if case.service() < 0.001 || spread || case.times("row of bursts") >= rows(places) {
+        return None;
+    }
+    // A cap begins to refuse far below what its places can carry: it may have several times as many as are under way then.
+    let size = (3.0 * places + 20.0).ceil() as u64;
+    let every = (0.6 * case.service() * 1e4).round() / 1e4;
+    let load = Load::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
+    let experiment = experiment(case, "row of bursts", load, case.known.limit);
+    Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
+}
+
+/// Few places make few admissions, which chance decides.
+fn rows(places: f64) -> usize {
+    if places < 5.0 { 4 } else { 2 }
+}
+
+fn literal(case: &Case<'_>) -> Option<Experiment> {
+    if !case.known.named || case.base()?.view.watched.lookups.is_empty() {
+        return None;
+    }
+    let name = "address in place of name";
+    with(at(case, name, 0.5, 1.0, Spacing::Even), Variation { literal: true, ..Variation::NONE })
+}
+
+fn another_source(case: &Case<'_>) -> Option<Experiment> {
+    if !case.over()?.view.hits.iter().any(|hit| hit.how == How::NoPort) {
+        return None;
+    }
+    let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
+    with(
+        at(case, "another source", 0.5, lasts, Spacing::Even),
+        Variation { another_source: true, ..Variation::NONE },
+    )
+}
+
+fn two_connections(case: &Case<'_>) -> Option<Experiment> {
+    if !case.known.keep_alive {
+        return None;
+    }
+    let (service, limit) = (case.service(), case.known.limit);
+    let connections = Variation { connections: Some(2), ..Variation::NONE };
+    // Two clients that never wait are too many for what serves but one or two at once.
+    let experiment = if case.places() > 3.0 {
+        let load = Load::Clients { clients: 2, lasts: seconds((900.0 * service).min(4.0)), requests: 1_800 };
+        experiment(case, "two connections", load, limit)
+    } else {
+        at(case, "two connections", 0.8, (1_800.0 / (0.8 * limit)).min(4.0), Spacing::Even)
+    };
+    with(experiment, connections)
+}
+
+fn long_base(case: &Case<'_>) -> Option<Experiment> {
+    Some(at(case, "long base", 0.5, 4.0, Spacing::Even))
+}
+
+fn head(case: &Case<'_>) -> Option<Experiment> {
+    if case.base()?.view.bytes() < 500.0 {
+        return None;
+    }
+    with(
+        at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson),
+        Variation { head: true, ..Variation::NONE },
+    )
+}
+
+fn kept(case: &Case<'_>) -> Option<Experiment> {
+    if case.known.keep_alive {
+        return None;
+    }
+    let experiment = at(case, "connections kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    with(experiment, Variation { keep_alive: Some(true), ..Variation::NONE })
+}
+
+fn not_kept(case: &Case<'_>) -> Option<Experiment> {
+    if !case.known.keep_alive {
+        return None;
+    }
+    let experiment = at(case, "connections not kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE })
+}
+
+/// A large bucket is not empty after two seconds of little more than fills it.
+fn far_over(case: &Case<'_>) -> Option<Experiment> {
+    let over = case.last("over")?;
+    let sound = over.view.share(|hit| hit.how != How::Good) < 0.1;
+    let quick = over.view.times().quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005;
+    let may = 2.5 * case.known.limit <= most(case);
+    (sound && quick && may).then(|| at(case, "far over", 2.5, 2.0, Spacing::Poisson))
+}
+
+fn held(case: &Case<'_>) -> Option<Experiment> {
+    let held = (1.5 * case.places()).ceil() as usize + 50;
+    with(
+        at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), Spacing::Even),
+        Variation { held, ..Variation::NONE },
+    )
+}
+
+/// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?
+#[must_use]
+pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
+    let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 });
+    if rate > most(case) {
+        return None;
+    }
+    let name = if twice { "twice as much over" } else { "much over" };
+    let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
+    let experiment = experiment(case, name, Load::Rate { rate, lasts, spacing: Spacing::Even }, rate);
+    Some(Experiment {
+        most_in_flight: 6_000,
+        variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
+        drain: seconds(0.5),
+        ..experiment
+    })
+}
+
+/// As fast over fewer connections than are served: a limiter hangs all the same.
+#[must_use]
+pub fn few_connections(case: &Case<'_>) -> Experiment {
+    let few = (case.places() * 0.8).floor().max(1.0);
+    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit).min(most(case)));
+    let load = Load::Rate { rate, lasts: seconds(1.5), spacing: Spacing::Even };
+    let experiment = experiment(case, "few connections", load, rate);
+    let variation =
+        Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
+    Experiment { variation, most_in_flight: 3_000, drain: seconds(1.5), ..experiment }
+}

@@ -1,0 +1,115 @@
+//! What lies on the table: what the search found out, and what was tried. Finds experiments by name; every sign and size reads it.
+
+use crate::experiment::{Experiment, Load};
+use crate::inquiry::Known;
+use crate::report::Tried;
+use crate::view::{Sorted, View};
+use crate::watched::Hit;
+
+/// What is known, and what was tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// What the search found out.
+    pub known: &'a Known,
+    /// What was tried, in order.
+    pub tried: &'a [Tried],
+}
+
+/// What a machine adds to an answer on its way, in seconds.
+const MACHINE: f64 = 0.000_2;
+
+/// An experiment that came to something.
+#[derive(Debug, Clone, Copy)]
+pub struct Done<'a> {
+    /// What was asked for.
+    pub experiment: &'a Experiment,
+    /// What was seen.
+    pub view: View<'a>,
+}
+
+impl Done<'_> {
+    /// Requests a second that it was to send; 0 where it is no rate.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        match self.experiment.load {
+            Load::Rate { rate, .. } => rate,
+            _ => 0.0,
+        }
+    }
+}
+
+impl<'a> Case<'a> {
+    /// All that came to something by this name, in order.
+    pub fn all(&self, name: &'static str) -> impl Iterator<Item = Done<'a>> + use<'a> {
+        let tried = self.tried.iter().filter(move |tried| tried.experiment.name == name);
+        let valid = tried.filter(|tried| tried.watched.invalid.is_none() && !tried.watched.hits.is_empty());
+        valid.map(|tried| Done { experiment: &tried.experiment, view: View::new(&tried.watched) })
+    }
+
+    /// The last of them.
+    #[must_use]
+    pub fn last(&self, name: &'static str) -> Option<Done<'a>> {
+        self.all(name).last()
+    }
+
+    /// Half the limit.
+    #[must_use]
+    pub fn base(&self) -> Option<Done<'a>> {
+        self.last("base")
+    }
+
+    /// The strongest overload that was tried.
+    #[must_use]
+    pub fn over(&self) -> Option<Done<'a>> {
+        self.last("far over").or_else(|| self.last("over"))
+    }
+
+    /// How often it was asked for.
+    #[must_use]
+    pub fn times(&self, name: &str) -> usize {
+        self.tried.iter().filter(|tried| tried.experiment.name == name).count()
+    }
+
+    /// Why it could not be carried out.
+    #[must_use]
+    pub fn impossible(&self, name: &str) -> Option<&'a str> {
+        let mut tried = self.tried.iter().filter(|tried| tried.experiment.name == name);
+        tried.find_map(|tried| tried.watched.impossible.as_deref())
+    }
+
+    /// Response times of good answers at half the limit.
+    #[must_use]
+    pub fn base_times(&self) -> Sorted {
+        self.base().map_or(Sorted::of(std::iter::empty()), |base| base.view.times())
+    }
+
+    /// Response time with next to nothing to do, in seconds: the mean, but what disturbed a trial or lies in a long tail must not
+    /// make a core a pool (1.45 medians is the mean of an exponential service), nor must a queue of clients.
+    #[must_use]
+    pub fn service(&self) -> f64 {
+        // From the instant when it was sent: looking up and connecting keep no worker busy.
+        let times = |done: Done<'_>| Sorted::of(done.view.good().map(Hit::took));
+        let base = self.base().map_or(Sorted::of(std::iter::empty()), times);
+        if base.count() == 0 {
+            return self.known.service;
+        }
+        let alone = self.last("one client").map(times).filter(|times| times.count() >= 5);
+        let alone = alone.map_or(f64::INFINITY, |times| times.mean());
+        base.mean().min(1.45 * base.median()).min(alone)
+    }
+
+    /// That, without what the way to the server and the machine take: they keep no worker busy. A connect is a round trip.
+    #[must_use]
+    pub fn work(&self) -> f64 {
+        let trip =
+            self.base().map_or(0.0, |base| Sorted::of(base.view.opened().map(|one| one.connect)).median());
+        let service = self.service();
+        (service - trip - MACHINE).max(service / 2.0)
+    }
+
+    /// Requests that are under way at the limit without any queue: its rate by the response time (Little).
+    #[must_use]
+    pub fn places(&self) -> f64 {
+        self.known.limit * self.service()
+    }
+}

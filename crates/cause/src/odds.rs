@@ -1,0 +1,435 @@
+//! How likely each sign is under each cause, and what signs come to.
+//!
+//! The table follows the study of real servers (120 targets drawn at random, eight of a class): n of 8 is written as about
+//! (n + 0.5) / 9, so that no sign ever settles a question alone. Signs that say the same thing in two ways weigh less
+//! ([`Rule::weight`]). A hypothesis is one cause or two: of two a sign is seen if either shows it, and calm only if both are.
+
+use crate::case::Case;
+use crate::class::Class;
+use crate::signs::{self, Read};
+use Class::{
+    Bandwidth, CfsThrottling, ChurnCost, ConcurrencyCap, ConnectionCap, CpuSaturation, DelayingLimiter, Dns,
+    HangingLimiter, KeepAliveRace, Pauses, PoolSaturation, Ports, RateLimiter, TimeoutChain, UnevenBalancing,
+    Unknown,
+};
+
+/// A sign, by which experiment it is seen, and how likely it is.
+pub struct Rule {
+    /// The experiment.
+    pub by: &'static str,
+    /// What it says.
+    pub read: fn(&Case<'_>) -> Read,
+    /// How much its word counts: less than 1 where others say the same.
+    pub weight: f64,
+    /// How two causes show it together.
+    pub joint: Joint,
+    /// Chances of the outcomes from the second on, under causes that are not named below; the first has what is left.
+    pub usual: &'static [f64],
+    /// Under these.
+    pub under: &'static [(Class, &'static [f64])],
+}
+
+/// How two causes at once show a sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joint {
+    /// Either shows it.
+    Either,
+    /// Only both together do: one disturbs it.
+    Both,
+    /// It is the one's or the other's.
+    Mixed,
+}
+
+const fn either(
+    by: &'static str,
+    read: fn(&Case<'_>) -> Read,
+    usual: &'static [f64],
+    under: &'static [(Class, &'static [f64])],
+) -> Rule {
+    Rule { by, read, weight: 1.0, joint: Joint::Either, usual, under }
+}
+
+impl Rule {
+    const fn weighs(self, weight: f64) -> Self {
+        Self { weight, ..self }
+    }
+
+    const fn joint(self, joint: Joint) -> Self {
+        Self { joint, ..self }
+    }
+
+    /// How many outcomes there are.
+    #[must_use]
+    pub fn outcomes(&self) -> usize {
+        self.usual.len() + 1
+    }
+
+    /// The chance of an outcome under a cause.
+    #[must_use]
+    pub fn chance(&self, outcome: usize, class: Class) -> f64 {
+        let named = self.under.iter().find(|(under, _)| *under == class);
+        let chances = named.map_or(self.usual, |(_, chances)| chances);
+        match outcome.checked_sub(1) {
+            None => 1.0 - chances.iter().sum::<f64>(),
+            Some(index) => chances.get(index).copied().unwrap_or(0.0),
+        }
+    }
+
+    fn of_both(&self, outcome: usize, [one, other]: [Class; 2]) -> f64 {
+        let (a, b) = (self.chance(outcome, one), self.chance(outcome, other));
+        match (self.joint, outcome) {
+            (Joint::Mixed, _) => (a + b) / 2.0,
+            (Joint::Either, 0) | (Joint::Both, 1..) => a * b,
+            (Joint::Either, _) | (Joint::Both, 0) => 1.0 - (1.0 - a) * (1.0 - b),
+        }
+    }
+}
+
+/// All signs.
+pub static RULES: &[Rule] = &[
+    either(
+        "near",
+        signs::near_refuses,
+        &[0.02],
+        &[(ConcurrencyCap, &[0.5]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
+    ),
+    either(
+        "over",
+        signs::comes_after_refusal,
+        &[0.4, 0.2],
+        &[
+            (RateLimiter, &[0.8, 0.06]),
+            (ConcurrencyCap, &[0.15, 0.4]),
+            (DelayingLimiter, &[0.85, 0.05]),
+            (PoolSaturation, &[0.4, 0.2]),
+        ],
+    )
+    .joint(Joint::Mixed),
+    either(
+        "over",
+        signs::over_refuses,
+        &[0.02],
+        &[
+            (RateLimiter, &[0.95]),
+            (ConcurrencyCap, &[0.95]),
+            (DelayingLimiter, &[0.5]),
+            (PoolSaturation, &[0.39]),
+            (CpuSaturation, &[0.15]),
+            (TimeoutChain, &[0.1]),
+            (Unknown, &[0.05]),
+        ],
+    ),
+    either(
+        "over",
+        signs::flat,
+        &[0.04],
+        &[
+            (RateLimiter, &[0.93]),
+            (HangingLimiter, &[0.93]),
+            (ConcurrencyCap, &[0.93]),
+            (ConnectionCap, &[0.92]),
+            (KeepAliveRace, &[0.93]),
+            (Dns, &[0.5]),
+            (Ports, &[0.9]),
+            (Pauses, &[0.8]),
+            (PoolSaturation, &[0.17]),
+            (Unknown, &[0.6]),
+        ],
+    )
+    .weighs(0.5)
+    .joint(Joint::Both),
+    either(
+        "over",
+        signs::ramp,
+        &[0.03],
+        &[
+            (PoolSaturation, &[0.9]),
+            (CpuSaturation, &[0.96]),
+            (CfsThrottling, &[0.96]),
+            (DelayingLimiter, &[0.95]),
+            (Bandwidth, &[0.95]),
+            (ChurnCost, &[0.93]),
+            (TimeoutChain, &[0.7]),
+            (UnevenBalancing, &[0.15]),
+            (Dns, &[0.45]),
+        ],
+    ),
+    either(
+        "over",
+        signs::comes_through,
+        &[0.6, 0.1],
+        &[
+            (RateLimiter, &[0.6, 0.2]),
+            (HangingLimiter, &[0.5, 0.15]),
+            (DelayingLimiter, &[0.75, 0.05]),
+            (PoolSaturation, &[0.6, 0.03]),
+            (CpuSaturation, &[0.65, 0.03]),
+            (CfsThrottling, &[0.3, 0.05]),
+            (ConcurrencyCap, &[0.1, 0.4]),
+            (ConnectionCap, &[0.2, 0.35]),
+            (ChurnCost, &[0.5, 0.2]),
+            (TimeoutChain, &[0.25, 0.05]),
+            (KeepAliveRace, &[0.3, 0.55]),
+            (Pauses, &[0.1, 0.85]),
+            (UnevenBalancing, &[0.06, 0.92]),
+            (Dns, &[0.3, 0.5]),
+            (Ports, &[0.2, 0.3]),
+            (Unknown, &[0.2, 0.6]),
+        ],
+    )
+    .weighs(0.5)
+    .joint(Joint::Mixed),
+    either(
+        "over",
+        signs::hangs,
+        &[0.01],
+        &[(HangingLimiter, &[0.95]), (ConnectionCap, &[0.45]), (Dns, &[0.05])],
+    ),
+    either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
+    either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
+    either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
+    either(
+        "long base",
+        signs::stands_still,
+        &[0.005],
+        &[(Pauses, &[0.85]), (Dns, &[0.1]), (CfsThrottling, &[0.05])],
+    ),
+    either(
+        "near",
+        signs::in_step_with_quota,
+        &[0.05],
+        &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
+    )
+    .weighs(0.8),
+    either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
+    either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
+    either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
+    either(
+        "over",
+        signs::connects_again,
+        &[0.005],
+        &[(ConnectionCap, &[0.35]), (PoolSaturation, &[0.05]), (CpuSaturation, &[0.05])],
+    )
+    .weighs(0.7),
+    either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.94])]),
+    either("over", signs::share_ramps, &[0.02], &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])]),
+    either("over", signs::servers_differ, &[0.01], &[(UnevenBalancing, &[0.9])]),
+    either("over", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
+    either("over", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
+    either("one client", signs::one_client_waits, &[0.015], &[(DelayingLimiter, &[0.93])]),
+    either(
+        "all places at once",
+        signs::at_once_wait,
+        &[0.06],
+        &[
+            (DelayingLimiter, &[0.92]),
+            (Bandwidth, &[0.9]),
+            (CpuSaturation, &[0.7]),
+            (CfsThrottling, &[0.8]),
+            (UnevenBalancing, &[0.3]),
+            (Dns, &[0.5]),
+            (ChurnCost, &[0.6]),
+        ],
+    ),
+    either(
+        "many clients",
+        signs::served_at_once,
+        &[0.1, 0.1, 0.12, 0.38],
+        &[
+            (CpuSaturation, &[0.05, 0.8, 0.12, 0.01]),
+            (PoolSaturation, &[0.005, 0.015, 0.05, 0.92]),
+            (CfsThrottling, &[0.15, 0.05, 0.005, 0.005]),
+            (DelayingLimiter, &[0.12, 0.14, 0.12, 0.3]),
+            (Bandwidth, &[0.05, 0.1, 0.15, 0.65]),
+            (ConcurrencyCap, &[0.01, 0.02, 0.06, 0.9]),
+            (ConnectionCap, &[0.02, 0.03, 0.07, 0.86]),
+        ],
+    )
+    .joint(Joint::Mixed),
+    either(
+        "row of bursts",
+        signs::rows_of_bursts,
+        // The outcome before these is that places are taken.
+        &[0.1, 0.7],
+        &[
+            (RateLimiter, &[0.75, 0.22]),
+            (ConcurrencyCap, &[0.05, 0.15]),
+            (ConnectionCap, &[0.08, 0.2]),
+            (PoolSaturation, &[0.12, 0.58]),
+            (DelayingLimiter, &[0.4, 0.55]),
+        ],
+    )
+    .joint(Joint::Mixed),
+    either(
+        "held connections",
+        signs::held_stop,
+        &[0.02],
+        &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
+    )
+    // A cap far above what is offered stops nothing below it.
+    .joint(Joint::Mixed),
+    either(
+        "connections kept",
+        signs::keeping_lifts,
+        &[0.04],
+        &[(ChurnCost, &[0.93]), (Dns, &[0.8]), (Ports, &[0.6])],
+    ),
+    either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
+        // A cap far above what is offered stops nothing below it.
+        .joint(Joint::Mixed),
+    either("connections not kept", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
+    either(
+        "head",
+        signs::head_lifts,
+        &[0.03],
+        &[(Bandwidth, &[0.94]), (TimeoutChain, &[0.3]), (ChurnCost, &[0.15])],
+    ),
+    either("another source", signs::source_frees, &[0.3], &[(Ports, &[0.95])]),
+    either("address in place of name", signs::literal_lifts, &[0.04], &[(Dns, &[0.92])]),
+    either("twice as much over", signs::same_number_hangs, &[0.01], &[(ConnectionCap, &[0.8])]),
+    either(
+        "few connections",
+        signs::few_connections_free,
+        &[0.1],
+        &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
+    )
+    // A cap far above what is offered stops nothing below it.
+    .joint(Joint::Mixed),
+];
+
+/// A sign that was read.
+#[derive(Clone)]
+pub struct Reading {
+    /// Which.
+    pub rule: &'static Rule,
+    /// What came of it.
+    pub outcome: usize,
+    /// In words.
+    pub seen: String,
+}
+
+/// Reads every sign that can be read.
+#[must_use]
+pub fn read(case: &Case<'_>) -> Vec<Reading> {
+    let read = RULES
+        .iter()
+        .filter_map(|rule| (rule.read)(case).map(|(outcome, seen)| Reading { rule, outcome, seen }));
+    read.collect()
+}
+
+/// Two causes at once are so much rarer than one, all pairs together.
+const PAIRS: f64 = 0.5;
+/// Nothing that is less likely leads.
+const LEADS: f64 = 0.15;
+/// Two are named when their being two is at least so likely.
+const TWO: f64 = 0.45;
+/// However clear the signs are, this much is left for what nobody thought of.
+const DOUBT: f64 = 0.02;
+
+/// Causes that signs are held against: all but the generator, which the load engine itself names.
+pub fn classes() -> impl Iterator<Item = Class> + Clone {
+    Class::ALL.into_iter().filter(|class| *class != Class::Generator)
+}
+
+/// Probabilities of causes, alone and two at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Odds {
+    /// Of each cause, whether it is alone or not.
+    pub of: Vec<(Class, f64)>,
+    /// Of each pair.
+    pairs: Vec<([Class; 2], f64)>,
+}
+
+impl Odds {
+    /// What the signs come to. Their sum is raised to `trust`: less than 1 believes them less.
+    #[must_use]
+    pub fn new(readings: &[Reading], trust: f64) -> Self {
+        let log = |chance: &dyn Fn(&Reading) -> f64| {
+            let sum: f64 =
+                readings.iter().map(|reading| reading.rule.weight * chance(reading).max(1e-6).ln()).sum();
+            trust * sum
+        };
+        let single = |class: Class| log(&|reading| reading.rule.chance(reading.outcome, class));
+        let double = |pair: [Class; 2]| log(&|reading| reading.rule.of_both(reading.outcome, pair));
+        let pairs: Vec<_> = pairs().collect();
+        let each = (PAIRS / pairs.len() as f64).ln() + (classes().count() as f64).ln();
+        let mut alone: Vec<_> = classes().map(|class| (class, single(class))).collect();
+        let mut pairs: Vec<_> = pairs.into_iter().map(|pair| (pair, double(pair) + each)).collect();
+        let most = alone
+            .iter()
+            .map(|(_, log)| *log)
+            .chain(pairs.iter().map(|(_, log)| *log))
+            .fold(f64::MIN, f64::max);
+        alone.iter_mut().for_each(|(_, log)| *log = (*log - most).exp());
+        pairs.iter_mut().for_each(|(_, log)| *log = (*log - most).exp());
+        Self::normalised(alone, pairs)
+    }
+
+    fn normalised(mut alone: Vec<(Class, f64)>, mut pairs: Vec<([Class; 2], f64)>) -> Self {
+        let sum: f64 = alone.iter().map(|(_, p)| p).chain(pairs.iter().map(|(_, p)| p)).sum();
+        let floor = DOUBT / alone.len() as f64;
+        alone.iter_mut().for_each(|(_, p)| *p = *p / sum * (1.0 - DOUBT) + floor);
+        pairs.iter_mut().for_each(|(_, p)| *p = *p / sum * (1.0 - DOUBT));
+        let with = |class: Class| {
+            pairs.iter().filter(move |(pair, _)| pair.contains(&class)).map(|(_, p)| p).sum::<f64>()
+        };
+        let of = alone.iter().map(|(class, p)| (*class, (p + with(*class)).min(1.0 - DOUBT))).collect();
+        let mut odds = Self { of, pairs };
+        odds.of.sort_by(|one, other| other.1.total_cmp(&one.1));
+        odds
+    }
+
+    /// The likeliest.
+    #[must_use]
+    pub fn leading(&self) -> Class {
+        self.of.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
+    }
+
+    /// Of a cause.
+    #[must_use]
+    pub fn probability(&self, class: Class) -> f64 {
+        self.of.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
+    }
+
+    /// The causes that hold: the likeliest, and one beside it where that it is alone is far less likely than that it is not.
+    #[must_use]
+    pub fn causes(&self) -> Vec<(Class, f64)> {
+        let leading = self.leading();
+        let beside = |class: Class| {
+            let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
+            pair.map_or(0.0, |(_, p)| *p)
+        };
+        let all: f64 =
+            self.of.iter().filter(|(class, _)| *class != leading).map(|(class, _)| beside(*class)).sum();
+        let second = self
+            .of
+            .iter()
+            .filter(|(class, _)| *class != leading)
+            .max_by(|one, other| beside(one.0).total_cmp(&beside(other.0)));
+        let second = second.filter(|(class, _)| all > TWO * (1.0 - DOUBT) && beside(*class) > 0.35 * all);
+        let first = (leading, self.probability(leading));
+        std::iter::once(first).chain(second.copied()).collect()
+    }
+
+    /// Bits that an experiment's sign is expected to tell.
+    #[must_use]
+    pub fn told_by(&self, rule: &Rule) -> f64 {
+        let total: f64 = self.of.iter().map(|(_, p)| p).sum();
+        let mut told = 0.0;
+        for outcome in 0..rule.outcomes() {
+            let all: f64 = self.of.iter().map(|(class, p)| p / total * rule.chance(outcome, *class)).sum();
+            for (class, p) in &self.of {
+                let chance = rule.chance(outcome, *class).max(1e-9);
+                told += p / total * chance * (chance / all.max(1e-9)).log2();
+            }
+        }
+        told * rule.weight
+    }
+}
+
+fn pairs() -> impl Iterator<Item = [Class; 2]> {
+    let known = classes().filter(|class| *class != Unknown);
+    known
+        .clone()
+        .flat_map(move |one| known.clone().filter(move |other| one < *other).map(move |other| [one, other]))
+}

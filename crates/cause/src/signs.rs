@@ -1,0 +1,552 @@
+//! Signs: what of an experiment speaks for a cause. Each is a pure function from what was seen to an outcome and its words.
+//!
+//! Thresholds are those of the study with real servers; [`crate::odds`] says how likely each outcome is under each cause. A sign
+//! that cannot be read (nothing was tried that shows it) has no outcome, and says nothing.
+
+use crate::case::Case;
+use crate::view::{Sorted, Stall, View, in_step, stalls};
+use crate::watched::{Carrier, Hit, How};
+
+/// A sign's outcome, and what was seen in words. Of two outcomes 1 is that the sign is there.
+pub type Read = Option<(usize, String)>;
+
+fn there(holds: bool, seen: String) -> Read {
+    Some((usize::from(holds), seen))
+}
+
+fn ms(seconds: f64) -> String {
+    let places = if seconds < 0.01 { 1 } else { 0 };
+    format!("{:.places$} ms", seconds * 1e3)
+}
+
+fn percent(share: f64) -> String {
+    let places = if share > 0.0 && share < 0.1 { 1 } else { 0 };
+    format!("{:.places$} %", share * 100.0)
+}
+
+/// Share of requests that were refused with a status, and much faster than an answer.
+fn refused(case: &Case<'_>, view: &View<'_>) -> f64 {
+    let refusals = Sorted::of(view.hits.iter().filter(|hit| hit.how.is_status()).map(Hit::took));
+    let fast = refusals.median() < 0.5 * case.service() + 0.005;
+    if fast { view.share(|hit| hit.how.is_status()) } else { 0.0 }
+}
+
+/// Refusals below the limit, at even distances: no bucket runs dry there.
+pub fn near_refuses(case: &Case<'_>) -> Read {
+    let near = case.last("near")?.view;
+    // After a stall all come at once, and a bucket runs dry by that.
+    let [teeth, gaps] = stalls(&near);
+    let stalled = |hit: &Hit| {
+        let near = |stall: &Stall| hit.due > stall.began - 0.02 && hit.due < stall.began + 2.0 * stall.length;
+        teeth.iter().chain(&gaps).any(near)
+    };
+    let calm = near.number(|hit| hit.how.is_status() && !stalled(hit));
+    let share = if refused(case, &near) > 0.0 { calm / near.count() } else { 0.0 };
+    there(share > 0.01 && calm > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
+}
+
+/// Fast refusals above the limit.
+pub fn over_refuses(case: &Case<'_>) -> Read {
+    let over = case.over()?;
+    let share = refused(case, &over.view);
+    there(
+        share > 0.02 && share * over.view.count() > 4.5,
+        format!("at {:.0}/s {} were refused at once", over.rate(), percent(share)),
+    )
+}
+
+/// Whoever is answered is answered as fast as ever.
+fn is_flat(case: &Case<'_>, view: &View<'_>) -> bool {
+    let times = view.times();
+    times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005
+}
+
+/// Good answers above the limit are no slower.
+pub fn flat(case: &Case<'_>) -> Read {
+    let (over, base) = (case.over()?.view, case.base_times());
+    let (now, before) = (over.times().quantile(0.95), base.quantile(0.95));
+    there(is_flat(case, &over), format!("p95 above the limit {}, at half of it {}", ms(now), ms(before)))
+}
+
+/// They are slower and slower.
+pub fn ramp(case: &Case<'_>) -> Read {
+    let last = case.over()?.view.last_third().times();
+    let (median, service) = (last.median(), case.service());
+    let seen = format!("after two thirds of the overload p50 was {}, alone {}", ms(median), ms(service));
+    there(last.count() > 0 && median > 2.0 * service + 0.01, seen)
+}
+
+fn goodput(case: &Case<'_>) -> Option<(f64, String)> {
+    let over = case.over()?;
+    let share = over.view.goodput() / case.known.limit;
+    Some((share, format!("{:.2} of the limit came through when {:.0}/s were offered", share, over.rate())))
+}
+
+/// Less than the limit, about it, or more comes through above it.
+pub fn comes_through(case: &Case<'_>) -> Read {
+    let (share, seen) = goodput(case)?;
+    Some((usize::from(share >= 0.97) + usize::from(share > 1.05), seen))
+}
+
+/// Requests hang while others are answered as ever.
+pub fn hangs(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    let share = over.share(|hit| hit.how.hangs());
+    let seen = format!("{} of the requests above the limit hung", percent(share));
+    there(share > 0.05 && (is_flat(case, &over) || over.times().count() < 5), seen)
+}
+
+fn cut(view: &View<'_>) -> f64 {
+    view.share(|hit| hit.how.is_cut())
+}
+
+/// Connections that were closed before they carried anything.
+fn cut_new(view: &View<'_>) -> f64 {
+    view.share(|hit| hit.how.is_cut() && hit.carrier.is_none_or(|carrier| carrier.before == 0))
+}
+
+/// New connections are closed above the limit, and not below.
+pub fn cuts_over(case: &Case<'_>) -> Read {
+    let base = cut_new(&case.base()?.view);
+    let loads = [case.over(), case.last("much over")];
+    let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
+    let seen = format!(
+        "{} were cut off on new connections above the limit, {} at half of it",
+        percent(over),
+        percent(base)
+    );
+    there(over > 0.03 && base < (over / 8.0).max(0.005), seen)
+}
+
+/// Cuts and silent resends where connections are used again.
+fn races(view: &View<'_>) -> f64 {
+    // A server that closes each connection is no race (uWSGI's http-socket).
+    let again = (view.watched.connections as f64) < 0.6 * view.count()
+        || view.carriers().any(|carrier| carrier.before > 3);
+    let cut = |carrier: &Carrier| carrier.before > 0;
+    let lost = view.number(|hit| hit.how.is_cut() && hit.carrier.as_ref().is_some_and(cut));
+    let resent = view.watched.retried as f64;
+    let most = view.count() * if again { 1.0 } else { 0.0 };
+    (lost + resent).min(most)
+}
+
+/// Used connections are closed under requests at every rate alike.
+pub fn cuts_alike(case: &Case<'_>) -> Read {
+    let calm = [case.base(), case.last("near"), case.last("long base")];
+    let (mut ends, mut requests) = (0.0, 0.0_f64);
+    for done in calm.iter().flatten() {
+        ends += races(&done.view);
+        requests += done.view.count();
+    }
+    let over = case.over()?.view;
+    let share = ends / requests.max(1.0);
+    let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
+    let seen = format!("{ends:.0} of {requests:.0} requests below the limit met a closed connection");
+    case.base()?;
+    there(ends >= 2.0 && alike, seen)
+}
+
+/// Two connections, each used again and again, are closed.
+pub fn two_connections(case: &Case<'_>) -> Read {
+    let view = case.last("two connections")?.view;
+    let ends = races(&view);
+    let opened = view.watched.connections;
+    let seen = format!(
+        "over two connections {ends:.0} of {:.0} requests met a closed one ({opened} opened)",
+        view.count()
+    );
+    there(ends >= 2.0, seen)
+}
+
+/// Everything stands still for one length of time, below the limit already.
+pub fn stands_still(case: &Case<'_>) -> Read {
+    case.base()?;
+    let [teeth, gaps] = still(case);
+    let holds = |stalls: &Still| {
+        alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3) || alike(&stalls.all, 4)
+    };
+    let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
+    let seen = format!("{} times everything stood still, for {}", told.all.count(), ms(told.all.median()));
+    there(holds(&teeth) || holds(&gaps), seen)
+}
+
+fn alike(stalls: &Sorted, least: usize) -> bool {
+    stalls.count() >= least && stalls.alike(0.3, 0.01) > 0.75
+}
+
+/// Lengths of stalls.
+struct Still {
+    /// At half the limit.
+    base: Sorted,
+    /// Near it, too.
+    all: Sorted,
+}
+
+/// Stalls below the limit, in both ways of seeing them.
+fn still(case: &Case<'_>) -> [Still; 2] {
+    let calm: Vec<_> = case.all("base").chain(case.all("long base")).map(|done| stalls(&done.view)).collect();
+    // Above the limit, too, where nothing queues there: what stands still does so at any rate.
+    let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
+    let over = ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.all(name));
+    let near = case.all("near").chain(case.all("two connections")).chain(over);
+    let near: Vec<_> = near.map(|done| stalls(&done.view)).collect();
+    [0, 1].map(|way| {
+        let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
+        let all = near
+            .iter()
+            .flat_map(|ways| ways[way].iter().map(|stall| stall.length))
+            .chain(base.iter().copied());
+        let all = Sorted::of(all);
+        Still { base: Sorted::of(base.into_iter()), all }
+    })
+}
+
+/// Something stood still, but too seldom to say so.
+#[must_use]
+pub fn stood_still_once(case: &Case<'_>) -> bool {
+    let calm = case.all("base").chain(case.all("near"));
+    calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
+}
+
+/// Some connection was closed under a request, whatever the rate.
+#[must_use]
+pub fn raced_once(case: &Case<'_>) -> bool {
+    ["base", "near", "over"]
+        .into_iter()
+        .filter_map(|name| case.last(name))
+        .any(|done| races(&done.view) > 0.0)
+}
+
+/// Answers come in step with a CPU quota's period.
+pub fn in_step_with_quota(case: &Case<'_>) -> Read {
+    let loads = [case.last("near"), case.over()];
+    // With fewer answers chance alone is in step (causes-study.md, section 5).
+    let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
+    let strength = loads.map(|done| in_step(&done.view, 0.1)).reduce(f64::max)?;
+    there(strength > 0.3, format!("answers come in step with 100 ms ({strength:.2} of 1)"))
+}
+
+/// Looking the name up is much of the time that requests take.
+pub fn looks_up(case: &Case<'_>) -> Read {
+    let [base, over] = [case.base()?.view, case.over()?.view];
+    let share = |view: &View<'_>| {
+        let sum: f64 = view.watched.lookups.iter().sum();
+        let all: f64 = view.good().map(Hit::response).sum();
+        if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
+    };
+    let (calm, busy) = (share(&base), share(&over));
+    let each = ms(Sorted::of(base.watched.lookups.iter().copied()).median());
+    let seen = format!(
+        "lookups ({each}) were {} of the time at half the limit, {} above",
+        percent(calm),
+        percent(busy)
+    );
+    there(calm > 0.3 || busy > 0.5, seen)
+}
+
+/// So little is carried at the limit that no link is full of it: 2 Mbit/s.
+pub fn few_bytes(case: &Case<'_>) -> Read {
+    let bytes = case.base()?.view.bytes() * case.known.limit;
+    there(bytes < 250e3, format!("at the limit {:.0} kB/s are carried", bytes / 1e3))
+}
+
+/// TLS handshakes, or connects, take longer and longer.
+pub fn handshakes_grow(case: &Case<'_>) -> Read {
+    let (base, over) = (case.base()?.view, case.over()?.view.last_third());
+    let opening = |carrier: Carrier| carrier.tls.unwrap_or(0.0) + carrier.connect % 1.0;
+    let [before, after] = [base, over].map(|view| Sorted::of(view.opened().map(opening)).median());
+    let seen = format!("opening a connection took {} at half the limit, {} above", ms(before), ms(after));
+    there(after > 3.0 * before + 0.005, seen)
+}
+
+/// Connects that took whole seconds: the kernel asked again.
+pub fn connects_again(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    let late =
+        |carrier: &Carrier| carrier.connect > 0.95 && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect;
+    let late = over.opened().filter(late).count();
+    let none = over.number(|hit| hit.how == How::Unconnected);
+    let seen = format!("{late} connects took whole seconds, {none:.0} never stood");
+    there(late >= 2 || none >= 2.0, seen)
+}
+
+/// Failures with a status of a gateway, all after the same time.
+pub fn one_time(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    let gateway = |hit: &&Hit| matches!(hit.how, How::Status(500..=599)) && hit.response() > 0.15;
+    let times = Sorted::of(over.hits.iter().filter(gateway).map(Hit::response));
+    let seen = format!("{} failed with a status of a gateway, after {}", times.count(), ms(times.median()));
+    there(times.count() >= 8 && times.alike(0.03, 0.005) > 0.8, seen)
+}
+
+/// Some answers are as fast as ever, others slower and slower.
+pub fn share_ramps(case: &Case<'_>) -> Read {
+    let last = case.over()?.view.last_third().times();
+    let (base, service) = (case.base_times(), case.service());
+    let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
+    let holds = fast < 1.6 * service + 0.005 && slow > 4.0 * base.quantile(0.95) + 0.02;
+    there(
+        holds,
+        format!(
+            "in the end one in five took no longer than {}, one in fourteen at least {}",
+            ms(fast),
+            ms(slow)
+        ),
+    )
+}
+
+/// One of the servers that answers name is slower than the others.
+pub fn servers_differ(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    let named = |hit: &&Hit| hit.carrier.and_then(|carrier| carrier.server);
+    let most = over.good().filter_map(|hit| named(&hit)).max()?;
+    let times = (0..=most.min(64)).map(|server| {
+        Sorted::of(over.good().filter(|hit| named(hit) == Some(server)).map(Hit::response)).median()
+    });
+    let times = Sorted::of(times);
+    let (fast, slow) = (times.quantile(0.0), times.quantile(1.0));
+    there(
+        slow > 4.0 * fast + 0.02,
+        format!("of {} servers the fastest took {}, the slowest {}", most + 1, ms(fast), ms(slow)),
+    )
+}
+
+/// This machine has no port left.
+pub fn no_port(case: &Case<'_>) -> Read {
+    case.base()?;
+    let loads = [case.base(), case.last("near"), case.over()];
+    let share =
+        loads.iter().flatten().map(|done| done.view.share(|hit| hit.how == How::NoPort)).fold(0.0, f64::max);
+    there(share > 0.01, format!("for {} of the requests there was no local port", percent(share)))
+}
+
+/// The name has no address.
+pub fn no_name(case: &Case<'_>) -> Read {
+    let share = case.over()?.view.share(|hit| hit.how == How::NoName);
+    there(share > 0.01, format!("for {} of the requests the name had no address", percent(share)))
+}
+
+/// One client that asks again at once is answered slowly: answers are spaced.
+pub fn one_client_waits(case: &Case<'_>) -> Read {
+    let times = case.last("one client")?.view.times();
+    let base = case.base_times();
+    let service = base.mean().min(1.45 * base.median());
+    // Where an answer takes as long as the distance, there is nothing to be seen (causes-study.md, section 3).
+    if times.count() < 5 || case.known.limit * service > 0.5 {
+        return None;
+    }
+    // Most answers: a quota makes some of them late.
+    let (middle, distance) = (times.median(), 1.0 / case.known.limit);
+    let holds = middle > 1.7 * service + 0.000_5 && (0.75..1.35).contains(&(middle / distance));
+    there(holds, format!("one client that asked again at once waited {}, else {}", ms(middle), ms(service)))
+}
+
+/// As many at once as there are places: do they wait for one another?
+pub fn at_once_wait(case: &Case<'_>) -> Read {
+    let done = case.last("all places at once")?;
+    let crate::experiment::Load::Bursts { size, .. } = done.experiment.load else { return None };
+    let all = case.all("all places at once").flat_map(|done| done.view.good().map(Hit::response));
+    let (times, base) = (Sorted::of(all), case.base_times());
+    let (size, mean, service) = (size as f64, times.mean(), base.mean());
+    let share = 0.5 * (size - 1.0) / size;
+    // Halfway between all at once and one after another; what lies too near to that for chance says nothing.
+    let middle = service * (1.0 + 0.5 * share + 0.03);
+    // What bursts vary by is what is asked: chance is what base varies by.
+    let more = (1.0 + base.count() as f64 / times.count().max(1) as f64).sqrt();
+    if (mean - middle).abs() < base.error() * more {
+        return None;
+    }
+    let holds = mean > middle;
+    there(holds, format!("{size:.0} at once took {} on average, one by one {}", ms(mean), ms(service)))
+}
+
+/// Between a quota and a core, a core and more, more and a pool (the study's one core: 0.82 to 1.10). What the way adds to an answer
+/// makes the count larger, never smaller: a pool of two is two at least, and what is well below two is one.
+const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
+
+/// How many are served at once: less than a core's worth, one, or more.
+pub fn served_at_once(case: &Case<'_>) -> Read {
+    let many = case.last("many clients")?.view;
+    // Of what is refused nothing is served: the rest is a burst, and no throughput.
+    if many.good().count() < 10 || many.share(|hit| hit.how.is_status()) > 0.2 {
+        return None;
+    }
+    let places = many.throughput() * case.work();
+    let outcome = SERVED.iter().filter(|bound| places >= **bound).count();
+    Some((
+        outcome,
+        format!("{:.0}/s by {} make {places:.2} served at once", many.throughput(), ms(case.service())),
+    ))
+}
+
+/// Requests admitted in each of three bursts, and what a bucket would have given in the second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Admitted {
+    /// Of the bursts, by their place in the row.
+    pub good: [f64; 3],
+    /// A bucket's share of the second, and of the third.
+    pub bucket: f64,
+    /// Refused in the first.
+    pub refused: f64,
+    /// Rows.
+    pub rows: f64,
+}
+
+/// Counts rows of bursts.
+#[must_use]
+pub fn admitted(case: &Case<'_>) -> Admitted {
+    let mut admitted = Admitted::default();
+    for done in case.all("row of bursts") {
+        let crate::experiment::Load::Bursts { every, .. } = done.experiment.load else { continue };
+        let gap = every.as_secs_f64().max(1e-6);
+        for hit in done.view.hits {
+            let burst = (hit.due / gap).round().clamp(0.0, 2.0) as usize;
+            let good = hit.how == How::Good;
+            admitted.good[burst] += f64::from(u8::from(good));
+            admitted.refused += f64::from(u8::from(burst == 0 && !good));
+        }
+        admitted.bucket += gap * case.known.limit;
+        admitted.rows += 1.0;
+    }
+    admitted
+}
+
+/// Of three bursts, 0.6 response times apart: does the second find tokens that have come, or places that are still taken? In the third
+/// places are free again, all of them, and a window is not over yet.
+pub fn rows_of_bursts(case: &Case<'_>) -> Read {
+    let Admitted { good: [first, second, third], bucket, refused, rows } = admitted(case);
+    if rows == 0.0 {
+        return None;
+    }
+    let taken = second <= (0.25 * bucket).max(0.2 * first) && third >= 0.5 * first && first >= 2.0 * rows;
+    let came = second >= 0.5 * bucket && bucket >= 1.5 || third <= 0.25 * first;
+    let outcome = match () {
+        () if refused == 0.0 => 2,
+        () if taken => 0,
+        () if came => 1,
+        () => 2,
+    };
+    let seen = format!(
+        "of three bursts the first had {first:.0} admitted, the second {second:.0}, the third {third:.0} (a bucket: {bucket:.1} more each)"
+    );
+    Some((outcome, seen))
+}
+
+/// Once something is refused: less than the limit comes through, the limit, or more. A bucket gives what fills it; what a cap lets
+/// through grows with what is offered, and where it begins to refuse lies far below.
+pub fn comes_after_refusal(case: &Case<'_>) -> Read {
+    let over = case.over()?;
+    if refused(case, &over.view) < 0.02 {
+        return None;
+    }
+    let from = over.view.hits.iter().find(|hit| hit.how.is_status())?.due;
+    let rest = over.view.span() - from;
+    let good = over.view.good().filter(|hit| hit.due > from).count() as f64;
+    if rest < 0.5 || good < 30.0 {
+        return None;
+    }
+    let share = good / rest / case.known.limit;
+    let seen = format!("once something was refused, {share:.2} of the limit came through");
+    Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
+}
+
+/// Connections that carry nothing are in the way.
+pub fn held_stop(case: &Case<'_>) -> Read {
+    let done = case.last("held connections")?;
+    let failed = done.view.share(|hit| !matches!(hit.how, How::Good | How::NoPort | How::NoName));
+    let held = done.experiment.variation.held;
+    there(
+        failed > 0.5,
+        format!("beside {held} idle connections {} failed at 0.4 of the limit", percent(failed)),
+    )
+}
+
+/// What is better, of two experiments: goodput by a quarter, or the median by far.
+fn lifts(before: &View<'_>, after: &View<'_>, by: f64) -> (bool, String) {
+    let (x, y) = (before.goodput(), after.goodput());
+    let (p, q) = (before.times().median(), after.times().median());
+    let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
+    let holds = y > by * x && y - x > 3.0 * chance || q > 0.0 && q < 0.3 * p && y > 0.8 * x;
+    (holds, format!("{y:.0}/s and {} in place of {x:.0}/s and {}", ms(q), ms(p)))
+}
+
+/// Connections that are kept lift the limit.
+pub fn keeping_lifts(case: &Case<'_>) -> Read {
+    let done = case.last("connections kept")?;
+    let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
+    there(holds, format!("with connections kept {seen}"))
+}
+
+/// With a new connection for each request nothing hangs any more.
+pub fn closing_frees(case: &Case<'_>) -> Read {
+    let done = case.last("connections not kept")?;
+    let [before, after] = [case.over()?.view, done.view].map(|view| view.share(|hit| hit.how.hangs()));
+    if before < 0.05 {
+        return None;
+    }
+    let seen =
+        format!("with a connection for each request {} hung, before {}", percent(after), percent(before));
+    there(after < 0.2 * before, seen)
+}
+
+/// With a new connection for each request none is cut.
+pub fn closing_mends(case: &Case<'_>) -> Read {
+    let done = case.last("connections not kept")?;
+    let before = races(&case.base()?.view).max(races(&case.over()?.view));
+    if before < 2.0 {
+        return None;
+    }
+    let after = races(&done.view) + done.view.number(|hit| hit.how.is_cut());
+    there(
+        after < 0.2 * before,
+        format!("with a connection for each request {after:.0} were cut, before {before:.0}"),
+    )
+}
+
+/// Answers without bodies lift the limit.
+pub fn head_lifts(case: &Case<'_>) -> Read {
+    let done = case.last("head")?;
+    // A server may refuse HEAD: then nothing was learnt.
+    let unknown = done.view.share(|hit| matches!(hit.how, How::Status(400 | 404 | 405 | 501)));
+    if unknown > 0.5 {
+        return None;
+    }
+    let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.25);
+    there(holds, format!("with HEAD {seen}"))
+}
+
+/// From another address there are ports.
+pub fn source_frees(case: &Case<'_>) -> Read {
+    let done = case.last("another source")?;
+    let share = done.view.share(|hit| hit.how == How::NoPort);
+    there(share < 0.01, format!("from another address {} had no port", percent(share)))
+}
+
+/// Without a lookup it is fast.
+pub fn literal_lifts(case: &Case<'_>) -> Read {
+    let done = case.last("address in place of name")?;
+    let [before, after] = [case.base()?.view, done.view].map(|view| view.times().median());
+    there(after < 0.7 * before, format!("without a lookup p50 {} in place of {}", ms(after), ms(before)))
+}
+
+/// A number of hanging requests, or of connections, that does not depend on the rate.
+pub fn same_number_hangs(case: &Case<'_>) -> Read {
+    let number = |done: crate::case::Done<'_>| {
+        let hang = done.view.number(|hit| hit.how.hangs() && hit.sent.is_some());
+        (hang, done.view.watched.connections as f64)
+    };
+    let (one, other) = (number(case.last("much over")?), number(case.last("twice as much over")?));
+    let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
+    let seen = format!("{:.0} requests hung at one rate and {:.0} at twice that rate", one.0, other.0);
+    there(same(one.0, other.0), seen)
+}
+
+/// Over a few connections nothing hangs.
+pub fn few_connections_free(case: &Case<'_>) -> Read {
+    let done = case.last("few connections")?;
+    let sent = |hit: &Hit| hit.sent.is_some();
+    let hang = done.view.number(|hit| hit.how == How::TimedOut && sent(hit));
+    let share = hang / done.view.number(sent).max(1.0);
+    let most = done.experiment.variation.connections.unwrap_or(0);
+    there(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
+}

@@ -1,0 +1,510 @@
+//! The load engine before a simulated target: requests that are due, connections, timeouts, an end. A request that finds no idle
+//! connection opens one and is bound to it, unless as many as may be are open: then it waits for the first that is free.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::parts::{Door, Entry, Kept, Link, Stalls, Turnstile};
+use super::servers::{Server, exponential};
+use crate::experiment::{Experiment, Load, Spacing};
+use crate::subject::Subject;
+use crate::watched::{Carrier, Hit, How, Watched};
+
+/// A target, with what lies before it.
+pub struct Simulated {
+    /// What serves.
+    pub server: Box<dyn Server>,
+    /// Who takes connections on.
+    pub door: Door,
+    /// How long they are kept.
+    pub kept: Kept,
+    /// TLS, where there is any.
+    pub handshake: Option<Turnstile>,
+    /// The resolver, where the target is a name.
+    pub resolver: Option<Turnstile>,
+    /// The way back.
+    pub link: Option<Link>,
+    /// Bytes of an answer.
+    pub bytes: u64,
+    /// HEAD is answered like GET, but for the body.
+    pub answers_head: bool,
+    /// Ports of each source address.
+    pub ports: usize,
+    /// What stops the server.
+    pub stalls: Option<Stalls>,
+    /// What stops the machine, as any does now and then.
+    pub hiccups: Stalls,
+    /// The load engine cannot keep up with more than this, requests a second.
+    pub generator: f64,
+    /// There is no second address.
+    pub one_source: bool,
+    /// As the search does it.
+    pub keep_alive: bool,
+    /// How long an answer may take, in seconds.
+    pub timeout: f64,
+    /// What is drawn.
+    pub rng: Rng,
+    /// The time.
+    pub now: f64,
+    /// When somebody wants it to end.
+    pub until: f64,
+    /// Ports in use or not yet free again, of both addresses.
+    pub taken: [usize; 2],
+}
+
+/// A round trip, in seconds.
+const TRIP: f64 = 0.000_15;
+/// What a machine adds to an answer: mean of seconds.
+const JITTER: f64 = 0.000_25;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum What {
+    Due(usize),
+    Connect(usize),
+    Stands(usize),
+    Ready(usize),
+    Answer(usize, How),
+    Expires(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Event {
+    at: f64,
+    order: u64,
+    what: What,
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.total_cmp(&other.at).then(self.order.cmp(&other.order))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    due: f64,
+    sent: Option<f64>,
+    end: Option<(f64, How)>,
+    bytes: u64,
+    on: Option<usize>,
+    carrier: Option<Carrier>,
+    resent: bool,
+    begun: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Connection {
+    asked: f64,
+    stood: f64,
+    ready: Option<f64>,
+    requests: u64,
+    quiet_since: f64,
+    entry: Entry,
+    carries: Option<usize>,
+    open: bool,
+}
+
+struct Run<'a> {
+    target: &'a mut Simulated,
+    experiment: &'a Experiment,
+    keep_alive: bool,
+    timeout: f64,
+    began: f64,
+    events: BinaryHeap<Reverse<Event>>,
+    order: u64,
+    requests: Vec<Request>,
+    connections: Vec<Connection>,
+    idle: Vec<usize>,
+    waiting: VecDeque<usize>,
+    open: usize,
+    in_flight: usize,
+    /// Requests that are not due yet.
+    to_send: usize,
+    stopped: bool,
+    last_due: f64,
+    watched: Watched,
+}
+
+impl Subject for Simulated {
+    fn watch(&mut self, experiment: &Experiment) -> Watched {
+        if experiment.variation.another_source && self.one_source {
+            let why = "this machine has no second address".to_owned();
+            return Watched { impossible: Some(why), ..Watched::default() };
+        }
+        if let Load::Rate { rate, lasts, .. } = experiment.load
+            && rate > self.generator
+        {
+            self.now += lasts.as_secs_f64();
+            let why = "fewer were sent than were due".to_owned();
+            return Watched { invalid: Some(why), took: lasts, ..Watched::default() };
+        }
+        Run::new(self, experiment).carry_out()
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.now += time.as_secs_f64();
+        self.now <= self.until
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(target: &'a mut Simulated, experiment: &'a Experiment) -> Self {
+        let keep_alive = experiment.variation.keep_alive.unwrap_or(target.keep_alive);
+        let timeout = experiment.variation.timeout.map_or(target.timeout, |timeout| timeout.as_secs_f64());
+        let began = target.now;
+        Self {
+            target,
+            experiment,
+            keep_alive,
+            timeout,
+            began,
+            events: BinaryHeap::new(),
+            order: 0,
+            requests: Vec::new(),
+            connections: Vec::new(),
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            open: 0,
+            in_flight: 0,
+            to_send: 0,
+            stopped: false,
+            last_due: 0.0,
+            watched: Watched::default(),
+        }
+    }
+
+    fn carry_out(mut self) -> Watched {
+        self.hold();
+        let first = self.schedule();
+        let mut now = self.began;
+        while let Some(Reverse(event)) = self.events.pop() {
+            let drained = self.last_due + self.experiment.drain.as_secs_f64();
+            let sending = self.to_send > 0 && !self.stopped;
+            if !sending && (self.in_flight == 0 || event.at > drained) {
+                now = if self.in_flight == 0 { now } else { drained };
+                break;
+            }
+            now = event.at;
+            self.happen(event);
+        }
+        self.finish(first, now)
+    }
+
+    fn hold(&mut self) {
+        for _ in 0..self.experiment.variation.held {
+            let entry = self.target.door.enter(usize::MAX);
+            self.watched.held += usize::from(matches!(entry, Entry::Served | Entry::Queued));
+        }
+    }
+
+    fn push(&mut self, at: f64, what: What) {
+        self.order += 1;
+        self.events.push(Reverse(Event { at, order: self.order, what }));
+    }
+
+    /// Puts requests on the agenda; when the first is due.
+    fn schedule(&mut self) -> f64 {
+        let began = self.began;
+        match self.experiment.load.clone() {
+            Load::Rate { rate, lasts, spacing } => {
+                let mut at = 0.0;
+                while at < lasts.as_secs_f64() {
+                    self.plan(began + at);
+                    let chance =
+                        if spacing == Spacing::Even { 1.0 } else { exponential(&mut self.target.rng) };
+                    at += chance / rate;
+                }
+                began
+            }
+            Load::Clients { clients, .. } => {
+                (0..clients).for_each(|_| self.plan(began));
+                began
+            }
+            Load::Bursts { size, times, every, quiet } => {
+                let first = began + quiet.as_secs_f64();
+                for burst in 0..times {
+                    (0..size).for_each(|_| self.plan(first + burst as f64 * every.as_secs_f64()));
+                }
+                first
+            }
+        }
+    }
+
+    fn plan(&mut self, due: f64) {
+        let on = None;
+        let request =
+            Request { due, sent: None, end: None, bytes: 0, on, carrier: None, resent: false, begun: false };
+        self.requests.push(request);
+        self.to_send += 1;
+        self.push(due, What::Due(self.requests.len() - 1));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event.what {
+            What::Due(request) => self.due(request, event.at),
+            What::Connect(connection) => self.connect(connection, event.at),
+            What::Stands(connection) => self.stands(connection, event.at),
+            What::Ready(connection) => self.ready(connection, event.at),
+            What::Answer(request, how) => self.end(request, event.at, how),
+            What::Expires(request) => {
+                let sent = self.requests[request].sent.is_some();
+                self.end(request, event.at, if sent { How::TimedOut } else { How::Unconnected });
+            }
+        }
+    }
+
+    fn due(&mut self, request: usize, at: f64) {
+        self.to_send -= 1;
+        self.stopped |= self.in_flight >= self.experiment.most_in_flight;
+        if self.stopped {
+            return;
+        }
+        self.in_flight += 1;
+        self.requests[request].begun = true;
+        self.last_due = self.last_due.max(at);
+        self.push(at + self.timeout, What::Expires(request));
+        self.find_connection(request, at);
+    }
+
+    fn find_connection(&mut self, request: usize, at: f64) {
+        while let Some(connection) = self.idle.pop() {
+            if self.connections[connection].open {
+                return self.send(request, connection, at);
+            }
+        }
+        if self.experiment.variation.connections.is_some_and(|most| self.open >= most) {
+            return self.waiting.push_back(request);
+        }
+        self.open_connection(request, at);
+    }
+
+    fn open_connection(&mut self, request: usize, at: f64) {
+        let source = usize::from(self.experiment.variation.another_source);
+        if self.target.taken[source] >= self.target.ports {
+            return self.push(at, What::Answer(request, How::NoPort));
+        }
+        self.target.taken[source] += 1;
+        let looked_up = match self.target.resolver.as_mut().filter(|_| !self.experiment.variation.literal) {
+            None => at,
+            Some(resolver) => resolver.pass(at, &mut self.target.rng),
+        };
+        if looked_up > at {
+            self.watched.lookups.push(looked_up - at);
+        }
+        self.watched.connections += 1;
+        self.open += 1;
+        let connection = Connection {
+            asked: looked_up,
+            stood: 0.0,
+            ready: None,
+            requests: 0,
+            quiet_since: at,
+            entry: Entry::Dropped,
+            carries: Some(request),
+            open: true,
+        };
+        self.connections.push(connection);
+        self.requests[request].on = Some(self.connections.len() - 1);
+        self.push(looked_up, What::Connect(self.connections.len() - 1));
+    }
+
+    fn connect(&mut self, connection: usize, at: f64) {
+        if !self.connections[connection].open {
+            return;
+        }
+        let entry = self.target.door.enter(connection);
+        self.connections[connection].entry = entry;
+        let chance = self.target.rng.f64();
+        match entry {
+            // As in Linux since 6.5 (`tcp_syn_linear_timeouts`).
+            Entry::Dropped => self.push(at + 1.0 + 0.03 * chance, What::Connect(connection)),
+            _ => self.push(at + TRIP * (0.5 + chance), What::Stands(connection)),
+        }
+    }
+
+    fn stands(&mut self, connection: usize, at: f64) {
+        self.connections[connection].stood = at;
+        let done = match self.target.handshake.as_mut() {
+            None => at,
+            Some(handshake) => handshake.pass(at, &mut self.target.rng) + TRIP,
+        };
+        self.push(done, What::Ready(connection));
+    }
+
+    fn ready(&mut self, connection: usize, at: f64) {
+        self.connections[connection].ready = Some(at);
+        if let Some(request) =
+            self.connections[connection].carries.filter(|_| self.connections[connection].open)
+        {
+            self.send(request, connection, at);
+        }
+    }
+
+    fn send(&mut self, request: usize, number: usize, at: f64) {
+        let connection = self.connections[number];
+        let idle = at - connection.quiet_since;
+        self.requests[request].on = Some(number);
+        self.requests[request].sent = Some(at);
+        self.requests[request].carrier = Some(Carrier {
+            number: number as u64,
+            before: connection.requests,
+            idle: if connection.requests == 0 { 0.0 } else { idle },
+            connect: connection.stood - connection.asked,
+            tls: self.target.handshake.map(|_| connection.ready.unwrap_or(at) - connection.stood),
+            first_byte: None,
+            server: None,
+        });
+        self.connections[number].carries = Some(request);
+        self.connections[number].requests += 1;
+        let kept = self.target.kept;
+        if connection.requests >= kept.requests || connection.requests > 0 && idle > kept.idle {
+            return self.meet_the_end(request, number, at);
+        }
+        match connection.entry {
+            Entry::Served => self.serve(request, at),
+            Entry::Closed => self.push(at + TRIP, What::Answer(request, How::Cut)),
+            Entry::Queued | Entry::Dropped => {}
+        }
+    }
+
+    /// The server has closed the connection: the request is sent again, once, or is lost.
+    fn meet_the_end(&mut self, request: usize, connection: usize, at: f64) {
+        if !self.target.kept.resent || self.requests[request].resent {
+            return self.push(at + TRIP, What::Answer(request, How::Cut));
+        }
+        self.watched.retried += 1;
+        self.requests[request].resent = true;
+        self.close(connection, at);
+        self.find_connection(request, at + TRIP);
+    }
+
+    fn serve(&mut self, request: usize, at: f64) {
+        let target = &mut *self.target;
+        let at = target.hiccups.put_off(at, &mut target.rng);
+        let at = target.stalls.as_mut().map_or(at, |stalls| stalls.put_off(at, &mut target.rng));
+        let mut fate = target.server.serve(at, &mut target.rng);
+        let head = self.experiment.variation.head;
+        if head && !target.answers_head && fate.how == How::Good {
+            fate.how = How::Status(501);
+        }
+        let bytes = if head || fate.how != How::Good { 120 } else { target.bytes };
+        let mut end = target
+            .link
+            .as_mut()
+            .filter(|_| fate.end.is_finite())
+            .map_or(fate.end, |link| link.pass(fate.end, bytes));
+        end = target.stalls.as_mut().map_or(end, |stalls| stalls.put_off(end, &mut target.rng));
+        end += TRIP + JITTER * exponential(&mut target.rng);
+        if end.is_infinite() {
+            return;
+        }
+        self.requests[request].bytes = if head { 0 } else { bytes };
+        let sent = self.requests[request].sent.unwrap_or(at);
+        if let Some(carrier) = self.requests[request].carrier.as_mut() {
+            carrier.first_byte = Some(end - sent);
+            carrier.server = fate.server;
+        }
+        self.push(end, What::Answer(request, fate.how));
+    }
+
+    fn end(&mut self, request: usize, at: f64, how: How) {
+        if self.requests[request].end.is_some() {
+            return;
+        }
+        self.requests[request].end = Some((at, how));
+        self.in_flight -= 1;
+        if let Some(connection) = self.requests[request].on {
+            self.release(connection, at, how);
+        }
+        self.next_of_client(at);
+    }
+
+    fn release(&mut self, connection: usize, at: f64, how: How) {
+        let answered = matches!(how, How::Good | How::Status(_));
+        if !answered || !self.keep_alive || self.target.kept.closes {
+            self.close(connection, at);
+            if let Some(waiting) = self.next_waiting() {
+                self.open_connection(waiting, at);
+            }
+            return;
+        }
+        self.connections[connection].quiet_since = at;
+        self.connections[connection].carries = None;
+        match self.next_waiting() {
+            Some(waiting) => self.send(waiting, connection, at),
+            None => self.idle.push(connection),
+        }
+    }
+
+    fn next_waiting(&mut self) -> Option<usize> {
+        while let Some(waiting) = self.waiting.pop_front() {
+            if self.requests[waiting].end.is_none() {
+                return Some(waiting);
+            }
+        }
+        None
+    }
+
+    fn close(&mut self, connection: usize, at: f64) {
+        if !std::mem::replace(&mut self.connections[connection].open, false) {
+            return;
+        }
+        self.open -= 1;
+        if self.connections[connection].entry == Entry::Served {
+            self.leave(at);
+        }
+    }
+
+    /// The next of those whom nobody reads is read; who has gone meanwhile is found to be gone.
+    fn leave(&mut self, at: f64) {
+        while let Some(next) = self.target.door.leave() {
+            let Some(connection) = self.connections.get_mut(next) else { continue };
+            connection.entry = Entry::Served;
+            if connection.open {
+                let sent = connection.carries.filter(|request| self.requests[*request].sent.is_some());
+                return sent.map_or((), |request| self.serve(request, at));
+            }
+        }
+    }
+
+    fn next_of_client(&mut self, at: f64) {
+        let Load::Clients { lasts, requests, .. } = self.experiment.load else { return };
+        if at < self.began + lasts.as_secs_f64() && (self.requests.len() as u64) < requests {
+            self.plan(at);
+        }
+    }
+
+    /// Closes everything, and says what was seen.
+    fn finish(mut self, first: f64, now: f64) -> Watched {
+        let hits = self.requests.iter().filter(|request| request.begun);
+        self.watched.hits = hits.map(|request| hit(request, first, now)).collect();
+        self.target.door.empty();
+        self.target.now = now.max(self.last_due);
+        self.watched.took = Duration::from_secs_f64((now - self.began).max(0.0));
+        self.watched.interrupted = now > self.target.until;
+        self.watched
+    }
+}
+
+fn hit(request: &Request, first: f64, now: f64) -> Hit {
+    let (end, how) = request.end.unwrap_or((now, How::Unanswered));
+    Hit {
+        due: request.due - first,
+        sent: request.sent.map(|sent| sent - first),
+        end: end - first,
+        how,
+        bytes: request.bytes,
+        carrier: request.carrier,
+    }
+}

@@ -1,0 +1,398 @@
+//! Targets of each class, drawn from a seed: limits of 34 to 1,600 requests a second, service of 1 to 120 ms, as in the study whose
+//! rules the inquiry follows.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::client::Simulated;
+use super::parts::{Door, Kept, Link, Stalls, Turnstile};
+use super::servers::{Bucket, Chain, Quick, Quota, Server, Service, Spaced, Uneven, Workers};
+use crate::class::Class;
+use crate::inquiry::Known;
+use crate::sizes::one_in_a_thousand;
+
+/// A target, what is known of it, and what is not.
+pub struct Plant {
+    /// What was planted: one cause, or two.
+    pub truth: Vec<Class>,
+    /// What a search would have found out.
+    pub known: Known,
+    /// It.
+    pub subject: Simulated,
+}
+
+/// Single causes that are planted.
+pub const SINGLE: [Class; 17] = [
+    Class::RateLimiter,
+    Class::HangingLimiter,
+    Class::DelayingLimiter,
+    Class::CpuSaturation,
+    Class::PoolSaturation,
+    Class::ConcurrencyCap,
+    Class::ConnectionCap,
+    Class::CfsThrottling,
+    Class::ChurnCost,
+    Class::KeepAliveRace,
+    Class::TimeoutChain,
+    Class::Pauses,
+    Class::UnevenBalancing,
+    Class::Dns,
+    Class::Ports,
+    Class::Bandwidth,
+    Class::Generator,
+];
+
+/// Two at once that are planted.
+pub const PAIRS: [[Class; 2]; 8] = [
+    [Class::PoolSaturation, Class::Pauses],
+    [Class::CpuSaturation, Class::KeepAliveRace],
+    [Class::RateLimiter, Class::KeepAliveRace],
+    [Class::RateLimiter, Class::Pauses],
+    [Class::PoolSaturation, Class::KeepAliveRace],
+    [Class::RateLimiter, Class::Dns],
+    [Class::HangingLimiter, Class::KeepAliveRace],
+    [Class::ConnectionCap, Class::CpuSaturation],
+];
+
+impl Plant {
+    /// Of a class, from a seed.
+    #[must_use]
+    pub fn draw(class: Class, seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ (class as u64) << 40);
+        drawer.plant(class);
+        drawer.finish(vec![class])
+    }
+
+    /// Of two classes at once.
+    #[must_use]
+    pub fn draw_pair(pair: [Class; 2], seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ (pair[0] as u64) << 40 ^ (pair[1] as u64) << 48);
+        drawer.paired = true;
+        drawer.plant(pair[0]);
+        drawer.add(pair[1]);
+        drawer.finish(pair.to_vec())
+    }
+
+    /// Nothing is wrong with it at this rate.
+    #[must_use]
+    pub fn sound(seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ 0xff << 40);
+        let service = drawer.quick();
+        drawer.limit = drawer.between(100.0, 800.0);
+        drawer.serve(Quick { service });
+        drawer.finish(vec![Class::Unknown])
+    }
+
+    /// So many connections are served for 100 ms a request, the rest stand in a backlog of 1,024 that nobody reads.
+    #[must_use]
+    pub fn puzzle(seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ 0xfe << 40);
+        drawer.limit = 150.0;
+        drawer.serve(Quick { service: Service { mean: 0.1, variation: 0.02 } });
+        drawer.subject.door = Door::new(15, Some(1_024));
+        drawer.finish(vec![Class::ConnectionCap])
+    }
+}
+
+impl Plant {
+    /// What lets hang whatever is beyond 150/s, and closes whatever connection is beyond 1,024.
+    #[must_use]
+    pub fn closing_puzzle(seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ 0xfd << 40);
+        drawer.limit = 150.0;
+        let service = Service { mean: 0.02, variation: 0.05 };
+        let (fill, size) = (150.0, 20.0);
+        drawer.serve(Bucket { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
+        drawer.subject.door = Door::new(1_024, None);
+        drawer.finish(vec![Class::HangingLimiter, Class::ConnectionCap])
+    }
+}
+
+struct Drawer {
+    rng: Rng,
+    /// Requests a second at which it breaks.
+    limit: f64,
+    /// Seconds.
+    service: f64,
+    /// Two causes are planted.
+    paired: bool,
+    subject: Simulated,
+}
+
+impl Drawer {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let hiccups = Stalls::new(3.0, 1.0, (0.005, 0.02));
+        let never = Quick { service: Service { mean: 0.001, variation: 0.0 } };
+        let subject = Simulated {
+            server: Box::new(never),
+            door: Door::open(),
+            kept: Kept::EVER,
+            handshake: None,
+            resolver: None,
+            link: None,
+            bytes: rng.u64(100..12_000),
+            answers_head: rng.u8(..5) > 0,
+            ports: usize::MAX,
+            stalls: None,
+            hiccups,
+            generator: f64::INFINITY,
+            one_source: rng.bool(),
+            keep_alive: true,
+            timeout: 30.0,
+            rng: Rng::with_seed(rng.u64(..)),
+            now: 0.0,
+            until: f64::INFINITY,
+            taken: [0, 0],
+        };
+        Self { rng, limit: 0.0, service: 0.0, paired: false, subject }
+    }
+
+    fn between(&mut self, least: f64, most: f64) -> f64 {
+        least + (most - least) * self.rng.f64()
+    }
+
+    fn log_between(&mut self, least: f64, most: f64) -> f64 {
+        least * (most / least).powf(self.rng.f64())
+    }
+
+    fn serve(&mut self, server: impl Server + 'static) {
+        self.subject.server = Box::new(server);
+    }
+
+    fn variation(&mut self) -> f64 {
+        [0.05, 0.2, 1.0][self.rng.usize(..3)]
+    }
+
+    /// A server that is no bottleneck.
+    fn quick(&mut self) -> Service {
+        self.service = self.log_between(0.001, 0.06);
+        Service { mean: self.service, variation: self.variation() }
+    }
+
+    fn status(&mut self) -> u16 {
+        [429, 503, 403][self.rng.usize(..3)]
+    }
+
+    fn plant(&mut self, class: Class) {
+        self.limit = self.log_between(34.0, 1_600.0);
+        match class {
+            Class::RateLimiter => self.bucket(true),
+            Class::HangingLimiter => self.bucket(false),
+            Class::DelayingLimiter => self.spaced(),
+            Class::CpuSaturation => self.pool(1),
+            Class::PoolSaturation | Class::ConcurrencyCap => {
+                let workers = self.log_between(2.0, 32.9) as usize;
+                if class == Class::PoolSaturation { self.pool(workers) } else { self.cap(workers) }
+            }
+            Class::ConnectionCap => self.connections(),
+            Class::CfsThrottling => self.quota(),
+            Class::ChurnCost => self.churn(),
+            Class::TimeoutChain => self.chain(),
+            Class::UnevenBalancing => self.uneven(),
+            Class::Bandwidth => self.bandwidth(),
+            _ => self.beside(class),
+        }
+    }
+
+    /// What lies beside a server that is no bottleneck.
+    fn beside(&mut self, class: Class) {
+        let service = self.quick();
+        self.serve(Quick { service });
+        self.add(class);
+    }
+
+    fn add(&mut self, class: Class) {
+        match class {
+            Class::KeepAliveRace => self.race(),
+            Class::Pauses => self.pauses(),
+            // A resolver that is as slow as what it lies beside hides it.
+            Class::Dns => self.names(self.paired),
+            Class::Ports => self.ports(),
+            Class::Generator => self.subject.generator = self.limit * 0.3,
+            // Connections of which each is served by itself, and a core behind them that they share.
+            Class::CpuSaturation => self.core_behind(),
+            _ => {}
+        }
+    }
+
+    fn bucket(&mut self, refuses: bool) {
+        let service = self.quick();
+        let (fill, window) = (self.limit, self.rng.u8(..5));
+        let step = if refuses && window < 2 { [0.1, 1.0][usize::from(window)] } else { 0.0 };
+        let size = if step > 0.0 { fill * step } else { self.log_between(1.0, fill) }.max(1.0);
+        let status = refuses.then(|| self.status());
+        self.serve(Bucket { fill, size, step, left: size, at: 0.0, service, status });
+    }
+
+    fn spaced(&mut self) {
+        let service = self.quick();
+        let most = self.log_between(0.1, 3.0);
+        self.serve(Spaced { rate: self.limit, next: 0.0, most, service });
+    }
+
+    fn pool(&mut self, workers: usize) {
+        // A worker is busy for 1 to 120 ms.
+        let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
+        self.limit = workers as f64 / busy;
+        self.service = busy;
+        let service = Service { mean: busy, variation: self.variation() };
+        let room = if self.rng.u8(..4) == 0 {
+            (self.limit * self.log_between(0.05, 0.6)).ceil() as usize
+        } else {
+            usize::MAX
+        };
+        if workers > 1 && room == usize::MAX && self.rng.u8(..4) == 0 {
+            // A worker for each connection, which it serves once.
+            self.subject.door = Door::new(workers, Some(2_048));
+            self.subject.kept.closes = true;
+        }
+        self.serve(Workers::new(workers, service, room));
+    }
+
+    fn cap(&mut self, places: usize) {
+        let busy = (places as f64 / self.limit).clamp(0.001, 0.12);
+        self.limit = places as f64 / busy;
+        self.service = busy;
+        let mut server = Workers::new(places, Service { mean: busy, variation: self.variation() }, 0);
+        server.status = self.status();
+        self.serve(server);
+    }
+
+    fn connections(&mut self) {
+        let places = self.log_between(4.0, 40.9);
+        let busy = (places / self.limit).clamp(0.003, 0.12);
+        self.limit = places / busy;
+        self.service = busy;
+        let backlog = [None, Some(128), Some(1_024)][self.rng.usize(..3)];
+        self.subject.door = Door::new(places as usize, backlog);
+        let service = Service { mean: busy, variation: self.variation().min(0.2) };
+        self.serve(Quick { service });
+    }
+
+    fn core_behind(&mut self) {
+        // The core gives out at four fifths of what the connections would carry.
+        self.limit *= 0.8;
+        let mean = 1.0 / self.limit;
+        self.service = mean;
+        self.serve(Workers::new(1, Service { mean, variation: 0.2 }, usize::MAX));
+        let places = (self.limit * self.between(0.05, 0.15)).max(4.0);
+        self.subject.door = Door::new(places as usize, None);
+    }
+
+    fn quota(&mut self) {
+        let share = self.between(0.08, 0.6);
+        let mean = (share / self.limit).clamp(0.000_5, 0.02);
+        self.limit = share / mean;
+        self.service = mean;
+        let service = Service { mean, variation: self.variation() };
+        let began = self.rng.f64() * 0.1;
+        self.serve(Quota { period: 0.1, granted: share * 0.1, began, used: 0.0, free: 0.0, service });
+    }
+
+    fn churn(&mut self) {
+        let service = self.quick();
+        let each = Service { mean: 1.0 / self.limit, variation: 0.1 };
+        self.subject.handshake = Some(Turnstile { each, alone: true, free: 0.0 });
+        self.subject.keep_alive = false;
+        self.service += each.mean;
+        self.serve(Quick { service });
+    }
+
+    fn race(&mut self) {
+        let polled = self.rng.bool();
+        let requests = [50, 100, 300][self.rng.usize(..3)];
+        // A connection that never gets there in an inquiry's time shows nothing.
+        let requests =
+            requests.min((3.0 / self.service.max(0.001)) as u64).min((1.2 * self.limit) as u64).max(10);
+        let resent = self.rng.bool();
+        // Half a gap of base: connections are idle for longer than that at times.
+        let idle = self.between(0.3, 0.9) * 2.0 / self.limit;
+        let after = if polled { (requests, f64::INFINITY) } else { (u64::MAX, idle.max(0.002)) };
+        self.subject.kept = Kept { requests: after.0, idle: after.1, closes: false, resent };
+    }
+
+    fn chain(&mut self) {
+        let workers = self.log_between(2.0, 32.0) as usize;
+        let busy = (workers as f64 / self.limit).clamp(0.001, 0.12);
+        self.limit = workers as f64 / busy;
+        self.service = busy;
+        let behind = Workers::new(workers, Service { mean: busy, variation: self.variation() }, usize::MAX);
+        let gives_up = self.between(0.2, 0.5).max(4.0 * busy);
+        let (tries, status) = (self.rng.u32(1..4), [502, 503, 504][self.rng.usize(..3)]);
+        self.serve(Chain { behind, gives_up, tries, status, later: VecDeque::new() });
+    }
+
+    fn pauses(&mut self) {
+        let length = self.between(0.06, 0.3);
+        let every = self.between(0.4, 1.2);
+        self.subject.stalls = Some(Stalls::new(every, 0.2, (length * 0.95, length * 1.05)));
+    }
+
+    fn uneven(&mut self) {
+        let count = self.rng.usize(2..6);
+        let mean = self.log_between(0.001, 0.05);
+        // The slow one is full when all get the limit; the others have twice to four times its places.
+        let full = self.limit / count as f64;
+        let slow = (full * mean).ceil().max(1.0);
+        let mean = slow / full;
+        self.service = mean;
+        let variation = self.variation().min(0.2);
+        let mut servers =
+            vec![Workers::new(slow as usize * 3, Service { mean, variation }, usize::MAX); count];
+        servers[0] = Workers::new(slow as usize, Service { mean, variation }, usize::MAX);
+        let named = self.rng.bool();
+        self.serve(Uneven { servers, turn: 0, named });
+    }
+
+    fn names(&mut self, beside: bool) {
+        let (mean, alone) = if !beside && self.rng.bool() {
+            (1.0 / self.limit, true)
+        } else {
+            (self.between(0.03, 0.3), false)
+        };
+        self.subject.resolver = Some(Turnstile { each: Service { mean, variation: 0.3 }, alone, free: 0.0 });
+        self.subject.keep_alive = false;
+        self.service += mean;
+    }
+
+    fn ports(&mut self) {
+        self.subject.keep_alive = false;
+        // The search has used some of them up.
+        self.subject.ports = (self.limit * self.between(0.2, 3.0)) as usize;
+    }
+
+    fn bandwidth(&mut self) {
+        let service = self.quick();
+        // The link takes answers in the order of their requests: what is late would hold it up.
+        let service = Service { variation: service.variation.min(0.2), ..service };
+        self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
+        let rate = self.limit * self.subject.bytes as f64;
+        self.service += 1.0 / self.limit;
+        self.subject.link = Some(Link { rate, free: 0.0 });
+        self.serve(Quick { service });
+    }
+
+    fn finish(mut self, truth: Vec<Class>) -> Plant {
+        // Half of the searches say where a cap refuses one in a thousand, which is far below what its places carry.
+        let cap =
+            matches!(truth[..], [Class::ConcurrencyCap] | [Class::ConnectionCap]) && self.limit != 150.0;
+        let first = one_in_a_thousand((self.limit * self.service).round().max(1.0)) / self.service;
+        if cap && first > 34.0 && self.rng.bool() {
+            self.limit = first;
+        }
+        let known = Known {
+            limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
+            service: (self.service + 0.000_5) * self.between(0.9, 1.15),
+            timeout: self.subject.timeout,
+            keep_alive: self.subject.keep_alive,
+            tls: self.subject.handshake.is_some(),
+            named: self.subject.resolver.is_some(),
+            max_rate: None,
+            budget: Duration::from_secs(40),
+        };
+        Plant { truth, known, subject: self.subject }
+    }
+}

@@ -1,0 +1,263 @@
+//! Figures of one experiment: shares, quantiles, rates, what was in flight. Pure functions of what was seen; [`crate::signs`] says
+//! what they mean.
+
+use crate::watched::{Carrier, Hit, How, Watched};
+
+/// What was seen of an experiment, as figures.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The requests.
+    pub hits: &'a [Hit],
+    /// Everything.
+    pub watched: &'a Watched,
+}
+
+impl<'a> View<'a> {
+    /// Of that.
+    #[must_use]
+    pub fn new(watched: &'a Watched) -> Self {
+        Self { hits: &watched.hits, watched }
+    }
+
+    /// How many requests there are.
+    #[must_use]
+    pub fn count(&self) -> f64 {
+        self.hits.len() as f64
+    }
+
+    /// Of the last third of the load.
+    #[must_use]
+    pub fn last_third(&self) -> View<'a> {
+        View { hits: &self.hits[self.hits.len() * 2 / 3..], watched: self.watched }
+    }
+
+    /// Seconds from the first request to the last, and one distance more.
+    #[must_use]
+    pub fn span(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else { return 0.0 };
+        (last.due - first.due) * (1.0 + 1.0 / (self.count() - 1.0).max(1.0))
+    }
+
+    /// Share of requests of which this holds; 0 where there is none.
+    pub fn share(&self, holds: impl Fn(&Hit) -> bool) -> f64 {
+        self.number(holds) / self.count().max(1.0)
+    }
+
+    /// How many of which this holds.
+    pub fn number(&self, holds: impl Fn(&Hit) -> bool) -> f64 {
+        self.hits.iter().filter(|hit| holds(hit)).count() as f64
+    }
+
+    /// Good answers.
+    pub fn good(&self) -> impl Iterator<Item = &'a Hit> + use<'a> {
+        self.hits.iter().filter(|hit| hit.how == How::Good)
+    }
+
+    /// Response times of good answers, sorted, in seconds.
+    #[must_use]
+    pub fn times(&self) -> Sorted {
+        Sorted::of(self.good().map(Hit::response))
+    }
+
+    /// Good answers a second that came while load was sent.
+    #[must_use]
+    pub fn goodput(&self) -> f64 {
+        let (span, first) = (self.span(), self.hits.first().map_or(0.0, |hit| hit.due));
+        if span <= 0.0 {
+            0.0
+        } else {
+            self.good().filter(|hit| hit.end - first <= span).count() as f64 / span
+        }
+    }
+
+    /// Good answers a second of clients that send again and again: until the last answer.
+    #[must_use]
+    pub fn throughput(&self) -> f64 {
+        let first = self.good().map(|hit| hit.end).fold(f64::INFINITY, f64::min);
+        let last = self.good().map(|hit| hit.end).fold(0.0, f64::max);
+        let good = self.good().count() as f64;
+        if good < 2.0 || last <= first { 0.0 } else { (good - 1.0) / (last - first) }
+    }
+
+    /// Carriers of requests, whatever became of those.
+    pub fn carriers(&self) -> impl Iterator<Item = Carrier> + 'a {
+        self.hits.iter().filter_map(|hit| hit.carrier)
+    }
+
+    /// Those that the request opened.
+    pub fn opened(&self) -> impl Iterator<Item = Carrier> + 'a {
+        self.carriers().filter(|carrier| carrier.before == 0)
+    }
+
+    /// Good requests under way at an instant.
+    #[must_use]
+    pub fn under_way(&self, at: f64) -> f64 {
+        self.good().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count() as f64
+    }
+
+    /// Mean bytes of a good answer's body.
+    #[must_use]
+    pub fn bytes(&self) -> f64 {
+        let (mut sum, mut count) = (0.0, 0.0_f64);
+        for hit in self.good() {
+            sum += hit.bytes as f64;
+            count += 1.0;
+        }
+        sum / count.max(1.0)
+    }
+}
+
+/// Numbers in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sorted(Vec<f64>);
+
+impl Sorted {
+    /// These.
+    #[must_use]
+    pub fn of(numbers: impl Iterator<Item = f64>) -> Self {
+        let mut numbers: Vec<_> = numbers.filter(|number| number.is_finite()).collect();
+        numbers.sort_by(f64::total_cmp);
+        Self(numbers)
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A quantile, by rank; 0 where there is nothing.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> f64 {
+        let rank = (self.0.len() as f64 * share) as usize;
+        self.0.get(rank.min(self.0.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    }
+
+    /// The one in the middle.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The standard error of the mean; infinite where there are too few.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let (mean, count) = (self.mean(), self.0.len() as f64);
+        if count < 3.0 {
+            return f64::INFINITY;
+        }
+        let squares: f64 = self.0.iter().map(|number| (number - mean).powi(2)).sum();
+        (squares / (count - 1.0) / count).sqrt()
+    }
+
+    /// The mean; 0 where there is nothing.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / (self.0.len() as f64).max(1.0)
+    }
+
+    /// Share within this share of the middle one, or this many seconds.
+    #[must_use]
+    pub fn alike(&self, share: f64, least: f64) -> f64 {
+        let middle = self.median();
+        let width = (middle * share).max(least);
+        let near = self.0.iter().filter(|number| (**number - middle).abs() <= width).count();
+        near as f64 / (self.0.len() as f64).max(1.0)
+    }
+}
+
+impl How {
+    /// An answer with a status that is none.
+    #[must_use]
+    pub fn is_status(self) -> bool {
+        matches!(self, Self::Status(_))
+    }
+
+    /// Nothing came, however long it was waited for.
+    #[must_use]
+    pub fn hangs(self) -> bool {
+        matches!(self, Self::TimedOut | Self::Unanswered | Self::Unconnected)
+    }
+
+    /// The connection was refused, closed or reset.
+    #[must_use]
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::Cut | Self::Refused)
+    }
+}
+
+/// Where everything stood still: requests due at different times ended together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stall {
+    /// When it began, in seconds since the first request was due.
+    pub began: f64,
+    /// Seconds.
+    pub length: f64,
+}
+
+/// A stall is no shorter than this, in seconds: a machine has hiccups of 5 to 20 ms.
+const LEAST_STALL: f64 = 0.03;
+
+/// Stalls, in order, in two ways of seeing them: answers that are late by less and less, which needs service that varies little,
+/// and a gap in answers and then all of them at once, which needs many requests.
+#[must_use]
+pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
+    [teeth(view), gaps(view)]
+}
+
+fn answered(hit: &Hit) -> bool {
+    hit.how == How::Good || hit.how.is_status()
+}
+
+/// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
+fn teeth(view: &View<'_>) -> Vec<Stall> {
+    let times = view.times();
+    let (usual, steady) = (times.median(), times.quantile(0.8) < 1.6 * times.median() + 0.002);
+    // What service varies by makes queues that look alike: a stall is far beyond it, and no share of the usual.
+    let varies = times.quantile(0.6) - times.quantile(0.4);
+    let least = usual + LEAST_STALL.max(0.3 * usual).max(18.0 * varies);
+    let slow = |hit: &Hit| answered(hit) && hit.response() > least;
+    let runs =
+        view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
+    runs.filter_map(|run| tooth(run, usual, steady)).collect()
+}
+
+fn tooth(run: &[Hit], usual: f64, steady: bool) -> Option<Stall> {
+    let (first, last) = (run.first()?, run.last()?);
+    let length = run.iter().map(|hit| hit.response()).fold(0.0, f64::max) - usual;
+    let (due, end) = (last.due - first.due, (last.end - first.end).abs());
+    let falls = run.windows(2).all(|pair| pair[1].response() < pair[0].response() + 0.2 * length);
+    // Two are enough where service is steady and both end at one instant.
+    let together = steady && run.len() == 2 && due > 0.25 * length && end < 0.1 * due + 0.003;
+    let whole = run.len() >= 3 && due > 0.4 * length && end < 0.6 * due + 0.004;
+    let from_above = first.response() - usual > 0.7 * length;
+    (falls && (whole || together) && from_above).then_some(Stall { began: first.due, length })
+}
+
+/// So many requests at least fall into a gap between answers that is no chance.
+const GAP: f64 = 6.0;
+
+fn gaps(view: &View<'_>) -> Vec<Stall> {
+    let ends = Sorted::of(view.hits.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
+    let rate = view.count() / view.span().max(1e-3);
+    let least = LEAST_STALL.max(GAP / rate.max(1e-3));
+    let stall = |(index, pair): (usize, &[f64])| {
+        let gap = pair[1] - pair[0];
+        let after = ends[index + 1..].iter().take_while(|end| **end < pair[1] + 0.35 * gap).count() as f64;
+        (gap > least && after > 0.5 * rate * gap).then_some(Stall { began: pair[0], length: gap })
+    };
+    ends.windows(2).enumerate().filter_map(stall).collect()
+}
+
+/// How much answers come in step with a period, from 0 to 1 (Rayleigh's statistic).
+#[must_use]
+pub fn in_step(view: &View<'_>, period: f64) -> f64 {
+    let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);
+    for hit in view.good() {
+        let angle = std::f64::consts::TAU * hit.end / period;
+        sine += angle.sin();
+        cosine += angle.cos();
+        count += 1.0;
+    }
+    sine.hypot(cosine) / count.max(1.0)
+}

@@ -1,0 +1,219 @@
+//! What is said of causes: evidence, ties with what would tell, exclusions, what was not tested. Decides nothing.
+
+use crate::case::Case;
+use crate::class::Class;
+use crate::experiment::Experiment;
+use crate::odds::{self, Odds, Reading};
+use crate::report::{Cause, Evidence, Excluded, Tie, Tried, Untested};
+use crate::sizes;
+use crate::view::View;
+use crate::watched::{How, Watched};
+
+/// What an experiment says, in words.
+#[must_use]
+pub fn says(experiment: &Experiment, watched: &Watched) -> String {
+    if let Some(why) = watched.impossible.as_ref().or(watched.invalid.as_ref()) {
+        return format!("nothing: {why}");
+    }
+    let view = View::new(watched);
+    let (good, all) = (view.number(|hit| hit.how == How::Good), view.count());
+    let times = view.times();
+    let (p50, p99) = (times.median() * 1e3, times.quantile(0.99) * 1e3);
+    let resent =
+        if watched.retried > 0 { format!(", {} sent again", watched.retried) } else { String::new() };
+    let held = if experiment.variation.held > 0 { format!(", {} held", watched.held) } else { String::new() };
+    format!(
+        "{good:.0} of {all:.0} good, p50 {p50:.1} ms, p99 {p99:.1} ms, {} connections{resent}{held}",
+        watched.connections
+    )
+}
+
+/// A cause, with what speaks for it.
+#[must_use]
+pub fn cause(
+    case: &Case<'_>,
+    class: Class,
+    confidence: f64,
+    readings: &[Reading],
+    odds: &Odds,
+    named: &[Class],
+) -> Cause {
+    let rival = odds
+        .of
+        .iter()
+        .map(|(other, _)| *other)
+        .find(|other| !named.contains(other))
+        .unwrap_or(Class::Unknown);
+    let weigh = |reading: &Reading| {
+        let [here, there] = [class, rival].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
+        Evidence {
+            seen: reading.seen.clone(),
+            by: reading.rule.by,
+            ratio: (here / there).powf(reading.rule.weight),
+        }
+    };
+    let mut evidence: Vec<_> = readings.iter().map(weigh).filter(|evidence| evidence.ratio > 1.2).collect();
+    evidence.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
+    Cause { class, confidence, evidence, figures: sizes::of(class, case) }
+}
+
+/// The load engine itself says that it could not do what was asked.
+#[must_use]
+pub fn generator(tried: &[Tried]) -> Cause {
+    let why = tried
+        .iter()
+        .rev()
+        .find_map(|tried| tried.watched.invalid.as_ref().map(|why| (why, tried.experiment.name)));
+    let evidence = why.map(|(why, by)| Evidence { seen: why.clone(), by, ratio: 1_000.0 });
+    Cause {
+        class: Class::Generator,
+        confidence: 0.98,
+        evidence: evidence.into_iter().collect(),
+        figures: Vec::new(),
+    }
+}
+
+/// A cause counts as possible beside the leading one when it is no less likely than this by comparison.
+const NEAR: f64 = 0.1;
+
+/// What cannot be told apart from here, and what would.
+#[must_use]
+pub fn ties(case: &Case<'_>, odds: &Odds, named: &[Class]) -> Vec<Tie> {
+    let leading = odds.leading();
+    let mut ties: Vec<Tie> = known_ties(case)
+        .into_iter()
+        .filter(|tie| tie.between.iter().any(|class| named.contains(class)))
+        .collect();
+    let p = odds.probability(leading);
+    for (class, other) in odds.of.iter().skip(1) {
+        let said = ties.iter().any(|tie| tie.between.contains(class) && tie.between.contains(&leading));
+        if *other > NEAR * p
+            && !named.contains(class)
+            && *class != Class::Unknown
+            && !said
+            && leading != Class::Unknown
+        {
+            ties.push(Tie { between: vec![leading, *class], tell: tell(leading, *class) });
+        }
+    }
+    ties
+}
+
+/// What nothing on the client's side tells apart (causes-study.md, section 4).
+fn known_ties(case: &Case<'_>) -> Vec<Tie> {
+    use Class::{ConcurrencyCap, CpuSaturation, DelayingLimiter, PoolSaturation};
+    let places = case.places();
+    let tie = |between: &[Class], tell: &str| Tie { between: between.to_vec(), tell: tell.to_owned() };
+    let mut ties = Vec::new();
+    if places < 1.35 {
+        ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker: under load look at the server's CPU (--cgroup, or top): near 100 % of a core it is the core, else a second worker helps"));
+    } else {
+        ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool or as many cores: under load look at the server's CPU (--cgroup): cores that are idle make it the pool; raise its size by one and search again"));
+    }
+    if (0.4..1.5).contains(&places) {
+        ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker, or a limiter that lets one through at a time: look for a delaying limit in the proxy's configuration, or whether the server is idle under load"));
+    }
+    if case.over().is_some_and(|over| over.view.share(|hit| hit.how.is_status()) > 0.05) {
+        ties.push(tie(&[PoolSaturation, ConcurrencyCap], "a short queue before a pool, or a cap with a few places more: look at the length of the server's queue and at its limit on concurrency"));
+    }
+    ties
+}
+
+/// What would tell two causes apart.
+fn tell(one: Class, other: Class) -> String {
+    let has = |class| one == class || other == class;
+    let what = match () {
+        () if has(Class::HangingLimiter) && has(Class::ConnectionCap) => {
+            "count the server's connections under load (ss -tn): as many at every rate is a cap on connections"
+        }
+        () if has(Class::RateLimiter) && has(Class::ConcurrencyCap) => {
+            "make answers slower (a larger document) and search again: a cap falls with it, a limiter does not"
+        }
+        () if has(Class::Bandwidth) => {
+            "ask for a smaller document and search again: where bytes are the limit, more requests pass"
+        }
+        () if has(Class::DelayingLimiter) => {
+            "look for a rate limit with a delay in the proxy before the server; with one, the server is idle under load"
+        }
+        () if has(Class::CfsThrottling) => "read nr_throttled in the server's cpu.stat under load (--cgroup)",
+        () if has(Class::CpuSaturation) && has(Class::PoolSaturation) => {
+            "look at the server's CPU under load (--cgroup): cores that are idle make it the pool"
+        }
+        () if has(Class::Pauses) => {
+            "look at the server's log of garbage collection, and at its CPU each 100 ms"
+        }
+        () if has(Class::UnevenBalancing) => "ask each server behind the balancer by itself",
+        () if has(Class::KeepAliveRace) => {
+            "compare the idle timeout and the requests per connection of the server with those of its clients"
+        }
+        () if has(Class::ChurnCost) || has(Class::Dns) => "search again with connections that are kept",
+        () => "look at the server's own metrics under load, or try again when nothing else is going on",
+    };
+    what.to_owned()
+}
+
+/// Less likely than this is excluded.
+const EXCLUDED: f64 = 0.01;
+
+/// Causes that do not hold, each with the sign that says so most clearly.
+#[must_use]
+pub fn excluded(readings: &[Reading], odds: &Odds, named: &[Class]) -> Vec<Excluded> {
+    let leading = odds.leading();
+    let against = |class: Class| {
+        let ratio = |reading: &Reading| {
+            let [here, there] =
+                [class, leading].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
+            (here / there).powf(reading.rule.weight)
+        };
+        readings.iter().min_by(|one, other| ratio(one).total_cmp(&ratio(other)))
+    };
+    let out = odds
+        .of
+        .iter()
+        .filter(|(class, p)| *p < EXCLUDED && !named.contains(class) && *class != Class::Unknown);
+    out.filter_map(|(class, _)| Some(Excluded { class: *class, how: against(*class)?.seen.clone() }))
+        .collect()
+}
+
+/// Causes of which nothing can be said: their experiment was not possible, or not affordable.
+#[must_use]
+pub fn untested(
+    case: &Case<'_>,
+    odds: &Odds,
+    named: &[Class],
+    excluded: &[Excluded],
+    degraded: bool,
+) -> Vec<Untested> {
+    let open = odds::classes()
+        .filter(|class| !named.contains(class) && excluded.iter().all(|out| out.class != *class));
+    let open = open.filter(|class| *class != Class::Unknown && odds.probability(*class) < NEAR);
+    let mut untested: Vec<_> =
+        open.map(|class| Untested { class, why: why(case, class, degraded) }).collect();
+    for (class, by) in [
+        (Class::Ports, "another source"),
+        (Class::Bandwidth, "head"),
+        (Class::Dns, "address in place of name"),
+    ] {
+        let told = untested.iter().any(|untested| untested.class == class);
+        if let Some(why) = case.impossible(by).filter(|_| !told) {
+            untested.push(Untested { class, why: why.to_owned() });
+        }
+    }
+    untested
+}
+
+fn why(case: &Case<'_>, class: Class, degraded: bool) -> String {
+    let rules = odds::RULES.iter().filter(|rule| rule.under.iter().any(|(under, _)| *under == class));
+    let mut missing: Vec<_> =
+        rules.map(|rule| rule.by).filter(|by| case.times(by) == 0 && *by != "long base").collect();
+    missing.dedup();
+    if degraded {
+        return "the target did not come to itself after an overload, so that nothing more was tried"
+            .to_owned();
+    }
+    match missing.iter().find_map(|by| case.impossible(by)) {
+        Some(why) => why.to_owned(),
+        None if missing.is_empty() => "its signs are neither there nor clearly missing".to_owned(),
+        None => format!("not tried: {}", missing.join(", ")),
+    }
+}
