@@ -30,7 +30,7 @@ pub static PLANS: &[Plan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
     Plan { times: 2, ..plan("all places at once", at_once) },
-    Plan { times: 4, ..plan("pair of bursts", pair) },
+    Plan { times: 4, ..plan("row of bursts", row) },
     plan("address in place of name", literal),
     plan("another source", another_source),
     plan("two connections", two_connections),
@@ -59,6 +59,11 @@ fn seconds(time: f64) -> Duration {
     Duration::from_secs_f64((time * 1e3).round() / 1e3)
 }
 
+/// No load is at a higher rate, requests a second.
+fn most(case: &Case<'_>) -> f64 {
+    case.known.max_rate.unwrap_or(f64::INFINITY)
+}
+
 /// Rates to four digits: more are refused by the load engine, and mean nothing.
 fn rounded(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
@@ -73,7 +78,7 @@ fn experiment(case: &Case<'_>, name: &'static str, load: Load, rate: f64) -> Exp
 }
 
 fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spacing) -> Experiment {
-    let rate = rounded(case.known.limit * share);
+    let rate = rounded((case.known.limit * share).min(most(case)));
     experiment(case, name, Load::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
@@ -153,22 +158,23 @@ fn bursts(
     Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
 }
 
-fn pair(case: &Case<'_>) -> Option<Experiment> {
+fn row(case: &Case<'_>) -> Option<Experiment> {
     let places = case.places();
     // With long tails places are free again when a bucket would have tokens (causes-study.md, section 3).
     let spread = case.base_times().quantile(0.95) > 2.5 * case.service();
-    if places < 1.5 || spread || case.times("pair of bursts") >= pairs(places) {
+    if case.service() < 0.001 || spread || case.times("row of bursts") >= rows(places) {
         return None;
     }
-    let size = (2.0 * places + 10.0).ceil() as u64;
-    let every = (0.5 * case.service() * 1e4).round() / 1e4;
-    let load = Load::Bursts { size, times: 2, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
-    let experiment = experiment(case, "pair of bursts", load, case.known.limit);
-    Some(Experiment { most_in_flight: 2 * size as usize + 30, ..experiment })
+    // A cap begins to refuse far below what its places can carry: it may have several times as many as are under way then.
+    let size = (3.0 * places + 20.0).ceil() as u64;
+    let every = (0.6 * case.service() * 1e4).round() / 1e4;
+    let load = Load::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
+    let experiment = experiment(case, "row of bursts", load, case.known.limit);
+    Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
 /// Few places make few admissions, which chance decides.
-fn pairs(places: f64) -> usize {
+fn rows(places: f64) -> usize {
     if places < 5.0 { 4 } else { 2 }
 }
 
@@ -242,7 +248,8 @@ fn far_over(case: &Case<'_>) -> Option<Experiment> {
     let over = case.last("over")?;
     let sound = over.view.share(|hit| hit.how != How::Good) < 0.1;
     let quick = over.view.times().quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005;
-    (sound && quick).then(|| at(case, "far over", 2.5, 2.0, Spacing::Poisson))
+    let may = 2.5 * case.known.limit <= most(case);
+    (sound && quick && may).then(|| at(case, "far over", 2.5, 2.0, Spacing::Poisson))
 }
 
 fn held(case: &Case<'_>) -> Option<Experiment> {
@@ -255,27 +262,30 @@ fn held(case: &Case<'_>) -> Option<Experiment> {
 
 /// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?
 #[must_use]
-pub fn much_over(case: &Case<'_>, twice: bool) -> Experiment {
+pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
     let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 });
+    if rate > most(case) {
+        return None;
+    }
     let name = if twice { "twice as much over" } else { "much over" };
     let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
     let experiment = experiment(case, name, Load::Rate { rate, lasts, spacing: Spacing::Even }, rate);
-    Experiment {
+    Some(Experiment {
         most_in_flight: 6_000,
         variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
-        drain: seconds(5.2),
+        drain: seconds(0.5),
         ..experiment
-    }
+    })
 }
 
 /// As fast over fewer connections than are served: a limiter hangs all the same.
 #[must_use]
 pub fn few_connections(case: &Case<'_>) -> Experiment {
     let few = (case.places() * 0.8).floor().max(1.0);
-    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit));
+    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit).min(most(case)));
     let load = Load::Rate { rate, lasts: seconds(1.5), spacing: Spacing::Even };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
-        Variation { connections: Some(few as usize), timeout: Some(seconds(8.0)), ..Variation::NONE };
-    Experiment { variation, most_in_flight: 3_000, drain: seconds(8.2), ..experiment }
+        Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
+    Experiment { variation, most_in_flight: 3_000, drain: seconds(1.5), ..experiment }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// For whoever reads the report: "pair of bursts".
+    /// For whoever reads the report: "row of bursts".
     pub name: &'static str,
     /// What is sent.
     pub load: Load,

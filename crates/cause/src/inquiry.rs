@@ -30,7 +30,9 @@ pub struct Known {
     pub tls: bool,
     /// The target is a name, and no address.
     pub named: bool,
-    /// Seconds of load that the inquiry may take, all together.
+    /// No load may be at a higher rate, requests a second: `--max-rate`, or what the generator can send.
+    pub max_rate: Option<f64>,
+    /// How long the inquiry may take, with its waits; base, near and over are tried in any case.
     pub budget: Duration,
 }
 
@@ -83,7 +85,7 @@ pub struct Inquiry {
     report: Report,
     stage: Stage,
     pending: Option<Step>,
-    /// Seconds of load so far.
+    /// Seconds so far.
     spent: f64,
     /// Trials in a row that cannot be believed.
     invalid: usize,
@@ -137,7 +139,7 @@ impl Inquiry {
     /// An experiment was carried out.
     pub fn saw(&mut self, experiment: &Experiment, watched: Watched) {
         self.pending = None;
-        self.spent += lasts(experiment);
+        self.spent += lasts(experiment).max(watched.took.as_secs_f64());
         let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
         let ran = watched.impossible.is_none();
         let says = words::says(experiment, &watched);
@@ -157,7 +159,8 @@ impl Inquiry {
     }
 
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
-    pub fn rested(&mut self, _time: Duration, goes_on: bool) {
+    pub fn rested(&mut self, time: Duration, goes_on: bool) {
+        self.spent += time.as_secs_f64();
         self.pending = None;
         self.recovery = Recovery::Look;
         if !goes_on {
@@ -284,6 +287,8 @@ impl Inquiry {
         }
         let few = capped.then(|| battery::few_connections(&case));
         let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
+        // One without the other says nothing.
+        let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
         let next = few.into_iter().chain(much).find(|next| case.times(next.name) == 0);
         next.filter(|next| self.affords(next))
     }

@@ -91,10 +91,20 @@ pub static RULES: &[Rule] = &[
         "near",
         signs::near_refuses,
         &[0.02],
-        &[(ConcurrencyCap, &[0.75]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
+        &[(ConcurrencyCap, &[0.5]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
     ),
-    either("base", signs::few_places, &[0.35], &[(ConcurrencyCap, &[0.04]), (ConnectionCap, &[0.05])])
-        .joint(Joint::Mixed),
+    either(
+        "over",
+        signs::comes_after_refusal,
+        &[0.4, 0.2],
+        &[
+            (RateLimiter, &[0.8, 0.06]),
+            (ConcurrencyCap, &[0.15, 0.4]),
+            (DelayingLimiter, &[0.85, 0.05]),
+            (PoolSaturation, &[0.4, 0.2]),
+        ],
+    )
+    .joint(Joint::Mixed),
     either(
         "over",
         signs::over_refuses,
@@ -103,7 +113,7 @@ pub static RULES: &[Rule] = &[
             (RateLimiter, &[0.95]),
             (ConcurrencyCap, &[0.95]),
             (DelayingLimiter, &[0.5]),
-            (PoolSaturation, &[0.25]),
+            (PoolSaturation, &[0.39]),
             (CpuSaturation, &[0.15]),
             (TimeoutChain, &[0.1]),
             (Unknown, &[0.05]),
@@ -122,7 +132,7 @@ pub static RULES: &[Rule] = &[
             (Dns, &[0.5]),
             (Ports, &[0.9]),
             (Pauses, &[0.8]),
-            (PoolSaturation, &[0.08]),
+            (PoolSaturation, &[0.17]),
             (Unknown, &[0.6]),
         ],
     )
@@ -155,8 +165,8 @@ pub static RULES: &[Rule] = &[
             (PoolSaturation, &[0.6, 0.03]),
             (CpuSaturation, &[0.65, 0.03]),
             (CfsThrottling, &[0.3, 0.05]),
-            (ConcurrencyCap, &[0.1, 0.02]),
-            (ConnectionCap, &[0.2, 0.03]),
+            (ConcurrencyCap, &[0.1, 0.4]),
+            (ConnectionCap, &[0.2, 0.35]),
             (ChurnCost, &[0.5, 0.2]),
             (TimeoutChain, &[0.25, 0.05]),
             (KeepAliveRace, &[0.3, 0.55]),
@@ -237,13 +247,13 @@ pub static RULES: &[Rule] = &[
     )
     .joint(Joint::Mixed),
     either(
-        "pair of bursts",
-        signs::second_burst,
-        // Taken places, tokens that came: the outcome before these is "taken".
+        "row of bursts",
+        signs::rows_of_bursts,
+        // The outcome before these is that places are taken.
         &[0.1, 0.7],
         &[
             (RateLimiter, &[0.75, 0.22]),
-            (ConcurrencyCap, &[0.06, 0.18]),
+            (ConcurrencyCap, &[0.05, 0.15]),
             (ConnectionCap, &[0.08, 0.2]),
             (PoolSaturation, &[0.12, 0.58]),
             (DelayingLimiter, &[0.4, 0.55]),

@@ -45,18 +45,14 @@ pub fn near_refuses(case: &Case<'_>) -> Read {
     there(share > 0.01 && calm > 1.5, format!("at 0.9 of the limit {} were refused", percent(share)))
 }
 
-/// So few are under way at the limit that a cap on them would be of one.
-pub fn few_places(case: &Case<'_>) -> Read {
-    case.base()?;
-    let places = case.places();
-    there(places < 1.5, format!("at the limit {places:.1} requests are under way"))
-}
-
 /// Fast refusals above the limit.
 pub fn over_refuses(case: &Case<'_>) -> Read {
     let over = case.over()?;
     let share = refused(case, &over.view);
-    there(share > 0.05, format!("at {:.0}/s {} were refused at once", over.rate(), percent(share)))
+    there(
+        share > 0.02 && share * over.view.count() > 4.5,
+        format!("at {:.0}/s {} were refused at once", over.rate(), percent(share)),
+    )
 }
 
 /// Whoever is answered is answered as fast as ever.
@@ -371,7 +367,8 @@ const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 /// How many are served at once: less than a core's worth, one, or more.
 pub fn served_at_once(case: &Case<'_>) -> Read {
     let many = case.last("many clients")?.view;
-    if many.good().count() < 10 {
+    // Of what is refused nothing is served: the rest is a burst, and no throughput.
+    if many.good().count() < 10 || many.share(|hit| hit.how.is_status()) > 0.2 {
         return None;
     }
     let places = many.throughput() * case.work();
@@ -382,68 +379,75 @@ pub fn served_at_once(case: &Case<'_>) -> Read {
     ))
 }
 
-/// Requests admitted in the first and in the second burst, and what a bucket would have given in the second.
+/// Requests admitted in each of three bursts, and what a bucket would have given in the second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Admitted {
-    /// Of the first bursts.
-    pub first: f64,
-    /// Of the second ones.
-    pub second: f64,
-    /// A bucket's share of the second.
+    /// Of the bursts, by their place in the row.
+    pub good: [f64; 3],
+    /// A bucket's share of the second, and of the third.
     pub bucket: f64,
     /// Refused in the first.
     pub refused: f64,
-    /// Pairs.
-    pub pairs: f64,
+    /// Rows.
+    pub rows: f64,
 }
 
-/// Counts pairs of bursts.
+/// Counts rows of bursts.
 #[must_use]
 pub fn admitted(case: &Case<'_>) -> Admitted {
     let mut admitted = Admitted::default();
-    for done in case.all("pair of bursts") {
+    for done in case.all("row of bursts") {
         let crate::experiment::Load::Bursts { every, .. } = done.experiment.load else { continue };
-        let gap = every.as_secs_f64();
-        let of = |second: bool, good: bool| {
-            done.view.number(|hit| (hit.due > gap / 2.0) == second && (hit.how == How::Good) == good)
-        };
-        admitted.first += of(false, true);
-        admitted.second += of(true, true);
-        admitted.refused += of(false, false);
+        let gap = every.as_secs_f64().max(1e-6);
+        for hit in done.view.hits {
+            let burst = (hit.due / gap).round().clamp(0.0, 2.0) as usize;
+            let good = hit.how == How::Good;
+            admitted.good[burst] += f64::from(u8::from(good));
+            admitted.refused += f64::from(u8::from(burst == 0 && !good));
+        }
         admitted.bucket += gap * case.known.limit;
-        admitted.pairs += 1.0;
+        admitted.rows += 1.0;
     }
     admitted
 }
 
-/// Of two bursts within half a response time, does the second find tokens that have come, or places that are still taken?
-pub fn second_burst(case: &Case<'_>) -> Read {
-    let Admitted { first, second, bucket, refused, pairs } = admitted(case);
-    if pairs == 0.0 {
+/// Of three bursts, 0.6 response times apart: does the second find tokens that have come, or places that are still taken? In the third
+/// places are free again, all of them, and a window is not over yet.
+pub fn rows_of_bursts(case: &Case<'_>) -> Read {
+    let Admitted { good: [first, second, third], bucket, refused, rows } = admitted(case);
+    if rows == 0.0 {
         return None;
     }
-    // More at once than there are places, and none the slower: those were tokens, if of a window that is not over. Far fewer than
-    // there are places: those were tokens of a bucket that holds less than comes between the bursts.
-    let (places, each) = (case.places(), first / pairs);
-    let tokens = each > 1.7 * places + 2.0 && first_bursts_are_flat(case) || each < 0.5 * places;
-    let outcome = match second / bucket.max(0.1) {
-        _ if refused > 0.0 && tokens => 1,
-        _ if refused == 0.0 || bucket < 1.5 => 2,
-        share if share <= 0.25 => 0,
-        share if (0.6..2.5).contains(&share) => 1,
-        _ => 2,
+    let taken = second <= (0.25 * bucket).max(0.2 * first) && third >= 0.5 * first && first >= 2.0 * rows;
+    let came = second >= 0.5 * bucket && bucket >= 1.5 || third <= 0.25 * first;
+    let outcome = match () {
+        () if refused == 0.0 => 2,
+        () if taken => 0,
+        () if came => 1,
+        () => 2,
     };
-    Some((
-        outcome,
-        format!(
-            "the first of two bursts had {first:.0} admitted, the second {second:.0} (a bucket: {bucket:.1})"
-        ),
-    ))
+    let seen = format!(
+        "of three bursts the first had {first:.0} admitted, the second {second:.0}, the third {third:.0} (a bucket: {bucket:.1} more each)"
+    );
+    Some((outcome, seen))
 }
 
-fn first_bursts_are_flat(case: &Case<'_>) -> bool {
-    let good = case.all("pair of bursts").flat_map(|done| done.view.good().map(Hit::response));
-    Sorted::of(good).quantile(0.9) < 1.5 * case.base_times().quantile(0.95) + 0.003
+/// Once something is refused: less than the limit comes through, the limit, or more. A bucket gives what fills it; what a cap lets
+/// through grows with what is offered, and where it begins to refuse lies far below.
+pub fn comes_after_refusal(case: &Case<'_>) -> Read {
+    let over = case.over()?;
+    if refused(case, &over.view) < 0.02 {
+        return None;
+    }
+    let from = over.view.hits.iter().find(|hit| hit.how.is_status())?.due;
+    let rest = over.view.span() - from;
+    let good = over.view.good().filter(|hit| hit.due > from).count() as f64;
+    if rest < 0.5 || good < 30.0 {
+        return None;
+    }
+    let share = good / rest / case.known.limit;
+    let seen = format!("once something was refused, {share:.2} of the limit came through");
+    Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
 
 /// Connections that carry nothing are in the way.
@@ -544,5 +548,5 @@ pub fn few_connections_free(case: &Case<'_>) -> Read {
     let hang = done.view.number(|hit| hit.how == How::TimedOut && sent(hit));
     let share = hang / done.view.number(sent).max(1.0);
     let most = done.experiment.variation.connections.unwrap_or(0);
-    there(share < 0.02, format!("over {most} connections {} of what was sent hung", percent(share)))
+    there(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
 }

@@ -88,7 +88,8 @@ fn cap(case: &Case<'_>) -> Vec<Figure> {
 }
 
 /// The load, in requests under way, of which so many places refuse one in a thousand (Erlang's formula B, 1917, by its recursion).
-fn one_in_a_thousand(places: f64) -> f64 {
+#[must_use]
+pub fn one_in_a_thousand(places: f64) -> f64 {
     let refuses = |load: f64| (1..=places as u32).fold(1.0, |b, n| load * b / (f64::from(n) + load * b));
     let (mut low, mut high) = (0.0, places);
     for _ in 0..40 {

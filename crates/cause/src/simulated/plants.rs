@@ -11,6 +11,7 @@ use super::parts::{Door, Kept, Link, Stalls, Turnstile};
 use super::servers::{Bucket, Chain, Quick, Quota, Server, Service, Spaced, Uneven, Workers};
 use crate::class::Class;
 use crate::inquiry::Known;
+use crate::sizes::one_in_a_thousand;
 
 /// A target, what is known of it, and what is not.
 pub struct Plant {
@@ -375,6 +376,13 @@ impl Drawer {
     }
 
     fn finish(mut self, truth: Vec<Class>) -> Plant {
+        // Half of the searches say where a cap refuses one in a thousand, which is far below what its places carry.
+        let cap =
+            matches!(truth[..], [Class::ConcurrencyCap] | [Class::ConnectionCap]) && self.limit != 150.0;
+        let first = one_in_a_thousand((self.limit * self.service).round().max(1.0)) / self.service;
+        if cap && first > 34.0 && self.rng.bool() {
+            self.limit = first;
+        }
         let known = Known {
             limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
             service: (self.service + 0.000_5) * self.between(0.9, 1.15),
@@ -382,7 +390,8 @@ impl Drawer {
             keep_alive: self.subject.keep_alive,
             tls: self.subject.handshake.is_some(),
             named: self.subject.resolver.is_some(),
-            budget: Duration::from_secs(30),
+            max_rate: None,
+            budget: Duration::from_secs(40),
         };
         Plant { truth, known, subject: self.subject }
     }

@@ -201,11 +201,26 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
         keep_alive: true,
         tls: false,
         named: false,
+        max_rate: None,
         budget: Duration::from_secs(30),
     };
     let mut inquiry = Inquiry::new(known);
     assert_eq!(inquiry.next_step(), Step::Over);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+}
+
+#[test]
+fn no_load_is_at_a_higher_rate_than_allowed() {
+    for plant in SINGLE.map(|class| Plant::draw(class, 10)).into_iter().chain([Plant::puzzle(3)]) {
+        let mut plant = plant;
+        let most = 1.2 * plant.known.limit;
+        plant.known.max_rate = Some(most);
+        inquire(&mut plant, |experiment, _, _| {
+            if let Load::Rate { rate, .. } = experiment.load {
+                assert!(rate <= most * 1.001, "{}: {rate}", experiment.name);
+            }
+        });
+    }
 }
 
 #[test]
