@@ -28,6 +28,14 @@ const SPENT: Duration = Duration::from_millis(2200);
 /// What is spent is spent by this much above the upper bound, until this share fails, for no longer than that.
 const ARM: (f64, f64, Duration) = (1.5, 0.15, Duration::from_secs(4));
 
+/// Of what was answered in overload, where nothing else is known.
+const GUESS: f64 = 0.97;
+/// A trial stops at a quarter of a second of its rate and 30 requests in flight. What hangs above a goodput g gets there after 2.4 s, a
+/// little more than [`SPENT`], at a rate of (2.4 g + 30) / (2.4 - 0.25).
+const LONG: (f64, f64) = (1.12, 14.0);
+/// It stops where half fails: at twice the goodput.
+const FAILING: f64 = 1.8;
+
 impl Search {
     pub(super) fn plan_cliff(&mut self) {
         self.believe();
@@ -58,9 +66,12 @@ impl Search {
     fn next_rate(&self, cliff: &Bracket) -> f64 {
         let Bracket { lower, point, upper } = *cliff;
         let rejects = self.manners.kind.is_some_and(|kind| kind != Kind::Queueing);
+        if let Some(rate) = self.first_guess() {
+            return rate;
+        }
         if upper / lower > WIDE && rejects && self.turn.is_multiple_of(2) {
             // At a limit by errors a trial sees one in a thousand; above it they tell one curve from another.
-            return upper;
+            return self.longest_overload().map_or(upper, |most| upper.min(most.max(point)));
         }
         if upper / lower > WIDE {
             return point * (1.0 + JITTER * jitter(self.turn));
@@ -70,6 +81,29 @@ impl Search {
         } else {
             (point * (lower / point).sqrt()).min(0.995 * point)
         }
+    }
+
+    /// Where nothing that was seen counts any more, what was answered in overload is the best that there is: more of it may have been saved
+    /// up, and then the next trial says so.
+    fn first_guess(&self) -> Option<f64> {
+        let counts = self.trials.iter().any(|trial| trial.weight > 0.1);
+        self.overloaded().filter(|_| self.manners.spent && !counts).map(|goodput| GUESS * goodput)
+    }
+
+    /// The highest rate, of what is spent, at which an overload lasts as long as a trial must to say something: beyond it is damage before
+    /// it has settled.
+    fn longest_overload(&self) -> Option<f64> {
+        let goodput = self.overloaded().filter(|_| self.manners.spent)?;
+        Some(match self.manners.kind? {
+            Kind::Hanging => LONG.0 * goodput + LONG.1,
+            _ => FAILING * goodput,
+        })
+    }
+
+    /// Good answers a second in the last overload.
+    fn overloaded(&self) -> Option<f64> {
+        let bad = self.trials.iter().rev().find(|trial| trial.vote == Vote::Bad);
+        bad.map(|trial| trial.evidence.goodput).filter(|goodput| *goodput > 0.0)
     }
 
     fn overloads(&self) -> usize {
