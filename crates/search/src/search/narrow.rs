@@ -28,6 +28,8 @@ const SPENT: Duration = Duration::from_millis(2200);
 /// What is spent is spent by this much above the upper bound, until this share fails, for no longer than that.
 const ARM: (f64, f64, Duration) = (1.5, 0.15, Duration::from_secs(4));
 
+/// Never that little above a lower bound that nothing would come of it.
+const JUST: f64 = 1.02;
 /// Of what was answered in overload, where nothing else is known.
 const GUESS: f64 = 0.97;
 /// A trial stops at a quarter of a second of its rate and 30 requests in flight. What hangs above a goodput g gets there after 2.4 s, a
@@ -69,12 +71,11 @@ impl Search {
         if let Some(rate) = self.first_guess() {
             return rate;
         }
-        if upper / lower > WIDE && rejects && self.turn.is_multiple_of(2) {
-            // At a limit by errors a trial sees one in a thousand; above it they tell one curve from another.
-            return self.longest_overload().map_or(upper, |most| upper.min(most.max(point)));
-        }
         if upper / lower > WIDE {
-            return point * (1.0 + JITTER * jitter(self.turn));
+            // At a limit by errors a trial sees one in a thousand; above it they tell one curve from another.
+            let beyond = rejects && self.turn.is_multiple_of(2);
+            let rate = if beyond { upper } else { point * (1.0 + JITTER * jitter(self.turn)) };
+            return self.longest_overload().map_or(rate, |most| rate.min(most.max(JUST * lower)));
         }
         if self.turn.is_multiple_of(2) {
             point + BEYOND * (upper - point)
