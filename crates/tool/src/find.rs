@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
+use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{find, read};
 
 pub(crate) use self::args::Args;
@@ -52,11 +53,13 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 
 /// The run on a ground, whatever that is; answers with the exit code.
 fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
-    let Site { mut ground, stop } = site;
+    let Site { mut ground, stop, sight, bound } = site;
     let signals = Signals::listen(stop)?;
-    let found = find(&mut *ground, &order.plan, order.before.as_ref(), &mut progress);
+    let mut ground = Witnessed::new(&mut *ground, sight, bound);
+    let found = find(&mut ground, &order.plan, order.before.as_ref(), &mut progress);
     progress.end();
-    let answer = found.context("--from")?;
+    let mut answer = found.context("--from")?;
+    ground.testify(&mut answer, order.before.as_ref());
     // The screen after the files: it is the file that must not be lost.
     let written = files.write(&answer);
     let shown = show(&screen::text(&answer));

@@ -77,6 +77,12 @@ fn targets_files_and_rates_that_are_none_are_refused() {
         ("find http://a/ --from later.json", "is of schema 2, and this version reads schema 1"),
         ("find http://a/ --json nowhere/run.json", "cannot write nowhere/run.json"),
         ("find --compare cut.json later.json", "cut.json"),
+        (
+            "find http://a/ --metrics https://a/metrics",
+            "--metrics: https://a/metrics: metrics are fetched over http://",
+        ),
+        ("find http://a/ --cgroup missing", "--cgroup: missing does not exist here"),
+        ("find http://a/ --cgroup .", "--cgroup: . has no file of a control group's"),
         ("find", "no targets"),
     ] {
         let output = seawall(words, place.path());

@@ -56,6 +56,7 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         excluded: Vec::new(),
         untested: Vec::new(),
         experiments: Vec::new(),
+        server_side: Vec::new(),
         trials: report.trials.iter().map(trial).collect(),
         grants: Vec::new(),
         took: report.took.as_secs_f64(),

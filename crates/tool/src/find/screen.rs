@@ -4,6 +4,7 @@
 //! that was only passed on the way up is never called what the target can do.
 
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
+use seawall_lab::find::witness::words;
 
 use super::words::{count, percent, rate, seconds};
 
@@ -14,6 +15,7 @@ const NAMES: usize = 15;
 const HIGH: usize = 40;
 /// Of each list that could be long, and lines of one text.
 const EVIDENCE: usize = 3;
+const WORDS: usize = 3;
 const TEXT: usize = 4;
 
 /// The whole screen.
@@ -95,6 +97,14 @@ impl Sheet {
         answer.also.iter().take(2).for_each(|cause| self.cause("and", cause));
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
+        }
+        for (at, word) in words(&answer.server_side).iter().take(WORDS).enumerate() {
+            let times = if word.ratio < 1.0 {
+                format!("against {}, {} times less likely", word.class, rate(1.0 / word.ratio))
+            } else {
+                format!("for {}, {} times likelier", word.class, rate(word.ratio))
+            };
+            self.row(if at == 0 { "server says" } else { "" }, &format!("- {}: {times}", word.says));
         }
     }
 
