@@ -129,12 +129,9 @@ impl Sheet {
 
     fn rest(&mut self, answer: &Answer) {
         let mut more = Self::default();
-        for (at, out) in answer.excluded.iter().enumerate() {
-            more.row(if at == 0 { "excluded" } else { "" }, &format!("{}: {}", out.class, out.how));
-        }
-        for (at, not) in answer.untested.iter().enumerate() {
-            more.row(if at == 0 { "not tested" } else { "" }, &format!("{}: {}", not.class, not.why));
-        }
+        let excluded = answer.excluded.iter().map(|out| (&*out.class, &*out.how));
+        more.classes("excluded", excluded);
+        more.classes("not tested", answer.untested.iter().map(|not| (&*not.class, &*not.why)));
         self.more = more.lines;
         let number =
             |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -142,8 +139,22 @@ impl Sheet {
             (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
         let mut foot = Self::default();
         foot.gap();
-        foot.row("", &format!("{trials} trials and {tried} experiments in {}", seconds(answer.took)));
+        foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.took)));
         self.foot = foot.lines;
+    }
+
+    /// Classes of which the same is said, in one row for all of them.
+    fn classes<'a>(&mut self, name: &str, said: impl Iterator<Item = (&'a str, &'a str)>) {
+        let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
+        for (class, why) in said {
+            match groups.iter_mut().find(|group| group.1 == why) {
+                Some(group) => group.0.push(class),
+                None => groups.push((vec![class], why)),
+            }
+        }
+        for (at, (classes, why)) in groups.iter().enumerate() {
+            self.row(if at == 0 { name } else { "" }, &format!("{}: {why}", classes.join(", ")));
+        }
     }
 
     /// An empty line, but no two.

@@ -140,6 +140,7 @@ fn explained(mut answer: Answer) -> Answer {
     answer.excluded = vec![
         excluded("cpu-saturation", "answers did not slow down before some hung"),
         excluded("dns", "the target is an address"),
+        excluded("pauses", "answers did not slow down before some hung"),
         excluded("churn-cost", "connections per request made no difference"),
     ];
     let said = |says: &str, class: Option<&str>, ratio| Said {
