@@ -209,8 +209,8 @@ is sent it holds one URL without query, user and password.
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
-Exit codes: 0 the cliff was found; 1 bad files or targets, or flags that do not go together: nothing
-was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
+Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
+target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
 to --max-rate; 6 the target fails with next to nothing to do; 7 found, and after overload the target
 does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
 ended early by SIGINT, SIGTERM.

@@ -16,6 +16,7 @@ use seawall_load::schedule::Spacing;
 use seawall_load::supply::List;
 
 use super::progress::Observer;
+use super::reach::Reach;
 
 /// What is sent, and how.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Site {
     /// Who looks at the target's own side, and when an answer is late.
     pub(super) sight: Sight,
     pub(super) bound: Option<Duration>,
+    /// What finds out whether there is a target at all; none where that is known.
+    pub(super) reach: Option<Reach>,
 }
 
 /// The ground that a kit is for, which tells of each offer while it goes on.
@@ -52,6 +55,7 @@ pub(super) struct Site {
 /// # Errors
 /// Nothing can be sent from here.
 pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site> {
+    let reach = Some(Reach::of(&kit)?);
     let Kit { list, travel, style, cpus, arrivals, seed, late, side } = kit;
     let spacing = match arrivals {
         Arrivals::Even => Spacing::Even,
@@ -65,7 +69,7 @@ pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site>
     };
     let stop = rig.stop();
     let stop = Box::new(move || stop.now());
-    Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound: late })
+    Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound: late, reach })
 }
 
 /// A look at the target's own side, from this machine and by its clock.

@@ -247,6 +247,7 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
         stop: Box::new(|| ()),
         sight: sight(ServerSide::new(None, None)),
         bound: None,
+        reach: None,
     };
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
