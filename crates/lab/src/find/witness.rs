@@ -101,7 +101,7 @@ impl Target for Witnessed<'_> {
             return self.ground.carry_out(offer);
         }
         let worth = |seen: &Seen, _| {
-            let during = || format!("{} at {:.4} requests/s", purpose(offer.purpose), offer.rate);
+            let during = || format!("{} at {:.1} requests/s", purpose(offer.purpose), offer.rate);
             broke(offer, seen).then(|| (during(), missed(&seen.blocks)))
         };
         let (seen, looks) = self.around(|ground| ground.carry_out(offer), worth);

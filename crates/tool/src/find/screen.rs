@@ -98,7 +98,13 @@ impl Sheet {
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
         }
-        for (at, word) in words(&answer.server_side).iter().take(WORDS).enumerate() {
+        // What is among the signs already need not be told twice.
+        let shown = |says: &str| {
+            let signs = answer.cause.iter().flat_map(|cause| cause.evidence.iter().take(EVIDENCE));
+            signs.into_iter().any(|sign| sign.seen == says)
+        };
+        let words = words(&answer.server_side);
+        for (at, word) in words.iter().filter(|word| !shown(word.says)).take(WORDS).enumerate() {
             let times = if word.ratio < 1.0 {
                 format!("against {}, {} times less likely", word.class, rate(1.0 / word.ratio))
             } else {
