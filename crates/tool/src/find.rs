@@ -2,7 +2,7 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`draft`] writes files that are there as a
-//! whole or not at all, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! whole or not at all, [`reach`] asks first whether there is a target, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 mod args;
 mod draft;
@@ -11,6 +11,7 @@ mod ground;
 mod page;
 mod plan;
 mod progress;
+mod reach;
 mod screen;
 mod signals;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
+use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{find, read};
 
 pub(crate) use self::args::Args;
@@ -52,11 +54,19 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 
 /// The run on a ground, whatever that is; answers with the exit code.
 fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
-    let Site { mut ground, stop } = site;
+    let Site { mut ground, stop, sight, bound, reach } = site;
     let signals = Signals::listen(stop)?;
-    let found = find(&mut *ground, &order.plan, order.before.as_ref(), &mut progress);
+    if let Some(reach) = reach
+        && let Err(error) = reach.ask(&order.plan.target.url)
+    {
+        progress.end();
+        return Err(error);
+    }
+    let mut ground = Witnessed::new(&mut *ground, sight, bound);
+    let found = find(&mut ground, &order.plan, order.before.as_ref(), &mut progress);
     progress.end();
-    let answer = found.context("--from")?;
+    let mut answer = found.context("--from")?;
+    ground.testify(&mut answer, order.before.as_ref());
     // The screen after the files: it is the file that must not be lost.
     let written = files.write(&answer);
     let shown = show(&screen::text(&answer));

@@ -1,8 +1,14 @@
 //! `find` as it is typed: what is refused before anything is sent, and what two runs come to.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// Runs the tool in a directory, with words as a shell would split them.
 fn seawall(words: &str, place: &Path) -> Output {
@@ -77,6 +83,12 @@ fn targets_files_and_rates_that_are_none_are_refused() {
         ("find http://a/ --from later.json", "is of schema 2, and this version reads schema 1"),
         ("find http://a/ --json nowhere/run.json", "cannot write nowhere/run.json"),
         ("find --compare cut.json later.json", "cut.json"),
+        (
+            "find http://a/ --metrics https://a/metrics",
+            "--metrics: https://a/metrics: metrics are fetched over http://",
+        ),
+        ("find http://a/ --cgroup missing", "--cgroup: missing does not exist here"),
+        ("find http://a/ --cgroup .", "--cgroup: . has no file of a control group's"),
         ("find", "no targets"),
     ] {
         let output = seawall(words, place.path());
@@ -139,4 +151,130 @@ fn the_help_lists_every_class_and_every_code() {
         ["0", "1", "2", "3", "4", "5", "6", "7", "8", "130"].iter().all(|code| words.contains(code)),
         "{said}"
     );
+}
+
+/// A server of plants; killed when dropped.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(plant: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+        command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--plant", plant]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        Self { child, url: ready["url"].as_str().unwrap().to_owned() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(place: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(place.join("run.json")).unwrap()).unwrap()
+}
+
+/// A plant that any machine has the better of below the rates of these tests.
+const WIDE: &str = "pool,workers=64,service=1ms";
+
+#[test]
+fn a_real_target_is_searched_up_to_the_highest_rate_and_the_run_is_written_whole() {
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let words = format!("find {} --max-rate 100 --json run.json --html run.html", server.url);
+    let output = seawall(&words, place.path());
+    let run = json(place.path());
+    // On a machine that had no time for the trials they say nothing, and the generator is what is told of.
+    let (code, outcome, word) = match output.status.code() {
+        Some(4) => (4, "generator-limited", "GENERATOR-LIMITED"),
+        _ => (5, "capped", "CAPPED"),
+    };
+    assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!((&run["schema"], &run["outcome"], &run["cut"]), (&1.into(), &outcome.into(), &Value::Null));
+    assert!(run["cliff"]["upper"].is_null() && run["cliff"]["bad"].is_null(), "{}", run["cliff"]);
+    let trials = run["trials"].as_array().unwrap();
+    assert!(trials.len() > 1 && trials.iter().all(|trial| trial["rate"].as_f64().unwrap() <= 100.0));
+    assert!(trials.iter().all(|trial| !trial["blocks"].as_array().unwrap().is_empty()), "{trials:?}");
+    assert_eq!(run["server_side"], Value::Array(Vec::new()), "nothing was asked of its own side");
+    assert!(std::fs::read_to_string(place.path().join("run.html")).unwrap().contains(word));
+    assert!(text(&output.stdout).starts_with(word));
+}
+
+#[test]
+fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    let words = format!("find {} --max-rate 40 --json run.json --html run.html", server.url);
+    command.args(words.split_whitespace()).current_dir(place.path());
+    let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // A rung has been passed, and the next is under way.
+    let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(told.by_ref().any(|line| line.unwrap().contains("ladder")));
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let rest = thread::spawn(move || told.for_each(drop));
+    let output = run.wait_with_output().unwrap();
+    rest.join().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stdout));
+    let run = json(place.path());
+    assert_eq!((&run["outcome"], &run["cut"]), (&"interrupted".into(), &"signal".into()));
+    assert_eq!(run["trials"].as_array().unwrap().last().unwrap()["interrupted"], true);
+    assert!(std::fs::read_to_string(place.path().join("run.html")).unwrap().contains("INTERRUPTED"));
+    assert!(text(&output.stdout).starts_with("INTERRUPTED"));
+}
+
+#[test]
+fn a_target_that_cannot_be_reached_is_told_before_any_load() {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let said = refused(&format!("find http://127.0.0.1:{}/a?key=1", free()));
+    assert!(
+        said.contains("cannot reach http://127.0.0.1:") && said.contains("connect: connection refused"),
+        "{said}"
+    );
+    assert!(said.contains("no load was sent") && !said.contains("key=1"), "{said}");
+    let said = refused("find http://nowhere.invalid/");
+    assert!(said.contains("cannot reach http://nowhere.invalid/: lookup: "), "{said}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    // Takes a handshake for a request; ends with the test's process.
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            held.push(stream);
+        }
+    });
+    let said = refused(&format!("find {url}"));
+    assert!(said.contains("cannot reach https://127.0.0.1:") && said.contains(": tls: "), "{said}");
+}
+
+#[test]
+fn a_target_that_answers_everything_with_an_error_has_an_unstable_baseline() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    // Ends with the test's process.
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                while lines.by_ref().any(|line| line.is_empty()) {
+                    let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
+                    if (&stream).write_all(answer).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let place = tempfile::tempdir().unwrap();
+    let words = format!("find {url} --max-rate 40 --no-cause --json run.json");
+    let output = seawall(&words, place.path());
+    assert_eq!(output.status.code(), Some(6), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(json(place.path())["outcome"], "unstable-baseline");
 }

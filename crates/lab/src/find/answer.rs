@@ -52,6 +52,9 @@ pub struct Answer {
     pub untested: Vec<Untested>,
     /// What was tried for the cause, in order.
     pub experiments: Vec<Tried>,
+    /// What the target said of itself while clients missed something, in order; what is read may be from before it was asked.
+    #[serde(default)]
+    pub server_side: Vec<Window>,
     /// All trials of rates and what was sent between them, in order.
     pub trials: Vec<Trial>,
     /// Time that the search was granted, in order: what a continued run must grant it again.
@@ -304,6 +307,34 @@ pub struct Tried {
     pub name: String,
     /// What it says.
     pub says: String,
+}
+
+/// Time in which the target was looked at from its own side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// When the first look began, since this part of the run did.
+    pub from: f64,
+    /// When the last one had ended.
+    pub to: f64,
+    /// What was sent meanwhile, in words.
+    pub during: String,
+    /// What was seen.
+    pub facts: Vec<Said>,
+    /// What could not be looked at, and why.
+    pub untested: Vec<String>,
+}
+
+/// What a target said of itself, once for each class that it tells something of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    /// In words.
+    pub says: String,
+    /// The slug of a class of causes; none: it is only worth knowing.
+    pub class: Option<String>,
+    /// How much likelier it is if that class is the cause than if it is not: below 1 it speaks against it.
+    pub ratio: Option<f64>,
 }
 
 /// Which way a trial points.

@@ -6,7 +6,8 @@ use seawall_cause::class::Class;
 use seawall_search::profile::Profile;
 use serde::Deserialize;
 
-use super::answer::{Answer, Block, Limit, SCHEMA, Trial};
+use super::answer::{Answer, Block, Limit, SCHEMA, Trial, Window};
+use super::witness;
 
 /// Bytes of a file: some hundred times those of a thorough run.
 const MOST: u64 = 64 << 20;
@@ -85,6 +86,8 @@ fn check(answer: &Answer) -> Result<(), BadAnswer> {
         "a time is no less than 0",
     )?;
     says(!is_figure(answer.took), "a time is no less than 0")?;
+    says(answer.server_side.len() > witness::MOST, "there are too many looks at the target itself")?;
+    says(!answer.server_side.iter().all(is_window), "a look at the target itself has times and ratios")?;
     says(!classes(answer).all(is_class), "there is no such class of causes")
 }
 
@@ -128,11 +131,20 @@ fn is_block(&(sent, good, errors, timely, late, in_flight, latency, slowest): &B
     counts.into_iter().all(|count| count < 1 << 30) && is_figure(latency) && is_figure(slowest)
 }
 
+fn is_window(window: &Window) -> bool {
+    let ratios = window.facts.iter().filter_map(|said| said.ratio);
+    is_figure(window.from)
+        && is_figure(window.to)
+        && ratios.into_iter().all(|ratio| ratio > 0.0 && is_figure(ratio))
+}
+
 fn classes(answer: &Answer) -> impl Iterator<Item = &str> {
     let causes = answer.cause.iter().chain(&answer.also).map(|cause| cause.class.as_str());
     let ties = answer.ties.iter().flat_map(|tie| &tie.between).map(String::as_str);
     let out = answer.excluded.iter().map(|out| out.class.as_str());
-    causes.chain(ties).chain(out).chain(answer.untested.iter().map(|not| not.class.as_str()))
+    let said = answer.server_side.iter().flat_map(|window| &window.facts);
+    let said = said.filter_map(|said| said.class.as_deref());
+    causes.chain(ties).chain(out).chain(said).chain(answer.untested.iter().map(|not| not.class.as_str()))
 }
 
 fn is_class(slug: &str) -> bool {

@@ -23,14 +23,14 @@ use super::{find, read};
 use crate::ground::{Calibration, Ground};
 
 /// A simulated target that counts what is asked of it.
-struct Field {
+pub(super) struct Field {
     target: Simulated,
     most: Option<f64>,
     offers: usize,
 }
 
 impl Field {
-    fn of(plant: &Plant, goal: &Goal) -> Self {
+    pub(super) fn of(plant: &Plant, goal: &Goal) -> Self {
         Self { target: plant.target(goal, 1), most: None, offers: 0 }
     }
 }
@@ -63,7 +63,7 @@ impl Ground for Field {
     }
 }
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let late = Lateness { share: 0.01, than: Duration::from_millis(250) };
     Plan {
         goal: Goal { late: Some(late), ..Goal::CLIFF },
@@ -83,7 +83,7 @@ fn plan() -> Plan {
     }
 }
 
-fn queue() -> Plant {
+pub(super) fn queue() -> Plant {
     Plant::draw(Class::QueueExponential, 7)
 }
 
@@ -102,7 +102,7 @@ fn found() -> Answer {
     Answer { cause: Some(cause), ..searched() }
 }
 
-fn searched() -> Answer {
+pub(super) fn searched() -> Answer {
     static FOUND: LazyLock<Answer> = LazyLock::new(|| run(&mut Field::of(&queue(), &plan().goal), &plan()));
     FOUND.clone()
 }
@@ -126,6 +126,12 @@ fn an_answer_is_the_same_after_it_was_written_and_read() {
 }
 
 #[test]
+fn a_run_that_was_written_before_a_target_could_be_asked_is_read() {
+    let text = found().to_json().unwrap().replacen("\"server_side\":[],", "", 1);
+    assert_eq!(read::parse(text.as_bytes()).unwrap(), found());
+}
+
+#[test]
 fn what_no_run_has_written_is_refused() {
     let text = found().to_json().unwrap();
     let change = |from: &str, to: &str| {
@@ -139,6 +145,11 @@ fn what_no_run_has_written_is_refused() {
         ("\"rate\":20.0", "\"rate\":-20.0", "a trial has a rate"),
         ("\"errors\":0.001", "\"errors\":7", "between 0 and 1"),
         ("\"trials\"", "\"more\":1,\"trials\"", "unknown field"),
+        (
+            "\"server_side\":[]",
+            "\"server_side\":[{\"from\":-1,\"to\":1,\"during\":\"\",\"facts\":[],\"untested\":[]}]",
+            "a look at",
+        ),
         ("\"class\":\"unknown\"", "\"class\":\"gremlins\"", "no such class"),
     ] {
         let said = change(from, to);

@@ -56,6 +56,7 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         excluded: Vec::new(),
         untested: Vec::new(),
         experiments: Vec::new(),
+        server_side: Vec::new(),
         trials: report.trials.iter().map(trial).collect(),
         grants: Vec::new(),
         took: report.took.as_secs_f64(),
@@ -223,7 +224,7 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
     answer.also = causes.collect();
     answer.ties = report.ties.iter().map(tie).collect();
     let slug = |class: Class| class.slug().to_owned();
-    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: out.how.clone() };
+    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: tidy(&out.how) };
     answer.excluded = report.excluded.iter().map(excluded).collect();
     let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
     answer.untested = report.untested.iter().map(untested).collect();
@@ -236,7 +237,7 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
 
 fn one(cause: &cause::Cause) -> answer::Cause {
     let sign = |sign: &cause::Evidence| answer::Evidence {
-        seen: sign.seen.clone(),
+        seen: tidy(&sign.seen),
         by: sign.by.to_owned(),
         ratio: finite(sign.ratio),
     };
@@ -256,6 +257,11 @@ fn one(cause: &cause::Cause) -> answer::Cause {
 fn tie(tie: &cause::Tie) -> answer::Tie {
     let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
     answer::Tie { between, tell: tie.tell.clone() }
+}
+
+/// A share of what was never more than nothing is nothing, whichever sign it was rounded with.
+fn tidy(words: &str) -> String {
+    words.replace(" -0 %", " 0 %")
 }
 
 fn finite(figure: f64) -> Option<f64> {
@@ -281,5 +287,15 @@ impl From<vote::Kind> for answer::Failing {
             vote::Kind::BoundedQueue => Self::BoundedQueue,
             vote::Kind::Queueing => Self::Queueing,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!(tidy("lookups were -0 %, and -0.5 % above"), "lookups were 0 %, and -0.5 % above");
     }
 }

@@ -40,6 +40,12 @@ pub(crate) struct Args {
     /// How requests are spaced: a limit under poisson is lower than under even
     #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
     pub(crate) arrivals: Spacing,
+    /// Ask the target for its metrics around trials that break it: a page in Prometheus' format, over http://
+    #[arg(long, value_name = "URL")]
+    pub(crate) metrics: Option<String>,
+    /// Look at its control group around them, where it runs on this machine: the group's directory; of version 1 one for each controller
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Vec<String>,
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
@@ -133,6 +139,8 @@ impl Args {
         let asked = self.quick
             || self.thorough
             || self.no_cause
+            || self.metrics.is_some()
+            || !self.cgroup.is_empty()
             || self.budget.is_some()
             || self.max_rate.is_some()
             || self.slo.is_some();
@@ -184,21 +192,25 @@ What is found:
 Both as a bracket with 97 % credibility, beside the rates that were tested. Without a bracket the
 rates tested are all that is known. A limit is that of its --arrivals and of its connections.
 
+With --metrics or --cgroup the target is asked itself, before and after what breaks it and never during
+it. What it says multiplies the odds of a cause by 20 at most, and decides what its clients cannot
+tell apart where it speaks 5 times as clearly for one cause as for the other.
+
 Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturation,
   pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
   timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
 
 JSON (--json): outcome, cut, asked, generator, cliff and knee (lower, upper, point, good, bad in
 requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
-confidence, evidence), also, ties, excluded, untested, experiments, trials. schema is 1; a field
-that goes or changes its meaning makes it 2. Of what is sent it holds one URL without query, user
-and password.
+confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
+facts, untested), trials. schema is 1; a field that goes or changes its meaning makes it 2. Of what
+is sent it holds one URL without query, user and password.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
-Exit codes: 0 the cliff was found; 1 bad files or targets, or flags that do not go together: nothing
-was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
+Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
+target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
 to --max-rate; 6 the target fails with next to nothing to do; 7 found, and after overload the target
 does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
 ended early by SIGINT, SIGTERM.

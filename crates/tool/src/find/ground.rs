@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::Arrivals;
+use seawall_lab::find::witness::Sight;
 use seawall_lab::ground::Ground;
+use seawall_lab::probe::files::System;
 use seawall_lab::rig::{self, Rig};
+use seawall_lab::server_side::ServerSide;
+use seawall_load::clock::RunClock;
 use seawall_load::engine::Travel;
 use seawall_load::request::Style;
 use seawall_load::schedule::Spacing;
 use seawall_load::supply::List;
 
 use super::progress::Observer;
+use super::reach::Reach;
 
 /// What is sent, and how.
 #[derive(Debug)]
@@ -30,12 +35,19 @@ pub(super) struct Kit {
     pub(super) seed: u64,
     /// Later is late; none: nothing is.
     pub(super) late: Option<Duration>,
+    /// The target's own side.
+    pub(super) side: ServerSide,
 }
 
 /// A ground, and what stops at once what happens on it.
 pub(super) struct Site {
     pub(super) ground: Box<dyn Ground>,
     pub(super) stop: Box<dyn Fn() + Send>,
+    /// Who looks at the target's own side, and when an answer is late.
+    pub(super) sight: Sight,
+    pub(super) bound: Option<Duration>,
+    /// What finds out whether there is a target at all; none where that is known.
+    pub(super) reach: Option<Reach>,
 }
 
 /// The ground that a kit is for, which tells of each offer while it goes on.
@@ -43,7 +55,8 @@ pub(super) struct Site {
 /// # Errors
 /// Nothing can be sent from here.
 pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site> {
-    let Kit { list, travel, style, cpus, arrivals, seed, late } = kit;
+    let reach = Some(Reach::of(&kit)?);
+    let Kit { list, travel, style, cpus, arrivals, seed, late, side } = kit;
     let spacing = match arrivals {
         Arrivals::Even => Spacing::Even,
         Arrivals::Poisson => Spacing::Poisson(seed),
@@ -55,5 +68,12 @@ pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site>
         None => rig,
     };
     let stop = rig.stop();
-    Ok(Site { ground: Box::new(rig), stop: Box::new(move || stop.now()) })
+    let stop = Box::new(move || stop.now());
+    Ok(Site { ground: Box::new(rig), stop, sight: sight(side), bound: late, reach })
+}
+
+/// A look at the target's own side, from this machine and by its clock.
+pub(super) fn sight(side: ServerSide) -> Sight {
+    let clock = RunClock::start();
+    Sight { side, files: Box::new(System), now: Box::new(move || Duration::from_nanos(clock.now())) }
 }

@@ -3,7 +3,7 @@
 //!
 //! Only chooses what is shown; the page's machinery is that of `report`.
 
-use seawall_lab::find::answer::{Answer, Cause, Limit, Trial, Vote};
+use seawall_lab::find::answer::{Answer, Cause, Limit, Said, Trial, Vote, Window};
 use seawall_search::seen::BLOCK;
 use serde::Serialize;
 
@@ -251,7 +251,7 @@ fn end(answer: &Answer) -> f64 {
     answer.trials.iter().map(|trial| trial.began + trial.took).fold(0.0, f64::max)
 }
 
-fn tables(answer: &Answer) -> [Table; 6] {
+fn tables(answer: &Answer) -> [Table; 7] {
     let text = |name| (name, false);
     let number = |name| (name, true);
     let table = |name, columns, rows| Table { name, columns, rows };
@@ -287,6 +287,16 @@ fn tables(answer: &Answer) -> [Table; 6] {
             "Experiments",
             vec![text("What was tried"), text("What it says")],
             answer.experiments.iter().map(|tried| vec![tried.name.clone(), tried.says.clone()]).collect(),
+        ),
+        table(
+            "What the server says of itself",
+            [
+                &["From", "To"].map(number)[..],
+                &["During", "What", "Of"].map(text)[..],
+                &["Times likelier"].map(number)[..],
+            ]
+            .concat(),
+            answer.server_side.iter().flat_map(window).collect(),
         ),
         table(
             "Trials",
@@ -334,6 +344,18 @@ fn evidence(cause: &Cause) -> Vec<Vec<String>> {
         (first[0], first[1]) = (cause.class.clone(), percent(cause.confidence));
     }
     rows
+}
+
+/// A row for each fact, and for each thing that could not be looked at.
+fn window(window: &Window) -> Vec<Vec<String>> {
+    let row = |what: &str, of: &str, ratio: Option<f64>| {
+        let times = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+        let (from, to) = (seconds(window.from), seconds(window.to));
+        vec![from, to, window.during.clone(), what.to_owned(), of.to_owned(), times]
+    };
+    let said = |said: &Said| row(&said.says, said.class.as_deref().unwrap_or_default(), said.ratio);
+    let untested = |why: &String| row(&format!("not seen: {why}"), "", None);
+    window.facts.iter().map(said).chain(window.untested.iter().map(untested)).collect()
 }
 
 fn trial(trial: &Trial) -> Vec<String> {

@@ -3,9 +3,11 @@
 use std::io::{Cursor, IsTerminal, stdin};
 use std::net::IpAddr;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Arrivals, Connections};
 use seawall_lab::find::plan::{Plan, QUICK, Target};
+use seawall_lab::probe::files::System;
+use seawall_lab::server_side::{Endpoint, Group, ServerSide};
 use seawall_load::engine::Travel;
 use seawall_load::request::{Request, Style};
 use seawall_load::supply::List;
@@ -46,8 +48,17 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
         timeout: travel.timeout,
     };
     let late = plan.goal.late.map(|late| late.than);
-    let kit = Kit { list, travel, style, cpus, arrivals: plan.arrivals, seed: args.seed, late };
+    let kit =
+        Kit { list, travel, style, cpus, arrivals: plan.arrivals, seed: args.seed, late, side: side(args)? };
     Ok((Order { plan, before }, kit))
+}
+
+/// What is asked of the target's own side; whether it answers is found out when it is asked.
+fn side(args: &Args) -> anyhow::Result<ServerSide> {
+    let endpoint = args.metrics.as_deref().map(Endpoint::resolve).transpose().context("--metrics")?;
+    let is_given = !args.cgroup.is_empty();
+    let group = is_given.then(|| Group::open(&System, &args.cgroup)).transpose().context("--cgroup")?;
+    Ok(ServerSide::new(endpoint, group))
 }
 
 fn targets(args: &Args, style: &Style) -> anyhow::Result<List> {

@@ -14,7 +14,7 @@ use seawall_lab::find::answer::{Trial, Vote};
 use seawall_lab::find::progress::{Step, Time, Watcher};
 use seawall_lab::find::told::purpose;
 use seawall_load::clock::{Nanos, RunClock};
-use seawall_search::offer::{Offer, Rule};
+use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::seen::Block;
 
 use super::words::{lasting, percent, rate, seconds};
@@ -132,7 +132,7 @@ impl Tally {
             Vote::Bad => self.bad += 1,
             Vote::Undecided | Vote::Invalid => self.other += 1,
         }
-        self.last = format!("{}/s {}", rate(trial.rate), word(trial.vote));
+        self.last = format!("{}/s {}", rate(trial.rate), came_to(trial));
     }
 }
 
@@ -161,6 +161,14 @@ fn word(vote: Vote) -> &'static str {
     }
 }
 
+/// The vote, or of a rung that was only passed on the way up what it was to tell: that it is not bad.
+fn came_to(trial: &Trial) -> &'static str {
+    if trial.vote == Vote::Undecided && trial.purpose == purpose(Purpose::Ladder) {
+        return "not bad";
+    }
+    word(trial.vote)
+}
+
 /// Rate, vote, why, in flight and errors of a trial; of anything else its name.
 fn line(step: &Step<'_>, came: Option<&Trial>, time: Time) -> String {
     let at = seconds(time.spent.as_secs_f64());
@@ -172,7 +180,7 @@ fn line(step: &Step<'_>, came: Option<&Trial>, time: Time) -> String {
         "{at:>9}  {:<9} {:>9}/s  {:<9}  {figures}  {why}",
         trial.purpose,
         rate(trial.rate),
-        word(trial.vote)
+        came_to(trial)
     );
     line.trim_end().to_owned()
 }
@@ -216,7 +224,6 @@ fn live(now: &Now, since: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use seawall_search::goal::Goal;
-    use seawall_search::offer::Purpose;
     use seawall_search::vote::Standard;
 
     use super::*;
@@ -232,6 +239,20 @@ mod tests {
         );
         let now = Now { time: Time { left: None, ..time }, ..now };
         assert!(live(&now, Duration::from_secs(2)).contains("32 s so far"));
+    }
+
+    #[test]
+    fn a_rung_that_was_passed_is_not_bad_and_any_other_trial_is_what_it_voted() {
+        let trial = |purpose: &str, vote: &str| -> Trial {
+            let text = format!(
+                r#"{{"purpose":"{purpose}","rate":40,"began":0,"took":1,"vote":"{vote}","why":"w","fails":null,"weight":1,
+                "goodput":40,"errors":0,"late":null,"invalid":null,"interrupted":false,"blocks":[]}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let said = |purpose, vote| came_to(&trial(purpose, vote));
+        assert_eq!([said("ladder", "undecided"), said("ladder", "bad")], ["not bad", "bad"]);
+        assert_eq!([said("narrow", "undecided"), said("ladder", "invalid")], ["undecided", "invalid"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! that was only passed on the way up is never called what the target can do.
 
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
+use seawall_lab::find::witness::words;
 
 use super::words::{count, percent, rate, seconds};
 
@@ -14,6 +15,7 @@ const NAMES: usize = 15;
 const HIGH: usize = 40;
 /// Of each list that could be long, and lines of one text.
 const EVIDENCE: usize = 3;
+const WORDS: usize = 3;
 const TEXT: usize = 4;
 
 /// The whole screen.
@@ -96,6 +98,20 @@ impl Sheet {
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
         }
+        // What is among the signs already need not be told twice.
+        let shown = |says: &str| {
+            let signs = answer.cause.iter().flat_map(|cause| cause.evidence.iter().take(EVIDENCE));
+            signs.into_iter().any(|sign| sign.seen == says)
+        };
+        let words = words(&answer.server_side);
+        for (at, word) in words.iter().filter(|word| !shown(word.says)).take(WORDS).enumerate() {
+            let times = if word.ratio < 1.0 {
+                format!("against {}, {} times less likely", word.class, rate(1.0 / word.ratio))
+            } else {
+                format!("for {}, {} times likelier", word.class, rate(word.ratio))
+            };
+            self.row(if at == 0 { "server says" } else { "" }, &format!("- {}: {times}", word.says));
+        }
     }
 
     fn cause(&mut self, name: &str, cause: &Cause) {
@@ -119,12 +135,9 @@ impl Sheet {
 
     fn rest(&mut self, answer: &Answer) {
         let mut more = Self::default();
-        for (at, out) in answer.excluded.iter().enumerate() {
-            more.row(if at == 0 { "excluded" } else { "" }, &format!("{}: {}", out.class, out.how));
-        }
-        for (at, not) in answer.untested.iter().enumerate() {
-            more.row(if at == 0 { "not tested" } else { "" }, &format!("{}: {}", not.class, not.why));
-        }
+        let excluded = answer.excluded.iter().map(|out| (&*out.class, &*out.how));
+        more.classes("excluded", excluded);
+        more.classes("not tested", answer.untested.iter().map(|not| (&*not.class, &*not.why)));
         self.more = more.lines;
         let number =
             |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -132,8 +145,22 @@ impl Sheet {
             (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
         let mut foot = Self::default();
         foot.gap();
-        foot.row("", &format!("{trials} trials and {tried} experiments in {}", seconds(answer.took)));
+        foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.took)));
         self.foot = foot.lines;
+    }
+
+    /// Classes of which the same is said, in one row for all of them.
+    fn classes<'a>(&mut self, name: &str, said: impl Iterator<Item = (&'a str, &'a str)>) {
+        let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
+        for (class, why) in said {
+            match groups.iter_mut().find(|group| group.1 == why) {
+                Some(group) => group.0.push(class),
+                None => groups.push((vec![class], why)),
+            }
+        }
+        for (at, (classes, why)) in groups.iter().enumerate() {
+            self.row(if at == 0 { name } else { "" }, &format!("{}: {why}", classes.join(", ")));
+        }
     }
 
     /// An empty line, but no two.

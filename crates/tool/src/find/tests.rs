@@ -7,10 +7,12 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::Watched;
 use seawall_lab::find::answer::{
-    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Tie, Untested,
+    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Said, Tie,
+    Untested, Window,
 };
 use seawall_lab::find::plan::{Plan, Target};
 use seawall_lab::ground::{Calibration, Ground};
+use seawall_lab::server_side::ServerSide;
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::Offer;
 use seawall_search::profile::Profile;
@@ -21,7 +23,7 @@ use seawall_search::simulated::target::{self, Simulated};
 use seawall_search::target::Target as Offered;
 
 use super::draft::Draft;
-use super::ground::Site;
+use super::ground::{Site, sight};
 use super::plan::Order;
 use super::progress::Progress;
 use super::{Files, carry_out, page, screen};
@@ -138,8 +140,20 @@ fn explained(mut answer: Answer) -> Answer {
     answer.excluded = vec![
         excluded("cpu-saturation", "answers did not slow down before some hung"),
         excluded("dns", "the target is an address"),
+        excluded("pauses", "answers did not slow down before some hung"),
         excluded("churn-cost", "connections per request made no difference"),
     ];
+    let said = |says: &str, class: Option<&str>, ratio| Said {
+        says: says.to_owned(),
+        class: class.map(str::to_owned),
+        ratio,
+    };
+    let facts = vec![
+        said("used 0.08 cores", Some("cpu-saturation"), Some(0.2)),
+        said("holds 91.0 of 100.0 MiB, file pages among them", None, None),
+    ];
+    let during = "over".to_owned();
+    answer.server_side = vec![Window { from: 61.0, to: 64.5, during, facts, untested: Vec::new() }];
     let why = "responses are too small to tell".to_owned();
     answer.untested = vec![Untested { class: "bandwidth".to_owned(), why }];
     answer
@@ -228,7 +242,13 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
     let files =
         Files { json: Some(Draft::create(&json).unwrap()), html: Some(Draft::create(&html).unwrap()) };
-    let site = Site { ground: Box::new(field(Class::QueueExponential, 7)), stop: Box::new(|| ()) };
+    let site = Site {
+        ground: Box::new(field(Class::QueueExponential, 7)),
+        stop: Box::new(|| ()),
+        sight: sight(ServerSide::new(None, None)),
+        bound: None,
+        reach: None,
+    };
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
     assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);

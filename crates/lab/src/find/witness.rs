@@ -1,0 +1,513 @@
+//! The server's own word: a ground beside which somebody looks at the target's metrics and at its control group.
+//!
+//! [`Witnessed`] is the ground that it is given, and looks around each load that may break the target ([`ServerSide::look`]); what was
+//! seen around those that did, and around an inquiry's overloads, becomes [`Window`]s of the answer, and [`weigh`] joins them with what
+//! clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those that
+//! it is given. Called by the tool.
+
+use std::time::Duration;
+
+use seawall_cause::class::Class;
+use seawall_cause::experiment::Experiment;
+use seawall_cause::subject::Subject;
+use seawall_cause::watched::{Hit, How, Watched};
+use seawall_search::evidence::Evidence;
+use seawall_search::offer::{Offer, Rule};
+use seawall_search::seen::{Block, Seen, sum};
+use seawall_search::target::Target;
+use seawall_search::vote::Vote;
+
+use super::answer::{self, Answer, Excluded, Said, Window};
+use super::told::purpose;
+use crate::ground::{Calibration, Ground};
+use crate::probe::files::Files;
+use crate::server_side::{Edge, Load, Look, Observation, ServerSide, observe};
+
+/// Most windows of a run: a thorough one has some hundred trials, of which half break.
+pub(super) const MOST: usize = 512;
+
+/// A ground, and who looks at the target's own side.
+pub struct Witnessed<'g> {
+    ground: &'g mut dyn Ground,
+    bound: Option<Duration>,
+    sight: Sight,
+    windows: Vec<Window>,
+}
+
+/// What is looked at, where, and when.
+pub struct Sight {
+    /// The target's side.
+    pub side: ServerSide,
+    /// This machine's files.
+    pub files: Box<dyn Files>,
+    /// A clock that does not jump.
+    pub now: Box<dyn Fn() -> Duration>,
+}
+
+impl Sight {
+    fn look(&mut self, edge: Edge) -> Look {
+        self.side.look(edge, &*self.files, &*self.now)
+    }
+}
+
+impl<'g> Witnessed<'g> {
+    /// Beside this ground. Answers later than the bound are missed as well as those that are none.
+    pub fn new(ground: &'g mut dyn Ground, sight: Sight, bound: Option<Duration>) -> Self {
+        Self { ground, bound, sight, windows: Vec::new() }
+    }
+
+    /// Adds what was seen to the answer of the run, behind what an earlier part of it had seen, and joins it with what clients saw.
+    pub fn testify(self, answer: &mut Answer, before: Option<&Answer>) {
+        answer.server_side = before.map(|before| before.server_side.clone()).unwrap_or_default();
+        answer.server_side.extend(self.windows);
+        answer.server_side.truncate(MOST);
+        weigh(answer);
+    }
+
+    /// Looks, has it done, and looks again if that is worth a window; says how long the looks took.
+    fn around<T>(
+        &mut self,
+        carry: impl FnOnce(&mut dyn Ground) -> T,
+        worth: impl FnOnce(&T, Option<Duration>) -> Option<(String, Load)>,
+    ) -> (T, Duration) {
+        let asked = (self.sight.now)();
+        let begin = self.sight.look(Edge::Begin);
+        let begun = (self.sight.now)();
+        let made = carry(self.ground);
+        let over = (self.sight.now)();
+        if let Some((during, load)) = worth(&made, self.bound) {
+            let end = self.sight.look(Edge::End);
+            let load = Some(load).filter(|load| load.troubled > 0);
+            self.keep(during, observe(&begin, &end, load));
+        }
+        let looks = begun.saturating_sub(asked) + (self.sight.now)().saturating_sub(over);
+        (made, looks)
+    }
+
+    /// Keeps what says something; that nothing could be seen is worth saying once.
+    fn keep(&mut self, during: String, seen: Observation) {
+        let window = window(during, seen);
+        let is_new = |untested: &Vec<String>| self.windows.iter().all(|window| window.untested != *untested);
+        let says = !window.facts.is_empty() || !window.untested.is_empty() && is_new(&window.untested);
+        if says && self.windows.len() < MOST {
+            self.windows.push(window);
+        }
+    }
+}
+
+impl Target for Witnessed<'_> {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        if matches!(offer.rule, Rule::Calm(_)) {
+            return self.ground.carry_out(offer);
+        }
+        let worth = |seen: &Seen, _| {
+            let during = || format!("{} at {:.1} requests/s", purpose(offer.purpose), offer.rate);
+            broke(offer, seen).then(|| (during(), missed(&seen.blocks)))
+        };
+        let (seen, looks) = self.around(|ground| ground.carry_out(offer), worth);
+        Seen { took: seen.took + looks, ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.ground.rest(time)
+    }
+}
+
+impl Subject for Witnessed<'_> {
+    fn watch(&mut self, experiment: &Experiment) -> Watched {
+        if !OVERLOADS.contains(&experiment.name) {
+            return self.ground.watch(experiment);
+        }
+        let worth = |watched: &Watched, bound| {
+            let is_known = watched.invalid.is_none() && !watched.hits.is_empty();
+            is_known.then(|| (experiment.name.to_owned(), missed_hits(&watched.hits, bound)))
+        };
+        let (watched, looks) = self.around(|ground| ground.watch(experiment), worth);
+        Watched { took: watched.took + looks, ..watched }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.ground.pause(time)
+    }
+}
+
+impl Ground for Witnessed<'_> {
+    fn calibrate(&mut self) -> Calibration {
+        self.ground.calibrate()
+    }
+}
+
+/// Experiments above the limit that differ from the search in nothing else (`cause/src/battery.rs`).
+const OVERLOADS: [&str; 2] = ["over", "far over"];
+
+/// Whether clients missed what the goal gives them: the trial is bad by itself, or spent what was to be spent.
+fn broke(offer: &Offer, seen: &Seen) -> bool {
+    let is_bad = match offer.rule {
+        Rule::Whole(standard) | Rule::Decided(standard) => {
+            standard.vote(&Evidence::of(offer.rate, &seen.blocks, &standard)) == Vote::Bad
+        }
+        Rule::Fails(_) => offer.failed(&seen.blocks),
+        Rule::Calm(_) => false,
+    };
+    is_bad && seen.invalid.is_none()
+}
+
+/// What was sent, and how much of it failed, was late, or had no answer at the end.
+fn missed(blocks: &[Block]) -> Load {
+    let open = blocks.last().map_or(0, |block| block.in_flight);
+    let failed = sum(blocks, |block| block.errors) + f64::from(open);
+    let troubled = failed.max(sum(blocks, |block| block.late));
+    Load { requests: sum(blocks, |block| block.sent) as u64, troubled: troubled as u64 }
+}
+
+fn missed_hits(hits: &[Hit], bound: Option<Duration>) -> Load {
+    let is_late = |hit: &Hit| bound.is_some_and(|bound| hit.response() > bound.as_secs_f64());
+    let troubled = hits.iter().filter(|hit| hit.how != How::Good || is_late(hit)).count();
+    Load { requests: hits.len() as u64, troubled: troubled as u64 }
+}
+
+fn window(during: String, seen: Observation) -> Window {
+    let facts = seen.facts.into_iter().flat_map(|fact| {
+        let classes: Vec<_> = match fact.speaks_for.as_slice() {
+            [] => vec![(None, None)],
+            some => some.iter().map(|(class, ratio)| (Some(class.slug().to_owned()), Some(*ratio))).collect(),
+        };
+        classes.into_iter().map(move |(class, ratio)| Said { says: fact.says.clone(), class, ratio })
+    });
+    Window {
+        from: seen.from.as_secs_f64(),
+        to: seen.to.as_secs_f64(),
+        during,
+        facts: facts.collect(),
+        untested: seen.untested,
+    }
+}
+
+/// The server's word on a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Word<'a> {
+    /// The class's slug.
+    pub class: &'a str,
+    /// How much likelier the class is by it; below 1 it speaks against it.
+    pub ratio: f64,
+    /// What was seen.
+    pub says: &'a str,
+}
+
+/// No fact of the server's moves odds by more than this, up or down: ratios are judgements (`server_side::judge`).
+const CAP: f64 = 20.0;
+/// A tie is decided when the server's word on one class is so many times its word on the others.
+const DECIDES: f64 = 5.0;
+
+/// What the server says of each class of which it says anything, the strongest first. Of a window the fact that says most counts, because
+/// facts of one window hang together; of several windows the one in the middle, because they repeat each other.
+#[must_use]
+pub fn words(windows: &[Window]) -> Vec<Word<'_>> {
+    let on = |class: &'static str| {
+        let mut each: Vec<_> = windows.iter().filter_map(|window| strongest(window, class)).collect();
+        each.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
+        let middle = each.len().checked_sub(1)? / 2;
+        let both = each.get(middle..=each.len() / 2)?;
+        both.iter().copied().min_by(|one, other| one.strength().total_cmp(&other.strength()))
+    };
+    let mut words: Vec<_> = Class::ALL.iter().filter_map(|class| on(class.slug())).collect();
+    words.sort_by(|one, other| other.strength().total_cmp(&one.strength()));
+    words
+}
+
+fn strongest<'a>(window: &'a Window, class: &'static str) -> Option<Word<'a>> {
+    let said = window.facts.iter().filter(|said| said.class.as_deref() == Some(class));
+    let words = said
+        .filter_map(|said| Some(Word { class, ratio: said.ratio?.clamp(1.0 / CAP, CAP), says: &said.says }));
+    words.max_by(|one, other| one.strength().total_cmp(&other.strength()))
+}
+
+impl Word<'_> {
+    fn strength(&self) -> f64 {
+        self.ratio.ln().abs()
+    }
+}
+
+/// Joins the server's word with what its clients saw. A tie of the likeliest cause is decided by it where it says clearly more of one
+/// class than of the others: that one takes the place, and the odds, of the likeliest, since what clients saw fits it as well. Then the odds of
+/// each cause that is named are multiplied by the ratio of the word on its class, of [`CAP`] at most.
+pub fn weigh(answer: &mut Answer) {
+    let windows = std::mem::take(&mut answer.server_side);
+    let words = words(&windows);
+    if !words.is_empty() {
+        decide(answer, &words);
+        for cause in answer.cause.iter_mut().chain(&mut answer.also) {
+            if let Some(word) = on(&words, &cause.class) {
+                reweigh(cause, word);
+            }
+        }
+    }
+    answer.server_side = windows;
+}
+
+fn on<'w, 'a>(words: &'w [Word<'a>], class: &str) -> Option<&'w Word<'a>> {
+    words.iter().find(|word| word.class == class)
+}
+
+fn reweigh(cause: &mut answer::Cause, word: &Word<'_>) {
+    let odds = word.ratio * cause.confidence;
+    cause.confidence = odds / (odds + 1.0 - cause.confidence);
+    if word.ratio > 1.0 {
+        let sign = evidence(word.says.to_owned(), word.ratio);
+        let at = cause.evidence.iter().position(|sign| sign.ratio.is_some_and(|ratio| ratio < word.ratio));
+        cause.evidence.insert(at.unwrap_or(cause.evidence.len()), sign);
+    }
+}
+
+fn evidence(seen: String, ratio: f64) -> answer::Evidence {
+    answer::Evidence { seen, by: "the server itself".to_owned(), ratio: Some(ratio) }
+}
+
+/// Decides the ties of the likeliest cause as far as the words go.
+fn decide(answer: &mut Answer, words: &[Word<'_>]) {
+    let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.ratio);
+    let mut lost = Vec::new();
+    for tie in std::mem::take(&mut answer.ties) {
+        let Some(cause) = &mut answer.cause else { continue };
+        let beside = |class: &String| answer.also.iter().any(|also| also.class == *class);
+        let is_open = tie.between.contains(&cause.class) && !tie.between.iter().any(beside);
+        let winner = tie.between.iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+        let clear = |winner: &&String| {
+            let others = tie.between.iter().filter(|class| class != winner);
+            others.map(|class| ratio(class)).all(|other| ratio(winner) >= DECIDES * other)
+        };
+        let Some(winner) = winner.filter(|winner| is_open && clear(winner)) else {
+            answer.ties.push(tie);
+            continue;
+        };
+        if cause.class != *winner {
+            let as_well = evidence(format!("what its clients saw fits it as it fits {}", cause.class), 1.0);
+            cause.class.clone_from(winner);
+            (cause.evidence, cause.figures) = (vec![as_well], Vec::new());
+        }
+        let losers = tie.between.iter().filter(|class| *class != winner);
+        lost.extend(losers.map(|loser| excluded(loser, winner, words)));
+    }
+    let is_lost = |class: &String| lost.iter().any(|out| out.class == *class);
+    answer.ties.retain(|tie| !tie.between.iter().any(is_lost));
+    answer.excluded.extend(lost);
+}
+
+/// Why this one lost.
+fn excluded(loser: &str, winner: &str, words: &[Word<'_>]) -> Excluded {
+    let against = on(words, loser).filter(|word| word.ratio < 1.0);
+    let says = against.or_else(|| on(words, winner)).map_or("", |word| word.says);
+    let how = format!("told from {winner} by the server itself: {says}");
+    Excluded { class: loser.to_owned(), how }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+    use std::rc::Rc;
+
+    use super::super::tests::{Field, plan, queue, searched};
+    use super::super::{find, progress::Nobody};
+    use super::*;
+    use crate::server_side::Group;
+
+    /// A control group without a quota that uses so many cores all the time, and its clock.
+    #[derive(Clone)]
+    struct Busy {
+        cores: f64,
+        time: Rc<Cell<Duration>>,
+    }
+
+    impl Files for Busy {
+        fn read(&self, path: &str) -> io::Result<String> {
+            match path {
+                "/g/cpu.stat" => {
+                    Ok(format!("usage_usec {:.0}\n", 1e6 * self.cores * self.time.get().as_secs_f64()))
+                }
+                "/g/cpu.max" => Ok("max 100000\n".to_owned()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+
+        fn names(&self, _: &str) -> io::Result<Vec<String>> {
+            Ok(vec!["cgroup.procs".to_owned()])
+        }
+
+        fn size(&self, _: &str) -> io::Result<u64> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+
+    /// A simulated target that moves that clock.
+    struct Clocked(Field, Rc<Cell<Duration>>);
+
+    impl Clocked {
+        fn passes(&self, time: Duration) {
+            self.1.set(self.1.get() + time);
+        }
+    }
+
+    impl Target for Clocked {
+        fn carry_out(&mut self, offer: &Offer) -> Seen {
+            let seen = self.0.carry_out(offer);
+            self.passes(seen.took);
+            seen
+        }
+
+        fn rest(&mut self, time: Duration) -> bool {
+            self.passes(time);
+            self.0.rest(time)
+        }
+    }
+
+    impl Subject for Clocked {
+        fn watch(&mut self, experiment: &Experiment) -> Watched {
+            let lasts = Duration::from_secs(3);
+            self.passes(lasts);
+            let hit = |at: u32| Hit {
+                due: f64::from(at) / 100.0,
+                sent: None,
+                end: f64::from(at) / 100.0 + 1.0,
+                how: How::TimedOut,
+                bytes: 0,
+                carrier: None,
+            };
+            let _ = experiment;
+            Watched { hits: (0..300).map(hit).collect(), took: lasts, ..Watched::default() }
+        }
+
+        fn pause(&mut self, time: Duration) -> bool {
+            self.rest(time)
+        }
+    }
+
+    impl Ground for Clocked {
+        fn calibrate(&mut self) -> Calibration {
+            self.0.calibrate()
+        }
+    }
+
+    fn witnessed(cores: f64, plan: &super::super::plan::Plan) -> Answer {
+        let time = Rc::new(Cell::new(Duration::ZERO));
+        let files = Busy { cores, time: Rc::clone(&time) };
+        let group = Group::open(&files, &["/g".to_owned()]).unwrap();
+        let mut ground = Clocked(Field::of(&queue(), &plan.goal), Rc::clone(&time));
+        let sight = Sight {
+            side: ServerSide::new(None, Some(group)),
+            files: Box::new(files),
+            now: Box::new(move || time.get()),
+        };
+        let mut ground = Witnessed::new(&mut ground, sight, Some(Duration::from_millis(250)));
+        let mut answer = find(&mut ground, plan, None, &mut Nobody).unwrap();
+        ground.testify(&mut answer, None);
+        answer
+    }
+
+    #[test]
+    fn what_the_target_says_of_itself_is_kept_where_clients_missed_something_and_changes_no_trial() {
+        let answer = witnessed(1.0, &plan());
+        assert_eq!(answer.trials, searched().trials, "the search is the same");
+        let bad = answer.trials.iter().filter(|trial| trial.vote == answer::Vote::Bad).count();
+        let windows = &answer.server_side;
+        assert!(!windows.is_empty() && windows.len() <= bad + 2, "{} of {bad}", windows.len());
+        let says = |window: &Window| window.facts.iter().any(|said| said.says == "used 1.00 cores");
+        assert!(windows.iter().all(says), "{windows:?}");
+        assert!(windows.iter().all(|window| window.to > window.from && window.during.contains(" at ")));
+    }
+
+    #[test]
+    fn of_a_target_that_gave_its_clients_what_they_asked_for_nothing_is_kept() {
+        let capped = super::super::plan::Plan { max_rate: Some(100.0), ..plan() };
+        assert_eq!(witnessed(1.0, &capped).server_side, []);
+    }
+
+    #[test]
+    fn an_inquirys_overload_is_looked_at_and_its_other_experiments_are_not() {
+        let curious = super::super::plan::Plan { cause: true, ..plan() };
+        let answer = witnessed(0.1, &curious);
+        let experiments: Vec<_> = answer
+            .server_side
+            .iter()
+            .map(|window| &*window.during)
+            .filter(|of| !of.contains(" at "))
+            .collect();
+        assert!(experiments.contains(&"over") && experiments.iter().all(|of| OVERLOADS.contains(of)));
+    }
+
+    fn told(class: &str, confidence: f64) -> Answer {
+        let cause =
+            answer::Cause { class: class.to_owned(), confidence, evidence: Vec::new(), figures: Vec::new() };
+        let between = ["pool-saturation", "cpu-saturation"].map(str::to_owned).to_vec();
+        let tie = answer::Tie { between, tell: "look at its CPU".to_owned() };
+        Answer { cause: Some(cause), ties: vec![tie], ..searched() }
+    }
+
+    fn windows(ratios: &[f64]) -> Vec<Window> {
+        let said = |ratio: f64| Said {
+            says: format!("seen {ratio}"),
+            class: Some("cpu-saturation".to_owned()),
+            ratio: Some(ratio),
+        };
+        let window = |ratio: &f64| Window {
+            from: 0.0,
+            to: 1.0,
+            during: "over".to_owned(),
+            facts: vec![said(*ratio), said(1.1)],
+            untested: Vec::new(),
+        };
+        ratios.iter().map(window).collect()
+    }
+
+    fn weighed(class: &str, ratios: &[f64]) -> Answer {
+        let mut answer = Answer { server_side: windows(ratios), ..told(class, 0.6) };
+        weigh(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn a_tie_is_decided_by_the_servers_own_word() {
+        let answer = weighed("pool-saturation", &[8.0]);
+        let cause = answer.cause.unwrap();
+        assert_eq!((cause.class.as_str(), answer.ties.len()), ("cpu-saturation", 0));
+        // Odds of 0.6 are 1.5, times 8.
+        assert!((cause.confidence - 12.0 / 13.0).abs() < 1e-9);
+        assert_eq!(
+            (cause.evidence[0].seen.as_str(), cause.evidence[0].by.as_str()),
+            ("seen 8", "the server itself")
+        );
+        let out = answer.excluded.iter().find(|out| out.class == "pool-saturation").unwrap();
+        assert_eq!(out.how, "told from cpu-saturation by the server itself: seen 8");
+        let answer = weighed("pool-saturation", &[0.1]);
+        assert_eq!((answer.cause.unwrap().class.as_str(), answer.ties.len()), ("pool-saturation", 0));
+        assert!(answer.excluded.iter().any(|out| out.class == "cpu-saturation"));
+    }
+
+    #[test]
+    fn a_word_that_is_not_clear_decides_no_tie_and_moves_the_odds_all_the_same() {
+        let answer = weighed("cpu-saturation", &[2.0]);
+        // Odds of 1.5, times 2.
+        assert!(answer.ties.len() == 1 && (answer.cause.unwrap().confidence - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_word_moves_the_odds_by_more_than_the_cap_nor_counts_twice() {
+        let odds = |ratios: &[f64]| {
+            let mut answer = Answer { ties: Vec::new(), ..told("cpu-saturation", 0.6) };
+            answer.server_side = windows(ratios);
+            weigh(&mut answer);
+            let confidence = answer.cause.unwrap().confidence;
+            (confidence / (1.0 - confidence) / 1.5 * 1e6).round() / 1e6
+        };
+        assert_eq!((odds(&[1000.0]), odds(&[8.0, 8.0, 8.0]), odds(&[0.001])), (20.0, 8.0, 0.05));
+        // Of windows that contradict each other the one in the middle, and of two the one that says less.
+        assert_eq!((odds(&[0.2, 3.0, 8.0]), odds(&[0.2, 3.0])), (3.0, 3.0));
+    }
+
+    #[test]
+    fn where_the_target_was_not_asked_nothing_is_weighed() {
+        let (mut answer, before) = (told("pool-saturation", 0.6), told("pool-saturation", 0.6));
+        weigh(&mut answer);
+        assert_eq!(answer, before);
+    }
+}
