@@ -328,6 +328,10 @@ impl Subject for Rig {
 }
 
 impl Ground for Rig {
+    fn most_clients(&self) -> u32 {
+        self.most_busy()
+    }
+
     fn calibrate(&mut self) -> Calibration {
         let clock = RunClock::start();
         let found =

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use seawall_lab::ground::Ground;
 use seawall_lab::rig::{Kit, Rig};
 use seawall_load::plan::Travel;
 use seawall_load::request::{Request, Style};

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
-use seawall_lab::find::{find, read};
+use seawall_lab::find::{closed, find, read};
 
 pub(crate) use self::args::Args;
 use self::draft::Draft;
@@ -54,7 +54,10 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
     let Site { mut ground, stop } = site;
     let signals = Signals::listen(stop)?;
-    let found = find(&mut *ground, &order.plan, order.before.as_ref(), &mut progress);
+    let found = match order.closed {
+        Some(clients) => Ok(closed::find(&mut *ground, &order.plan, clients.most, &mut progress)),
+        None => find(&mut *ground, &order.plan, order.before.as_ref(), &mut progress),
+    };
     progress.end();
     let answer = found.context("--from")?;
     // The screen after the files: it is the file that must not be lost.

@@ -23,8 +23,7 @@ use crate::means::MOST_IN_FLIGHT;
 
 impl Rig {
     /// Most clients that can be kept busy: each needs a connection, and so a descriptor, unless connections carry several requests.
-    #[must_use]
-    pub fn most_clients(&self) -> u32 {
+    pub(super) fn most_busy(&self) -> u32 {
         let room = if self.kit().multiplexes() { usize::MAX } else { self.room };
         u32::try_from(room.min(MOST_IN_FLIGHT as usize)).unwrap_or(u32::MAX)
     }
