@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use seawall_cause::subject::Subject;
-use seawall_search::target::Target;
+use seawall_search::{closed, target::Target};
 
 /// A target, experiments on it, and what can be offered to it at all.
-pub trait Ground: Target + Subject {
+pub trait Ground: Target + closed::Target + Subject {
     /// Finds out the highest rate that this generator can offer, without troubling the target.
     fn calibrate(&mut self) -> Calibration;
+
+    /// Most clients, each of which waits for its answer, that this generator can keep busy.
+    fn most_clients(&self) -> u32;
 }
 
 /// What the generator can do.

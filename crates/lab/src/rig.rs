@@ -1,11 +1,13 @@
 //! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
 //!
 //! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
-//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `experiments` what an
-//! inquiry is, `doubts` says when nothing of it can be believed; `kit` has the sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it
-//! to end has a [`Stop`]. Called by the tool's `find`.
+//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `closed` does all of that for clients
+//! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
+//! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
+//! the tool's `find`.
 
 mod blocks;
+mod closed;
 mod doubts;
 mod experiments;
 mod held;
@@ -56,6 +58,8 @@ pub struct Rig {
     observer: Option<Observer>,
     /// Loads so far: each has chance of its own.
     loads: u64,
+    /// Most requests a second that clients got through, who wait for their answers.
+    fastest: f64,
 }
 
 /// Longest wait for figures before it is looked whether there is anything else to do.
@@ -75,7 +79,7 @@ impl Rig {
     pub fn new(mut kit: Kit, spacing: Spacing, bound: Option<Duration>) -> std::io::Result<Self> {
         let room = kit.limit(means::raise_open_files()?);
         let (sessions, stop) = (Sessions::new(kit), Stop::default());
-        Ok(Self { sessions, spacing, bound, room, stop, observer: None, loads: 0 })
+        Ok(Self { sessions, spacing, bound, room, stop, observer: None, loads: 0, fastest: 0.0 })
     }
 
     /// Tells of each offer while it goes on.
@@ -324,6 +328,10 @@ impl Subject for Rig {
 }
 
 impl Ground for Rig {
+    fn most_clients(&self) -> u32 {
+        self.most_busy()
+    }
+
     fn calibrate(&mut self) -> Calibration {
         let clock = RunClock::start();
         let found =

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
 use seawall_lab::find::witness::Witnessed;
-use seawall_lab::find::{find, read};
+use seawall_lab::find::{closed, find, read};
 
 pub(crate) use self::args::Args;
 use self::draft::Draft;
@@ -63,7 +63,10 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
         return Err(error);
     }
     let mut ground = Witnessed::new(&mut *ground, sight, bound);
-    let found = find(&mut ground, &order.plan, order.before.as_ref(), &mut progress);
+    let found = match order.closed {
+        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.most, &mut progress)),
+        None => find(&mut ground, &order.plan, order.before.as_ref(), &mut progress),
+    };
     progress.end();
     let mut answer = found.context("--from")?;
     ground.testify(&mut answer, order.before.as_ref());

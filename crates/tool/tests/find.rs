@@ -46,6 +46,11 @@ fn options_that_contradict_each_other_are_named_all_at_once() {
         ("http://a/ --compare a.json b.json", "--compare sends nothing"),
         ("--compare a.json b.json --json c.json", "--compare sends nothing"),
         ("http://a/ --json x --html x", "two files"),
+        ("http://a/ --closed --max-rate 5", "--max-clients bounds the clients"),
+        ("http://a/ --closed --arrivals poisson", "users who do not wait"),
+        ("http://a/ --closed --from a.json", "is not continued"),
+        ("http://a/ --max-clients 5", "--max-clients is for --closed"),
+        ("--compare a.json b.json --closed", "--compare sends nothing"),
         ("http://a/ -redirects=-2", "-redirects must be"),
         ("http://a/ -header nonsense", "nonsense"),
     ] {

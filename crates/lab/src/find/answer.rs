@@ -40,6 +40,9 @@ pub struct Answer {
     pub allowance: Option<Allowance>,
     /// After overload.
     pub recovery: Recovery,
+    /// What a search for a number of clients found, in place of cliff and knee; none: rates were searched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<Closed>,
     /// The likeliest cause; none: nobody looked for it.
     pub cause: Option<Cause>,
     /// Causes that hold at the same time.
@@ -137,7 +140,7 @@ pub enum Outcome {
     Found,
     /// It is, and after overload the target stays weaker than before.
     Metastable,
-    /// The highest rate that might be offered is below the cliff.
+    /// The highest rate, or the most clients, that might be offered broke nothing.
     Capped,
     /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
     GeneratorLimited,
@@ -183,6 +186,56 @@ pub struct Limit {
     pub good_for: Option<f64>,
     /// Lowest rate of a trial that was bad.
     pub bad: Option<f64>,
+}
+
+/// What is known of clients, each of which waits for its answer before it asks again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Closed {
+    /// Most of them that there might be.
+    pub most: u32,
+    /// Mean response time of a single one; none: it has had no answer.
+    pub service: Option<f64>,
+    /// The most at which the goal holds.
+    pub limit: Clients,
+    /// The rate that more of them do not raise; none before any trial.
+    pub saturation: Option<Saturation>,
+}
+
+/// What is known of the greatest number of clients at which the goal holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// The limit is no less, with 97 % credibility for both bounds together; none: trials do not carry a bracket. 0: not one is borne.
+    pub lower: Option<u32>,
+    /// The limit is no more.
+    pub upper: Option<u32>,
+    /// The middle.
+    pub point: Option<u32>,
+    /// Most of a trial that was good.
+    pub good: Option<u32>,
+    /// The longest that so many were kept in one trial, in seconds.
+    pub good_for: Option<f64>,
+    /// Fewest of a trial that was bad.
+    pub bad: Option<u32>,
+}
+
+/// The rate that more clients do not raise.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saturation {
+    /// Good answers a second.
+    pub rate: f64,
+    /// Its standard deviation.
+    pub deviation: f64,
+    /// The fewest clients that were tested and got nineteen twentieths of it.
+    pub clients: u32,
+    /// The most clients below those that were tested and got less.
+    pub short: Option<u32>,
+    /// So many would be enough if nobody waited for another: the rate times the response time of a single client.
+    pub little: f64,
+    /// Whether twice as many as were enough got no more; if not, more clients may get more.
+    pub reached: bool,
 }
 
 /// How a target fails.
@@ -357,8 +410,11 @@ pub enum Vote {
 pub struct Trial {
     /// What for: `baseline`, `ladder`, `arm`, `narrow`, `confirm`, `retest`, `probe`, `again`, `cold`, `knee` or `recovery`.
     pub purpose: String,
-    /// As offered.
+    /// As offered; of clients, the requests a second that they came to.
     pub rate: f64,
+    /// How many clients waited for their answers; none: a rate was offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u32>,
     /// When it began, since the search did, rests included.
     pub began: f64,
     /// How long it took, with the wait for what was outstanding.

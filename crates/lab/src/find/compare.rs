@@ -37,6 +37,9 @@ pub enum Unlike {
     /// Something else was asked.
     #[error("they were made with another {0}, and a limit is that of what was asked")]
     Asked(&'static str),
+    /// Numbers of clients.
+    #[error("they searched for a number of clients (--closed), and only rates are compared")]
+    Clients,
     /// There is nothing to compare.
     #[error("one of them found no cliff")]
     NotFound,
@@ -56,6 +59,11 @@ const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 /// # Errors
 /// [`Unlike`].
 pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
+    match (before.closed.is_some(), after.closed.is_some()) {
+        (false, false) => {}
+        (true, true) => return Err(Unlike::Clients),
+        _ => return Err(Unlike::Asked("kind of search (one of them with --closed)")),
+    }
     let search::Comparison { change, ratio } =
         search::compare(&run(before)?, &run(after)?).map_err(Unlike::from)?;
     let change = match change {

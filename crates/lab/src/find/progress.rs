@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use seawall_search::closed;
 use seawall_search::offer::Offer;
 
 use super::answer::Trial;
@@ -23,6 +24,8 @@ pub enum Step<'a> {
     Calibrate,
     /// This is offered.
     Offer(&'a Offer),
+    /// So many clients are kept busy.
+    Clients(&'a closed::Offer),
     /// Nothing is sent for so long.
     Rest(Duration),
     /// This experiment is carried out.

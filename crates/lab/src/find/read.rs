@@ -6,7 +6,7 @@ use seawall_cause::class::Class;
 use seawall_search::profile::Profile;
 use serde::Deserialize;
 
-use super::answer::{Answer, Block, Limit, SCHEMA, Trial, Window};
+use super::answer::{Answer, Block, Clients, Closed, Limit, SCHEMA, Trial, Window};
 use super::witness;
 
 /// Bytes of a file: some hundred times those of a thorough run.
@@ -79,6 +79,9 @@ fn check(answer: &Answer) -> Result<(), BadAnswer> {
     let rates = [asked.max_rate, answer.generator.most, answer.goodput];
     says(!rates.into_iter().all(is_rate), "a rate is above 0")?;
     says(![answer.cliff, answer.knee].iter().all(is_limit), "a limit has its bounds in order")?;
+    says(answer.closed.is_some_and(|closed| !is_closed(&closed)), "clients have their bounds in order")?;
+    let is_alike = |trial: &Trial| trial.clients.is_some() == answer.closed.is_some();
+    says(!answer.trials.iter().all(is_alike), "a trial is of a rate or of clients, as the others are")?;
     says(answer.trials.len() > TRIALS, "there are too many trials")?;
     says(!answer.trials.iter().all(is_trial), "a trial has a rate, times and counts")?;
     says(
@@ -117,10 +120,22 @@ fn is_limit(limit: &Limit) -> bool {
     }
 }
 
+fn is_closed(closed: &Closed) -> bool {
+    let Clients { lower, upper, point, good_for, .. } = closed.limit;
+    let saturation = closed.saturation.iter();
+    let figures = saturation.flat_map(|found| [found.rate, found.deviation, found.little]);
+    let in_order = match (lower, point, upper) {
+        (Some(lower), Some(point), Some(upper)) => lower <= point && point <= upper,
+        (lower, point, upper) => lower.or(point).or(upper).is_none(),
+    };
+    in_order && figures.chain(closed.service).chain(good_for).all(is_figure)
+}
+
 fn is_trial(trial: &Trial) -> bool {
     let figures = [trial.began, trial.took, trial.goodput, trial.weight, trial.errors];
-    trial.rate > 0.0
-        && trial.rate < BEYOND
+    // Clients that hang come to no rate at all.
+    (trial.rate > 0.0 || trial.clients.is_some())
+        && is_figure(trial.rate)
         && figures.into_iter().all(is_figure)
         && trial.blocks.iter().all(is_block)
 }

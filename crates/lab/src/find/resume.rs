@@ -20,6 +20,9 @@ pub enum Diverged {
     /// Something else was asked.
     #[error("it was asked with another {0}: a run is continued as it was begun")]
     Asked(&'static str),
+    /// Its trials are no rates.
+    #[error("it searched for a number of clients (--closed): such a run is not continued")]
+    Clients,
     /// The search goes another way than it went.
     #[error(
         "trial {0} is not what this version would have offered: it was made by another version, or changed by hand"
@@ -38,6 +41,9 @@ const SAME: f64 = 1e-6;
 /// # Errors
 /// [`Diverged`].
 pub fn search(plan: &Plan, before: &Answer) -> Result<Search, Diverged> {
+    if before.closed.is_some() {
+        return Err(Diverged::Clients);
+    }
     alike(&plan.asked(), &before.asked)?;
     let mut search = Search::new(plan.goal, plan.profile, plan.bounds(before.generator.most));
     let mut grants = before.grants.iter().peekable();

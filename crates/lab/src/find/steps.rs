@@ -3,6 +3,8 @@
 //! A trial is shortened to what is left where a shorter one is worth as much a second; what would be worth nothing if it were cut, and
 //! what follows of it, is not begun.
 
+mod closed;
+
 use std::time::Duration;
 
 use seawall_cause::experiment::{Experiment, Load};

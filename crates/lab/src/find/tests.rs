@@ -6,12 +6,14 @@ use std::time::Duration;
 use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::Watched;
+use seawall_search::closed;
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::Offer;
 use seawall_search::profile::Profile;
 use seawall_search::seen::Seen;
 use seawall_search::simulated::plants::{Class, Plant};
-use seawall_search::simulated::target::Simulated;
+use seawall_search::simulated::servers::{Service, Workers};
+use seawall_search::simulated::target::{self as simulated, Simulated};
 use seawall_search::target::Target as Offered;
 
 use super::answer::{self, Answer, Arrivals, Connections, Cut, Outcome};
@@ -27,11 +29,12 @@ pub(super) struct Field {
     target: Simulated,
     most: Option<f64>,
     offers: usize,
+    clients: u32,
 }
 
 impl Field {
     pub(super) fn of(plant: &Plant, goal: &Goal) -> Self {
-        Self { target: plant.target(goal, 1), most: None, offers: 0 }
+        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000 }
     }
 }
 
@@ -46,6 +49,17 @@ impl Offered for Field {
     }
 }
 
+impl closed::Target for Field {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        self.offers += 1;
+        closed::Target::carry_out(&mut self.target, offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        closed::Target::rest(&mut self.target, time)
+    }
+}
+
 impl Subject for Field {
     fn watch(&mut self, _: &Experiment) -> Watched {
         Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
@@ -57,6 +71,10 @@ impl Subject for Field {
 }
 
 impl Ground for Field {
+    fn most_clients(&self) -> u32 {
+        self.clients
+    }
+
     fn calibrate(&mut self) -> Calibration {
         let took = Duration::from_secs(1);
         Calibration { most: self.most, how: "it was told".to_owned(), took, interrupted: false }
@@ -302,4 +320,95 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     let mut other = at(98.0, 100.0, 102.0);
     other.outcome = Outcome::Capped;
     assert_eq!(change(&other), Err(Unlike::NotFound));
+}
+
+/// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
+fn pool() -> Field {
+    let workers = Workers::new(4, Service::Fixed(0.01), 0.005);
+    let target = Simulated::new(Box::new(workers), simulated::Arrivals::Constant, 0.25, 1);
+    Field { target, ..Field::of(&queue(), &plan().goal) }
+}
+
+fn of_clients(field: &mut Field, plan: &Plan, most: Option<u32>) -> Answer {
+    super::closed::find(field, plan, most, &mut Nobody)
+}
+
+/// Made once.
+fn borne() -> Answer {
+    static BORNE: LazyLock<Answer> = LazyLock::new(|| of_clients(&mut pool(), &plan(), None));
+    BORNE.clone()
+}
+
+#[test]
+fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise() {
+    let answer = borne();
+    assert_eq!((answer.outcome, answer.cut), (Outcome::Found, None));
+    let closed = answer.closed.unwrap();
+    let (lower, upper) = closed.limit.lower.zip(closed.limit.upper).unwrap();
+    assert!(lower <= 98 && 98 <= upper && upper - lower <= 14, "{closed:?}");
+    assert!(closed.limit.good.unwrap() < closed.limit.bad.unwrap() && closed.limit.good_for.unwrap() > 1.0);
+    let saturation = closed.saturation.unwrap();
+    assert!((390.0..410.0).contains(&saturation.rate) && saturation.reached, "{saturation:?}");
+    assert!((5..=7).contains(&saturation.clients), "{saturation:?}");
+    // Nothing is said of rates.
+    assert_eq!((answer.cliff, answer.knee), (answer::Limit::default(), answer::Limit::default()));
+    assert_eq!((answer.cause, answer.generator.most), (None, None));
+    assert!(answer.trials.iter().all(|trial| trial.clients.is_some()) && answer.trials.len() > 8);
+}
+
+#[test]
+fn a_run_of_clients_is_the_same_after_it_was_written_and_is_no_run_of_rates() {
+    let answer = borne();
+    let text = answer.to_json().unwrap();
+    assert!(read::parse(text.as_bytes()).unwrap() == answer);
+    for (from, to, why) in [
+        ("\"clients\":1,", "", "a trial is of a rate or of clients"),
+        ("\"service\":0", "\"service\":-1", "clients have their bounds in order"),
+        ("\"closed\":{\"most\":4096", "\"closed\":{\"more\":1,\"most\":4096", "unknown field"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let said = read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
+        assert!(said.contains(why), "{from}: {said}");
+    }
+    assert!(!searched().to_json().unwrap().contains("\"clients\""), "of rates nothing has changed");
+}
+
+#[test]
+fn a_run_of_clients_is_neither_continued_nor_compared() {
+    let (clients, rates) = (borne(), searched());
+    let mut field = pool();
+    let refused = find(&mut field, &plan(), Some(&clients), &mut Nobody).unwrap_err();
+    assert_eq!((refused, field.offers), (Diverged::Clients, 0));
+    assert_eq!(compare(&clients, &clients), Err(Unlike::Clients));
+    for (before, after) in [(&clients, &rates), (&rates, &clients)] {
+        let said = compare(before, after).unwrap_err().to_string();
+        assert!(said.contains("--closed"), "{said}");
+    }
+}
+
+#[test]
+fn as_many_clients_as_may_be_or_can_be_kept_are_no_limit_of_the_target() {
+    let endless = Plan { goal: Goal::CLIFF, ..plan() };
+    let answer = of_clients(&mut pool(), &endless, Some(32));
+    let limit = answer.closed.unwrap().limit;
+    assert_eq!((answer.outcome, limit.upper, limit.good), (Outcome::Capped, None, Some(32)));
+    let answer = of_clients(&mut Field { clients: 32, ..pool() }, &endless, Some(64));
+    assert_eq!((answer.outcome, answer.closed.unwrap().limit.bad), (Outcome::GeneratorLimited, None));
+    assert!(answer.trials.iter().all(|trial| trial.clients <= Some(32)));
+}
+
+#[test]
+fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
+    for seconds in [20, 45, 90] {
+        let plan = Plan { budget: Some(Duration::from_secs(seconds)), ..plan() };
+        let answer = of_clients(&mut pool(), &plan, None);
+        assert!(answer.took <= seconds as f64 && answer.trials.len() > 3, "{} of {seconds} s", answer.took);
+        let is_told = answer.cut == Some(Cut::Budget) || answer.outcome == Outcome::Found;
+        assert!(is_told, "{:?} {:?}", answer.outcome, answer.cut);
+    }
+    let Field { target, most, offers, clients } = pool();
+    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients };
+    let answer = of_clients(&mut field, &plan(), None);
+    assert_eq!((answer.outcome, answer.cut), (Outcome::Interrupted, Some(Cut::Signal)));
+    assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());
 }

@@ -46,6 +46,7 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
             held: held.held.as_secs_f64(),
             requests: held.requests,
         }),
+        closed: None,
         recovery: answer::Recovery {
             calm: report.recovery.calm.map(|calm| calm.as_secs_f64()),
             holds: report.recovery.holds,
@@ -131,6 +132,7 @@ pub(super) fn trial(trial: &report::Trial) -> Trial {
     Trial {
         purpose: purpose(trial.offer.purpose).to_owned(),
         rate: trial.offer.rate,
+        clients: None,
         began: trial.began.as_secs_f64(),
         took: trial.seen.took.as_secs_f64(),
         vote: trial.vote.into(),
@@ -146,7 +148,7 @@ pub(super) fn trial(trial: &report::Trial) -> Trial {
     }
 }
 
-fn block(block: &Block) -> answer::Block {
+pub(super) fn block(block: &Block) -> answer::Block {
     let Block { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
@@ -188,7 +190,7 @@ fn why(trial: &report::Trial) -> String {
 }
 
 /// With as many digits as it takes to tell it from nothing.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
         10.0.. => format!("{percent:.0} %"),

@@ -11,6 +11,7 @@ use seawall_cause::class::Class;
 use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::{Hit, How, Watched};
+use seawall_search::closed;
 use seawall_search::evidence::Evidence;
 use seawall_search::offer::{Offer, Rule};
 use seawall_search::seen::{Block, Seen, sum};
@@ -98,18 +99,18 @@ impl<'g> Witnessed<'g> {
 impl Target for Witnessed<'_> {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
         if matches!(offer.rule, Rule::Calm(_)) {
-            return self.ground.carry_out(offer);
+            return Target::carry_out(self.ground, offer);
         }
         let worth = |seen: &Seen, _| {
             let during = || format!("{} at {:.1} requests/s", purpose(offer.purpose), offer.rate);
             broke(offer, seen).then(|| (during(), missed(&seen.blocks)))
         };
-        let (seen, looks) = self.around(|ground| ground.carry_out(offer), worth);
+        let (seen, looks) = self.around(|ground| Target::carry_out(ground, offer), worth);
         Seen { took: seen.took + looks, ..seen }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        self.ground.rest(time)
+        Target::rest(self.ground, time)
     }
 }
 
@@ -134,6 +135,21 @@ impl Subject for Witnessed<'_> {
 impl Ground for Witnessed<'_> {
     fn calibrate(&mut self) -> Calibration {
         self.ground.calibrate()
+    }
+
+    fn most_clients(&self) -> u32 {
+        self.ground.most_clients()
+    }
+}
+
+/// Clients that wait for their answers: no cause is looked for, so nothing is asked.
+impl closed::Target for Witnessed<'_> {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        closed::Target::carry_out(self.ground, offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        closed::Target::rest(self.ground, time)
     }
 }
 
@@ -385,6 +401,20 @@ mod tests {
     impl Ground for Clocked {
         fn calibrate(&mut self) -> Calibration {
             self.0.calibrate()
+        }
+
+        fn most_clients(&self) -> u32 {
+            self.0.most_clients()
+        }
+    }
+
+    impl closed::Target for Clocked {
+        fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+            closed::Target::carry_out(&mut self.0, offer)
+        }
+
+        fn rest(&mut self, time: Duration) -> bool {
+            closed::Target::rest(&mut self.0, time)
         }
     }
 

@@ -24,8 +24,13 @@ pub(super) fn edge(block: usize) -> Nanos {
     (block as Nanos).saturating_mul(SECOND).div_ceil(A_SECOND)
 }
 
+/// A bound that may pass during an offer.
+pub(super) fn known(bound: Option<Duration>) -> Option<Nanos> {
+    bound.filter(|bound| *bound <= LONGEST).map(nanos)
+}
+
 /// In which block an instant is.
-fn block_of(at: Nanos) -> usize {
+pub(super) fn block_of(at: Nanos) -> usize {
     let block = u128::from(at) * u128::from(A_SECOND) / u128::from(SECOND);
     usize::try_from(block).unwrap_or(usize::MAX)
 }
@@ -48,25 +53,14 @@ pub(super) struct Blocks<'s> {
 impl<'s> Blocks<'s> {
     /// Of a schedule that begins with the first block; answers later than the bound are late.
     pub(super) fn new(schedule: &'s Schedule, bound: Option<Duration>) -> Self {
-        let bound = bound.filter(|bound| *bound <= LONGEST).map(nanos);
-        Self { schedule, bound, blocks: Vec::new(), in_time: Vec::new(), complete: 0, ended: 0 }
+        Self { schedule, bound: known(bound), blocks: Vec::new(), in_time: Vec::new(), complete: 0, ended: 0 }
     }
 
     /// A hit has ended.
     pub(super) fn ended(&mut self, fate: &Fate) {
-        let response = Duration::from_nanos(fate.response()).as_secs_f64();
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
-        let block = at(&mut self.blocks, block_of(fate.end));
-        if fate.is_good() {
-            block.good += 1;
-            block.latency += response;
-            block.slowest = block.slowest.max(response);
-            block.timely += u32::from(in_time);
-        } else {
-            block.errors += 1;
-            block.late += u32::from(in_time);
-        }
+        enter(at(&mut self.blocks, block_of(fate.end)), fate, in_time);
         if let Some(passes) = passes.filter(|_| in_time) {
             *at(&mut self.in_time, block_of(passes)) += 1;
         }
@@ -113,7 +107,21 @@ impl<'s> Blocks<'s> {
     }
 }
 
-fn at<T: Default + Clone>(all: &mut Vec<T>, index: usize) -> &mut T {
+/// Enters a hit in the block in which it ended. What came to its end late was told to be late before.
+pub(super) fn enter(block: &mut Block, fate: &Fate, in_time: bool) {
+    if fate.is_good() {
+        let response = Duration::from_nanos(fate.response()).as_secs_f64();
+        block.good += 1;
+        block.latency += response;
+        block.slowest = block.slowest.max(response);
+        block.timely += u32::from(in_time);
+    } else {
+        block.errors += 1;
+        block.late += u32::from(in_time);
+    }
+}
+
+pub(super) fn at<T: Default + Clone>(all: &mut Vec<T>, index: usize) -> &mut T {
     if index >= all.len() {
         all.resize(index + 1, T::default());
     }

@@ -1,5 +1,6 @@
 //! The flags of `seawall find`, as typed, and which of them do not go together.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,6 +38,12 @@ pub(crate) struct Args {
     /// Time for everything together, the cause included [default: 90s if quick, else as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
     pub(crate) budget: Option<Duration>,
+    /// Search for a number of clients, each of which waits for its answer, in place of a rate
+    #[arg(long)]
+    pub(crate) closed: bool,
+    /// With --closed: never keep more clients than this busy [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_clients: Option<NonZero<u32>>,
     /// How requests are spaced: a limit under poisson is lower than under even
     #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
     pub(crate) arrivals: Spacing,
@@ -141,6 +148,7 @@ impl Args {
             || self.no_cause
             || self.metrics.is_some()
             || !self.cgroup.is_empty()
+            || self.closed
             || self.budget.is_some()
             || self.max_rate.is_some()
             || self.slo.is_some();
@@ -155,6 +163,7 @@ impl Args {
             &format!("--budget must be {LEAST:?} or more: a baseline, a ladder and a few trials take that"),
         );
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
+        self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be -1 or more");
         let same = self.json.is_some() && self.json == self.html;
         refuse(same, "--json and --html are two files");
@@ -165,6 +174,19 @@ impl Args {
 }
 
 impl Args {
+    fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
+        refuse(
+            self.closed && self.max_rate.is_some(),
+            "--closed offers no rate, and --max-rate bounds one: --max-clients bounds the clients",
+        );
+        refuse(
+            self.closed && self.arrivals == Spacing::Poisson,
+            "--arrivals poisson is of users who do not wait, and with --closed all of them do",
+        );
+        refuse(self.closed && self.from.is_some(), "a run with --closed is not continued: leave out --from");
+        refuse(!self.closed && self.max_clients.is_some(), "--max-clients is for --closed");
+    }
+
     /// What the target is held to.
     ///
     /// # Errors
@@ -186,6 +208,10 @@ goes on with a run that was interrupted or had no more time, and
   seawall find --compare before.json after.json
 is a gate for a pipeline.
 
+With --closed it searches for a number of clients, each of which waits for its answer before it asks
+again: how many are borne, and the rate that more of them do not raise. A closed loop slows down with
+its target, so neither says what users see who do not wait. It looks for no cause.
+
 What is found:
   cliff   above it errors are too many, or what is in flight grows without end
   knee    above it answers are later than --slo allows, too; not searched without a quantile
@@ -203,15 +229,16 @@ Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturati
 JSON (--json): outcome, cut, asked, generator, cliff and knee (lower, upper, point, good, bad in
 requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
 confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
-facts, untested), trials. schema is 1; a field that goes or changes its meaning makes it 2. Of what
-is sent it holds one URL without query, user and password.
+facts, untested), trials; of --closed closed (most, service, limit, saturation) in place of cliff and
+knee. schema is 1; a field that goes or changes its meaning makes it 2. Of what is sent it holds one
+URL without query, user and password.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
 Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
 target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
-to --max-rate; 6 the target fails with next to nothing to do; 7 found, and after overload the target
+to --max-rate or --max-clients; 6 the target fails with next to nothing to do; 7 found, and after overload the target
 does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
 ended early by SIGINT, SIGTERM.
 Of --compare: 0 better, or the same within a tenth; 3 worse; 8 the runs do not tell; 1 they cannot be

@@ -93,7 +93,11 @@ fn tiles(answer: &Answer) -> Vec<Tile> {
     let named = |limit: &Limit, [bracket, tested]: [&'static str; 2]| {
         if limit.lower.is_some() { bracket } else { tested }
     };
+    let clients = answer.closed.as_ref().map(screen::clients::tile);
+    let saturation = answer.closed.and_then(|closed| closed.saturation).map(|found| rate(found.rate));
     let tiles = [
+        (clients.flatten(), "clients"),
+        (saturation, "most good answers/s"),
         (between(&answer.cliff), named(&answer.cliff, ["cliff, requests/s", "cliff, tested good / bad"])),
         (between(&answer.knee), named(&answer.knee, ["knee, requests/s", "knee, tested good / bad"])),
         (answer.goodput.map(rate), "good answers/s in overload"),
@@ -126,6 +130,19 @@ fn is_of_a_rate(trial: &Trial) -> bool {
     !matches!(trial.purpose.as_str(), "arm" | "probe") && !trial.blocks.is_empty()
 }
 
+/// What was offered: clients, or requests a second.
+fn load(trial: &Trial) -> f64 {
+    trial.clients.map_or(trial.rate, f64::from)
+}
+
+fn below(answer: &Answer) -> &'static str {
+    if answer.closed.is_some() {
+        "clients that wait for their answers"
+    } else {
+        "offered, requests per second"
+    }
+}
+
 /// One line for each group of which there is anything.
 fn grouped(answer: &Answer, stroke: Stroke, points: impl Fn(&Trial) -> Points) -> Vec<Line> {
     let lines = GROUPS.iter().enumerate().map(|(at, (name, colour))| {
@@ -156,8 +173,14 @@ fn charts(answer: &Answer) -> Charts {
 /// When each rate was tried, and the bracket that it came to.
 fn ladder(answer: &Answer) -> Panel {
     let end = end(answer);
-    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.began, Some(trial.rate))]);
-    let bounds = [(answer.cliff.lower, "cliff, lower bound"), (answer.cliff.upper, "cliff, upper bound")];
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.began, Some(load(trial)))]);
+    let bounds = match &answer.closed {
+        Some(closed) => [
+            (closed.limit.lower.map(f64::from), "limit, lower bound"),
+            (closed.limit.upper.map(f64::from), "limit, upper bound"),
+        ],
+        None => [(answer.cliff.lower, "cliff, lower bound"), (answer.cliff.upper, "cliff, upper bound")],
+    };
     for (bound, name) in bounds {
         let points = bound.map(|bound| vec![(0.0, Some(bound)), (end, Some(bound))]);
         lines.extend(points.map(|points| Line {
@@ -168,15 +191,19 @@ fn ladder(answer: &Answer) -> Panel {
         }));
     }
     let (x, y) = (Scale::clock(end), Scale::counts(values(&lines)));
-    panel("Rates that were tried", ["requests per second", " /s", "time since the start"], x, y, lines)
+    let (name, units) = match answer.closed {
+        Some(_) => ("Clients that were tried", ["clients", "", "time since the start"]),
+        None => ("Rates that were tried", ["requests per second", " /s", "time since the start"]),
+    };
+    panel(name, units, x, y, lines)
 }
 
 /// What answers took at each rate.
 fn latency(answer: &Answer) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
-    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.rate, trial.mean().map(nanos))]);
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean().map(nanos))]);
     let shown = answer.trials.iter().filter(|trial| is_of_a_rate(trial));
-    let mut slowest: Points = shown.map(|trial| (trial.rate, trial.slowest().map(nanos))).collect();
+    let mut slowest: Points = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
     slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
     if slowest.iter().any(|point| point.1.is_some()) {
         let name = "slowest of each trial".to_owned();
@@ -188,8 +215,8 @@ fn latency(answer: &Answer) -> Panel {
     }
     let (x, y) = (rates(answer), Scale::times(values(&lines)));
     panel(
-        "Response time by rate",
-        ["response time of good answers", "", "offered, requests per second"],
+        if answer.closed.is_some() { "Response time by clients" } else { "Response time by rate" },
+        ["response time of good answers", "", below(answer)],
         x,
         y,
         lines,
@@ -198,16 +225,16 @@ fn latency(answer: &Answer) -> Panel {
 
 /// How many good answers came of each rate.
 fn goodput(answer: &Answer) -> Panel {
-    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(trial.rate, Some(trial.goodput))]);
+    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
     let most = values(&lines).fold(0.0, f64::max);
-    if most > 0.0 {
+    if most > 0.0 && answer.closed.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
         lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
     }
     let (x, y) = (rates(answer), Scale::counts(values(&lines)));
     panel(
-        "Good answers by rate",
-        ["good answers per second", " /s", "offered, requests per second"],
+        if answer.closed.is_some() { "Good answers by clients" } else { "Good answers by rate" },
+        ["good answers per second", " /s", below(answer)],
         x,
         y,
         lines,
@@ -244,7 +271,7 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
 }
 
 fn rates(answer: &Answer) -> Scale {
-    Scale::counts(answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(|trial| trial.rate))
+    Scale::counts(answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(load))
 }
 
 fn end(answer: &Answer) -> f64 {
@@ -303,7 +330,7 @@ fn tables(answer: &Answer) -> [Table; 7] {
             [
                 &[
                     "At",
-                    "Offered /s",
+                    if answer.closed.is_some() { "Clients" } else { "Offered /s" },
                     "Lasted",
                     "Good /s",
                     "Mean",
@@ -363,7 +390,7 @@ fn trial(trial: &Trial) -> Vec<String> {
     let (name, _) = GROUPS[group(trial)];
     vec![
         seconds(trial.began),
-        rate(trial.rate),
+        rate(load(trial)),
         seconds(trial.lasted()),
         rate(trial.goodput),
         trial.mean().map_or_else(dash, seconds),

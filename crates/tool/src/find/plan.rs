@@ -2,6 +2,7 @@
 
 use std::io::{Cursor, IsTerminal, stdin};
 use std::net::IpAddr;
+use std::num::NonZero;
 
 use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Arrivals, Connections};
@@ -23,6 +24,15 @@ pub(super) use seawall_lab::means::cores;
 pub(super) struct Order {
     pub(super) plan: Plan,
     pub(super) before: Option<Answer>,
+    /// Of clients in place of a rate.
+    pub(super) closed: Option<Closed>,
+}
+
+/// What `--closed` asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Closed {
+    /// `--max-clients`.
+    pub(super) most: Option<u32>,
 }
 
 /// The plan of a run that sends with so many threads at most.
@@ -50,7 +60,8 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
     let late = plan.goal.late.map(|late| late.than);
     let kit =
         Kit { list, travel, style, cpus, arrivals: plan.arrivals, seed: args.seed, late, side: side(args)? };
-    Ok((Order { plan, before }, kit))
+    let closed = args.closed.then(|| Closed { most: args.max_clients.map(NonZero::get) });
+    Ok((Order { plan, before, closed }, kit))
 }
 
 /// What is asked of the target's own side; whether it answers is found out when it is asked.

@@ -17,7 +17,7 @@ use seawall_load::clock::{Nanos, RunClock};
 use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::seen::Block;
 
-use super::words::{lasting, percent, rate, seconds};
+use super::words::{clients, lasting, percent, rate, seconds};
 
 /// How often the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -132,7 +132,7 @@ impl Tally {
             Vote::Bad => self.bad += 1,
             Vote::Undecided | Vote::Invalid => self.other += 1,
         }
-        self.last = format!("{}/s {}", rate(trial.rate), came_to(trial));
+        self.last = format!("{} {}", offered(trial), came_to(trial));
     }
 }
 
@@ -147,9 +147,15 @@ fn named(step: &Step<'_>) -> String {
     match step {
         Step::Calibrate => "looking at the generator".to_owned(),
         Step::Offer(offer) => format!("{} {}/s", purpose(offer.purpose), rate(offer.rate)),
+        Step::Clients(offer) => format!("{} {}", purpose(offer.purpose), clients(offer.clients)),
         Step::Rest(time) => format!("silence for {}", lasting(*time)),
         Step::Experiment(name) => format!("cause: {name}"),
     }
+}
+
+/// The rate, or how many clients.
+fn offered(trial: &Trial) -> String {
+    trial.clients.map_or_else(|| format!("{}/s", rate(trial.rate)), clients)
 }
 
 fn word(vote: Vote) -> &'static str {
@@ -177,9 +183,9 @@ fn line(step: &Step<'_>, came: Option<&Trial>, time: Time) -> String {
     let why = if trial.vote == Vote::Undecided { "" } else { &trial.why };
     let figures = format!("in flight {:>5}, errors {:>6}", trial.in_flight(), percent(trial.errors));
     let line = format!(
-        "{at:>9}  {:<9} {:>9}/s  {:<9}  {figures}  {why}",
+        "{at:>9}  {:<9} {:>11}  {:<9}  {figures}  {why}",
         trial.purpose,
-        rate(trial.rate),
+        offered(trial),
         came_to(trial)
     );
     line.trim_end().to_owned()

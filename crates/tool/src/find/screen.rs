@@ -3,6 +3,8 @@
 //! What does not fit is counted, and stands in the files. A bracket is shown where there is one, beside the rates that were tested; a rate
 //! that was only passed on the way up is never called what the target can do.
 
+pub(super) mod clients;
+
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
 use seawall_lab::find::witness::words;
 
@@ -51,6 +53,9 @@ impl Sheet {
 
     fn limits(&mut self, answer: &Answer) {
         self.gap();
+        if let Some(closed) = &answer.closed {
+            return clients::rows(closed, answer).into_iter().for_each(|(name, text)| self.row(name, &text));
+        }
         self.row("cliff", &limit(&answer.cliff, answer));
         if answer.asked.goal.late.is_some() {
             self.row("knee", &limit(&answer.knee, answer));
@@ -74,7 +79,7 @@ impl Sheet {
         if let Some(burst) = answer.burst.filter(|burst| *burst >= 1.0) {
             self.row("allowance", &format!("about {} requests beyond the rate, spent first", count(burst)));
         }
-        if answer.is_found() || answer.recovery != Recovery::default() {
+        if answer.closed.is_none() && answer.is_found() || answer.recovery != Recovery::default() {
             self.row("recovery", &recovery(answer));
         }
         if let Some(held) = answer.allowance {
@@ -91,6 +96,9 @@ impl Sheet {
     fn causes(&mut self, answer: &Answer) {
         self.gap();
         match &answer.cause {
+            None if answer.closed.is_some() => {
+                self.row("cause", "not looked for with clients; without --closed it is");
+            }
             None => self.row("cause", "not looked for"),
             Some(cause) => self.cause("cause", cause),
         }
@@ -210,7 +218,11 @@ impl Sheet {
 
 /// What a reader must know if they read no more; then of whom, and by what goal.
 pub(super) fn summary(answer: &Answer) -> (String, [String; 2]) {
-    (headline(answer), [asked(&answer.asked), goal(&answer.asked)])
+    let goal = match &answer.closed {
+        Some(closed) => clients::goal(closed, &answer.asked),
+        None => goal(&answer.asked),
+    };
+    (headline(answer), [asked(&answer.asked), goal])
 }
 
 fn cut(line: &str) -> String {
@@ -222,6 +234,9 @@ fn cut(line: &str) -> String {
 }
 
 fn headline(answer: &Answer) -> String {
+    if let Some(closed) = &answer.closed {
+        return clients::headline(closed, answer);
+    }
     let Limit { lower, upper, good, bad, .. } = answer.cliff;
     let between = match (lower.zip(upper), good.zip(bad)) {
         (Some((lower, upper)), _) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
@@ -256,10 +271,6 @@ fn asked(asked: &Asked) -> String {
 }
 
 fn goal(asked: &Asked) -> String {
-    let late = asked.goal.late.map(|late| {
-        let quantile = percent(1.0 - late.share);
-        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))
-    });
     let arrivals = match asked.arrivals {
         Arrivals::Even => "even",
         Arrivals::Poisson => "poisson",
@@ -267,12 +278,20 @@ fn goal(asked: &Asked) -> String {
     let connections = if asked.connections.keep_alive { "kept" } else { "one per request" };
     let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", rate(most)));
     format!(
-        "{}errors below {}; {arrivals} arrivals, connections {connections} ({}), {}{most}",
-        late.unwrap_or_default(),
-        percent(asked.goal.errors),
+        "{}; {arrivals} arrivals, connections {connections} ({}), {}{most}",
+        bounds(asked),
         asked.connections.protocol,
         asked.profile
     )
+}
+
+/// Of latency and errors.
+fn bounds(asked: &Asked) -> String {
+    let late = asked.goal.late.map(|late| {
+        let quantile = percent(1.0 - late.share);
+        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))
+    });
+    format!("{}errors below {}", late.unwrap_or_default(), percent(asked.goal.errors))
 }
 
 pub(super) fn in_words(cut: Cut) -> &'static str {

@@ -13,12 +13,13 @@ use seawall_lab::find::answer::{
 use seawall_lab::find::plan::{Plan, Target};
 use seawall_lab::ground::{Calibration, Ground};
 use seawall_lab::server_side::ServerSide;
+use seawall_search::closed;
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::Offer;
 use seawall_search::profile::Profile;
 use seawall_search::seen::Seen;
 use seawall_search::simulated::plants::{Class, Plant};
-use seawall_search::simulated::servers::{Fate, Server};
+use seawall_search::simulated::servers::{Fate, Server, Service, Workers};
 use seawall_search::simulated::target::{self, Simulated};
 use seawall_search::target::Target as Offered;
 
@@ -45,6 +46,16 @@ impl Offered for Field {
     }
 }
 
+impl closed::Target for Field {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        closed::Target::carry_out(&mut self.target, offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        closed::Target::rest(&mut self.target, time)
+    }
+}
+
 impl Subject for Field {
     fn watch(&mut self, _: &Experiment) -> Watched {
         Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
@@ -56,6 +67,10 @@ impl Subject for Field {
 }
 
 impl Ground for Field {
+    fn most_clients(&self) -> u32 {
+        10_000
+    }
+
     fn calibrate(&mut self) -> Calibration {
         let how = "it sent 900/s to itself with one thread, and no more".to_owned();
         Calibration { most: self.most, how, took: Duration::from_secs(1), interrupted: false }
@@ -249,7 +264,7 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
         bound: None,
         reach: None,
     };
-    let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None };
+    let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
     assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);
     assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
@@ -270,4 +285,50 @@ fn nothing_in_a_page_can_end_its_script() {
     answer.asked.target = "</script><script>alert(1)</script>".to_owned();
     let page = page::render(&answer).unwrap();
     assert!(!page.contains("<script>alert"));
+}
+
+/// Four workers of 10 ms with 5 ms beside them.
+fn pool() -> Field {
+    let workers = Workers::new(4, Service::Fixed(0.01), 0.005);
+    Field { target: Simulated::new(Box::new(workers), target::Arrivals::Constant, 0.25, 1), most: None }
+}
+
+fn of_clients(plan: &Plan, most: Option<u32>) -> Answer {
+    seawall_lab::find::closed::find(&mut pool(), plan, most, &mut seawall_lab::find::progress::Nobody)
+}
+
+#[test]
+fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
+    let endless = Plan { goal: Goal::CLIFF, ..plan() };
+    for (name, answer) in
+        [("closed", of_clients(&plan(), None)), ("closed-capped", of_clients(&endless, Some(32)))]
+    {
+        let text = screen::text(&answer);
+        assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(!text.contains("cliff") && !text.contains("knee"), "{text}");
+        insta::assert_snapshot!(name, text);
+    }
+}
+
+#[test]
+fn a_page_of_clients_has_clients_where_rates_would_be() {
+    let page = page::render(&of_clients(&plan(), None)).unwrap();
+    for words in
+        ["Clients that were tried", "Good answers by clients", "limit, lower bound", "most good answers/s"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("offered, requests per second") && !page.contains("Offered /s"));
+}
+
+#[test]
+fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
+    let room = tempfile::tempdir().unwrap();
+    let json = room.path().join("run.json");
+    let files = Files { json: Some(Draft::create(&json).unwrap()), html: None };
+    let site = Site { ground: Box::new(pool()), stop: Box::new(|| ()) };
+    let plan = Plan { goal: Goal::CLIFF, ..plan() };
+    let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };
+    assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
+    assert_eq!(super::earlier(&json).unwrap().closed.map(|closed| closed.most), Some(8));
 }

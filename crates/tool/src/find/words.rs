@@ -24,6 +24,11 @@ fn thousands(number: u64) -> String {
     text
 }
 
+/// So many clients.
+pub(super) fn clients(clients: u32) -> String {
+    format!("{} client{}", thousands(clients.into()), if clients == 1 { "" } else { "s" })
+}
+
 /// So many, as a whole number.
 pub(super) fn count(count: f64) -> String {
     thousands(count.round().max(0.0) as u64)

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::report::chart::{Charts, Line, Panel, Points, Stroke, of_run};
 use crate::report::input::Input;
@@ -31,7 +32,7 @@ struct Curve {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Said {
-    Search { cliff: Option<Limit>, trials: Vec<Trial> },
+    Search { cliff: Option<Limit>, trials: Vec<Trial>, closed: Option<IgnoredAny> },
     Attack(Summary),
 }
 
@@ -106,7 +107,13 @@ fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
     let text = limited(reader).with_context(|| format!("cannot read {name}"))?;
     let mut curve = Curve::default();
     for said in serde_json::Deserializer::from_str(&text).into_iter() {
-        curve.add(said.with_context(|| format!("{name} holds neither a search nor summaries of attacks"))?);
+        let said = said.with_context(|| format!("{name} holds neither a search nor summaries of attacks"))?;
+        let is_of_rates = !matches!(said, Said::Search { closed: Some(_), .. });
+        ensure!(
+            is_of_rates,
+            "{name} is of a search for a number of clients (--closed), which offered no rates"
+        );
+        curve.add(said);
     }
     curve.trials.retain(|trial| trial.rate.is_finite() && trial.rate > 0.0);
     ensure!(!curve.trials.is_empty(), "{name} holds no trial");
@@ -118,7 +125,7 @@ fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
 impl Curve {
     fn add(&mut self, said: Said) {
         match said {
-            Said::Search { cliff, trials } => {
+            Said::Search { cliff, trials, .. } => {
                 self.cliff = self.cliff.or(cliff.and_then(|cliff| cliff.upper));
                 self.trials.extend(trials);
             }

@@ -1,0 +1,257 @@
+//! Clients in place of a rate: so many requests in flight all the time, carried out and reduced to what [`seawall_search::closed`] is told.
+//!
+//! A client begins its next request when its last one has ended, and all of them begin at once. So what is in flight is the number of
+//! clients, and which requests are late follows from when those before them ended: nobody has to know of a request before it has come to
+//! its end. A request's time runs from when its client begins it, with what it takes to connect.
+//!
+//! [`Offer::pause`] is not kept: a client that was refused asks again at once, because the engine's loop has no line in which clients wait.
+//! What bounds the load on a target that refuses is [`Offer::enough`]: it ends an offer of which half fails after its first second.
+
+use std::time::Duration;
+
+use seawall_load::clock::{Nanos, RunClock};
+use seawall_load::fate::Fate;
+use seawall_load::plan::Load;
+use seawall_load::schedule::{Arrivals, Until};
+use seawall_search::closed::{Offer, Target};
+use seawall_search::seen::{BLOCK, Block, Seen, sum};
+
+use super::blocks::{at, block_of, edge, enter, known};
+use super::kit::NoSession;
+use super::{Rig, experiments, run};
+use crate::means::MOST_IN_FLIGHT;
+
+impl Rig {
+    /// Most clients that can be kept busy: each needs a connection, and so a descriptor, unless connections carry several requests.
+    pub(super) fn most_busy(&self) -> u32 {
+        let room = if self.kit().multiplexes() { usize::MAX } else { self.room };
+        u32::try_from(room.min(MOST_IN_FLIGHT as usize)).unwrap_or(u32::MAX)
+    }
+
+    fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
+        let load = kept_busy(offer);
+        let mut blocks = Blocks::new(offer.clients, self.bound);
+        let mut enough = false;
+        let Self { sessions, stop, fastest, .. } = self;
+        let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
+            if !enough {
+                progress.fates.iter().for_each(|fate| blocks.ended(fate));
+            }
+            while !enough && blocks.complete_one(progress.to) {
+                enough = offer.enough(blocks.complete());
+            }
+            enough
+        })?;
+        let blocks = blocks.into_complete();
+        self.fastest =
+            self.fastest.max(sum(&blocks, Block::ended) / (blocks.len() as f64 * BLOCK).max(BLOCK));
+        let invalid = self.against(&carried, f64::from(offer.clients));
+        Ok(Seen { blocks, invalid, ..Seen::default() })
+    }
+}
+
+/// Twice as many clients as before get no more than twice what was the most: so much there must be threads for.
+const FASTER: f64 = 2.0;
+
+/// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
+fn kept_busy(offer: &Offer) -> Load {
+    let blocks = (offer.most.as_secs_f64() / BLOCK).ceil() as usize;
+    let until = Until { after: edge(blocks.saturating_add(2)), ..Until::default() };
+    experiments::watched(Load { until, ..Load::new(Arrivals::Closed, offer.clients as usize) }, offer.drain)
+}
+
+impl Target for Rig {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        if self.stop.is_stopped() {
+            return Seen { interrupted: true, ..Seen::default() };
+        }
+        let clock = RunClock::start();
+        let seen = self
+            .try_clients(offer)
+            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
+        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.stop.rest(time)
+    }
+}
+
+/// Blocks of clients that are being filled. Pure, and in the time of the trial.
+#[derive(Debug)]
+struct Blocks {
+    clients: u32,
+    /// Answers later than this are late; without it none is.
+    bound: Option<Nanos>,
+    /// The complete ones, and those of which something is known already.
+    blocks: Vec<Block>,
+    /// By the block in which a request's bound passes: requests, and those of them that had ended by then.
+    passing: Vec<(u32, u32)>,
+    complete: usize,
+    /// Requests whose bound has passed and that have not been told to be late. A request begins some microseconds after the one before
+    /// it has ended; where its bound passes in the next block, one was told too soon, and this is less than nothing.
+    overdue: i64,
+}
+
+impl Blocks {
+    /// Of so many clients, who all begin with the first block; answers later than the bound are late.
+    fn new(clients: u32, bound: Option<Duration>) -> Self {
+        let bound = known(bound);
+        let mut passing: Vec<(u32, u32)> = Vec::new();
+        if let Some(bound) = bound {
+            at(&mut passing, block_of(bound)).0 = clients;
+        }
+        Self { clients, bound, blocks: Vec::new(), passing, complete: 0, overdue: 0 }
+    }
+
+    /// A request has ended, and its client begins the next.
+    fn ended(&mut self, fate: &Fate) {
+        let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
+        let in_time = passes.is_none_or(|passes| fate.end <= passes);
+        enter(at(&mut self.blocks, block_of(fate.end)), fate, in_time);
+        if let Some(passes) = passes.filter(|_| in_time) {
+            at(&mut self.passing, block_of(passes)).1 += 1;
+        }
+        if let Some(bound) = self.bound {
+            at(&mut self.passing, block_of(fate.end.saturating_add(bound))).0 += 1;
+        }
+    }
+
+    /// Completes the next block if it has ended by this instant, and all requests that ended before are known.
+    fn complete_one(&mut self, by: Nanos) -> bool {
+        if edge(self.complete + 1) > by {
+            return false;
+        }
+        let (passing, in_time) = self.passing.get(self.complete).copied().unwrap_or_default();
+        self.overdue += i64::from(passing) - i64::from(in_time);
+        let late = u32::try_from(self.overdue).unwrap_or(0);
+        self.overdue -= i64::from(late);
+        let first = if self.complete == 0 { self.clients } else { 0 };
+        let block = at(&mut self.blocks, self.complete);
+        block.sent = block.ended().saturating_add(first);
+        block.late += late;
+        block.in_flight = self.clients;
+        self.complete += 1;
+        true
+    }
+
+    /// Those that are complete.
+    fn complete(&self) -> &[Block] {
+        &self.blocks[..self.complete]
+    }
+
+    /// Without what is not complete.
+    fn into_complete(mut self) -> Vec<Block> {
+        self.blocks.truncate(self.complete);
+        self.blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use seawall_load::clock::SECOND;
+    use seawall_load::fault::Fault;
+
+    use super::*;
+
+    const MS: Nanos = SECOND / 1000;
+
+    fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
+        Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
+    }
+
+    fn blocks(clients: u32, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
+        let mut blocks = Blocks::new(clients, bound);
+        hits.iter().for_each(|hit| blocks.ended(hit));
+        while blocks.complete_one(edge(so_many)) {}
+        blocks.into_complete()
+    }
+
+    #[test]
+    fn a_client_is_in_flight_all_the_time_and_sends_whenever_it_was_answered() {
+        let hits = [fate(0, 10 * MS, Ok(200)), fate(10 * MS, 20 * MS, Ok(503)), fate(0, 100 * MS, Ok(200))];
+        let seen = blocks(3, None, &hits, 2);
+        let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
+        assert_eq!(told, [(5, 1, 1, 3), (1, 1, 0, 3)]);
+        assert_eq!((seen[1].latency, seen[1].late, seen[0].late), (0.1, 0, 1), "what fails is late at once");
+    }
+
+    #[test]
+    fn clients_that_hang_are_late_when_their_bound_passes_and_are_told_once() {
+        let late = |hits: &[Fate]| -> Vec<u32> {
+            blocks(2, Some(Duration::from_millis(100)), hits, 4).iter().map(|b| b.late).collect()
+        };
+        assert_eq!(late(&[]), [0, 2, 0, 0]);
+        assert_eq!(late(&[fate(0, 230 * MS, Ok(200))]), [0, 2, 0, 0], "an answer after that changes nothing");
+        assert_eq!(late(&[fate(0, 90 * MS, Ok(200))]), [0, 1, 1, 0], "nor is the next one forgotten");
+    }
+
+    #[test]
+    fn a_request_that_begins_a_moment_after_the_last_is_told_once_although_a_block_begins_between() {
+        let bound = Some(Duration::from_nanos(edge(1)));
+        let (end, next) = (edge(1) - 1, edge(1) + 1);
+        let hits =
+            [fate(0, end, Ok(200)), fate(next, next + MS, Ok(200)), fate(next + MS, edge(2) + MS, Ok(200))];
+        let seen = blocks(1, bound, &hits, 8);
+        // One too soon, and for that the last one, which has no answer, not again.
+        assert_eq!(sum(&seen, |block| block.late), 1.0, "{seen:?}");
+    }
+
+    #[test]
+    fn no_client_is_lost_where_an_offer_is_made_a_load() {
+        let standard = seawall_search::closed::Standard {
+            goal: seawall_search::goal::Goal::CLIFF,
+            settle: 0.3,
+            service: 0.01,
+        };
+        let second = Duration::from_secs(1);
+        let offer = Offer {
+            purpose: seawall_search::offer::Purpose::Narrow,
+            clients: 77,
+            pause: Duration::ZERO,
+            least: second,
+            most: second,
+            rule: seawall_search::closed::Rule::Whole,
+            standard,
+            drain: second / 2,
+        };
+        let load = kept_busy(&offer);
+        assert_eq!((load.in_flight.most, load.patience, load.by_hit), (77, Some(second / 2), true));
+        assert!(matches!(load.arrivals, Arrivals::Closed) && load.until.after > SECOND);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64) {
+            let (end, bound, mut state) = (edge(so_many), bound * MS, seed | 1);
+            let mut random = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state >> 33
+            };
+            let mut hits = Vec::new();
+            for _ in 0..clients {
+                let mut due = 0;
+                while due < end + SECOND {
+                    let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
+                    let hit = fate(due, due + 1 + random() % (slow * MS), outcome);
+                    due = hit.end;
+                    hits.push(hit);
+                }
+            }
+            // Told are those that ended, and some that end after the last block.
+            let told: Vec<_> = hits.iter().filter(|hit| hit.end < end + SECOND / 5).copied().collect();
+            let seen = blocks(clients, Some(Duration::from_nanos(bound)), &told, so_many);
+            let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
+            let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
+            prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
+            prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good()));
+            prop_assert_eq!(sum(&seen, |b| b.timely), all(&|hit| hit.end < end && in_time(hit)));
+            prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
+            prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| hit.end.min(hit.due + bound) < end && !in_time(hit)));
+            prop_assert!(seen.iter().all(|block| block.in_flight == clients));
+        }
+    }
+}
