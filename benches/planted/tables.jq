@@ -5,6 +5,7 @@ def sure: . >= 10 / 11;
 def median: sort | if length == 0 then null else (.[(length - 1) / 2 | floor] + .[length / 2 | floor]) / 2 end;
 def percent($of): if $of == 0 then "–" else "\(100 * . / $of * 10 | round / 10) % (\(.) of \($of))" end;
 def digits: if . == null then "–" elif . >= 100 then round else . * 100 | round / 100 end | tostring;
+def is_found: .outcome == "found" or .outcome == "metastable";
 def held: .cliff.lower != null and .cliff.lower <= .planted and .planted <= .cliff.upper;
 def error: ((.cliff.point - .planted) / .planted) | fabs * 100;
 
@@ -17,20 +18,19 @@ def right: named == .class;
 
 def row($title; $all):
   ($all | map(select(is_exact))) as $exact
-  | ($exact | map(select(.cliff.lower != null))) as $bracketed
-  | ($all | map(select(.cause != null))) as $asked
-  | [ $title, ($all | length), ($all | map(select(.outcome == "found" or .outcome == "metastable")) | length),
+  | ($exact | map(select(is_found and .cliff.lower != null))) as $bracketed
+  | [ $title, ($all | length), ($all | map(select(is_found)) | length), ($all | map(select(.outcome == "generator-limited")) | length),
       ($bracketed | map(select(held)) | length | percent($bracketed | length)),
       ($bracketed | map(select(.cliff.point != null) | error) | median | digits),
       ($all | map(.seconds) | median | digits),
       ($all | map(select(right)) | length | percent($all | length)),
-      ($all | map(select(right | not) | select(.cause != null and (.cause.confidence | sure))) | length | percent($all | length)),
+      ($all | map(select(right or .outcome == "generator-limited" | not) | select(.cause != null and (.cause.confidence | sure))) | length | percent($all | length)),
       ($all | map(select(.votes.invalid > 0)) | length) ];
 
 def by_class:
   { title: "By class of cause",
-    about: "Bracket: of the runs with one, where a formula gives the limit exactly. Wrong with confidence: ten times likelier than all that was planted.",
-    head: ["planted", "runs", "cliff found", "bracket holds the limit", "median error %", "median s", "cause right", "wrong with confidence", "runs with invalid trials"],
+    about: "Bracket: of the runs that show one, where a formula gives the limit exactly. Wrong with confidence: ten times likelier than all that was planted.",
+    head: ["planted", "runs", "cliff found", "generator-limited", "bracket holds the limit", "median error %", "median s", "cause right", "wrong with confidence", "runs with invalid trials"],
     rows: ([group_by(.class)[] | row(.[0].class; .)] + [row("all"; .)]) };
 
 def nominal:
