@@ -192,8 +192,16 @@ impl Inquiry {
         }
         let look = self.recovery == Recovery::Look;
         let next = if look { Some(battery::again(&self.case())) } else { self.repetition() };
-        let next = next.or_else(|| self.opening()).or_else(|| self.suspicion()).or_else(|| self.choose());
+        let next = next.or_else(|| self.opening());
+        let next =
+            next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
         next.filter(|next| self.affords(next)).map(Step::Try)
+    }
+
+    /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
+    /// looks like a cap.
+    fn has_calm(&self) -> bool {
+        self.case().base().is_none_or(|base| base.view.good().next().is_some())
     }
 
     fn affords(&self, next: &Experiment) -> bool {

@@ -174,6 +174,33 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
 }
 
+/// A wrong path and a port that speaks no TLS were called a cap on connections: all failed beside idle ones, as it did without them.
+#[test]
+fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let inquiry = inquire(&mut plant, |_, watched, _| {
+        watched.hits.iter_mut().for_each(|hit| hit.how = crate::watched::How::Status(404));
+    });
+    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    assert_eq!(tried, ["base", "near", "over", "again"]);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+}
+
+/// Servers that take their time for a new connection once the kernel had opened it were called one core or one worker.
+#[test]
+fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
+    for seed in 0..5 {
+        let mut plant = Plant::draw(Class::ChurnCost, seed);
+        plant.known.tls = false;
+        let inquiry = inquire(&mut plant, |_, watched, _| {
+            let carriers = watched.hits.iter_mut().filter_map(|hit| hit.carrier.as_mut());
+            carriers.for_each(|carrier| (carrier.connect, carrier.tls) = (0.000_1, None));
+        });
+        let named = inquiry.report().causes.first().map(|cause| cause.class);
+        assert_eq!(named, Some(Class::ChurnCost), "{seed}");
+    }
+}
+
 #[test]
 fn every_client_that_sends_again_at_once_is_bounded() {
     for class in SINGLE {
