@@ -116,6 +116,12 @@ fn field(class: Class, seed: u64) -> Field {
     Field { target: Plant::draw(class, seed).target(&goal(), 1), most: None }
 }
 
+/// Of a ground whose side nobody can ask.
+fn site(field: Field) -> Site {
+    let sight = sight(ServerSide::new(None, None));
+    Site { ground: Box::new(field), stop: Box::new(|| ()), sight, bound: None, reach: None }
+}
+
 fn searched(plan: &Plan, field: &mut Field) -> Answer {
     seawall_lab::find::find(field, plan, None, &mut seawall_lab::find::progress::Nobody).unwrap()
 }
@@ -257,13 +263,7 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
     let files =
         Files { json: Some(Draft::create(&json).unwrap()), html: Some(Draft::create(&html).unwrap()) };
-    let site = Site {
-        ground: Box::new(field(Class::QueueExponential, 7)),
-        stop: Box::new(|| ()),
-        sight: sight(ServerSide::new(None, None)),
-        bound: None,
-        reach: None,
-    };
+    let site = site(field(Class::QueueExponential, 7));
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
     assert_eq!(super::earlier(&json).unwrap().outcome, Outcome::Capped);
@@ -326,7 +326,7 @@ fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let json = room.path().join("run.json");
     let files = Files { json: Some(Draft::create(&json).unwrap()), html: None };
-    let site = Site { ground: Box::new(pool()), stop: Box::new(|| ()) };
+    let site = site(pool());
     let plan = Plan { goal: Goal::CLIFF, ..plan() };
     let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
