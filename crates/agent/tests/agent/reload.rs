@@ -236,8 +236,9 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     let good = world.text();
     let bad = good.replace("zone: europe-west1-b", "zone: \"not a zone\"") + "\nnonsense: s3cret-value\n";
     world.files.write("agent.yaml", &bad);
-    until_true("it is refused", || world.metric(MISTAKEN) == 1.0);
     let lines = || world.agent.lines("another configuration is refused, and the one in force stays");
+    // Lines are written by a thread of their own.
+    until_true("it is refused", || world.metric(MISTAKEN) == 1.0 && !lines().is_empty());
     let said = lines()[0]["fields"]["reason"].as_str().unwrap().to_owned();
     let check = run(PROGRAM, &["check", "--config", world.files.config().to_str().unwrap()]);
     let checked = String::from_utf8(check.stderr).unwrap();
