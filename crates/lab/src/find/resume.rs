@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seawall_search::offer::Offer;
 use seawall_search::search::{Search, Step};
-use seawall_search::seen::{Block, Seen};
+use seawall_search::seen::{Beside, Block, Seen};
 
 use super::answer::{Answer, Asked, Grant, Trial};
 use super::plan::Plan;
@@ -109,6 +109,7 @@ fn seen(trial: &Trial) -> Result<Seen, Diverged> {
         took: seconds(trial.took)?,
         invalid: trial.invalid.clone(),
         interrupted: false,
+        beside: Beside { failing: trial.failing.clone(), quantiles: trial.quantiles },
     })
 }
 
