@@ -63,7 +63,7 @@ impl Sheet {
         if let Some(fails) = answer.fails {
             self.row("above it", in_words_of(fails));
         }
-        if let Some(goodput) = answer.goodput {
+        if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != Outcome::UnstableBaseline) {
             self.row("goodput", &format!("{}/s good answers in overload", rate(goodput)));
         }
     }
@@ -82,7 +82,7 @@ impl Sheet {
         if answer.closed.is_none() && answer.is_found() || answer.recovery != Recovery::default() {
             self.row("recovery", &recovery(answer));
         }
-        if let Some(held) = answer.allowance {
+        if let Some(held) = answer.allowance.filter(|_| answer.outcome != Outcome::UnstableBaseline) {
             let (rate, time, requests) = (rate(held.rate), seconds(held.held), count(held.requests));
             self.row(
                 "not excluded",
@@ -125,7 +125,10 @@ impl Sheet {
     fn cause(&mut self, name: &str, cause: &Cause) {
         let figures = cause.figures.iter().filter_map(|figure| Some((figure, figure.value?)));
         let figures: Vec<_> = figures
-            .map(|(figure, value)| format!("{} {} {}", figure.name, rate(value), figure.unit))
+            .map(|(figure, value)| match figure.unit.as_str() {
+                "s" => format!("{} {}", figure.name, seconds(value)),
+                unit => format!("{} {} {unit}", figure.name, rate(value)),
+            })
             .collect();
         let class = if cause.class == "unknown" {
             "unknown: nothing that was tried out fits a class that is known".to_owned()
