@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::unkept::is_alike;
 use super::{Calm, Phase, Search, Step};
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Outcome, Trial};
@@ -18,9 +19,10 @@ const RUNG_TOLERANCE: f64 = 0.25;
 const RANGE: (f64, f64) = (0.3, 1.3);
 /// A share of errors that a limit shows just below a rung, and a target that fails once in a while at any rate.
 const FEW_ERRORS: f64 = 0.05;
-/// As much is looked for at so much of the rate, until so many errors would have been seen.
+/// As much is looked for at so much of the rate, until so many errors would have been seen; not where even these would not be.
 const HALF: f64 = 0.5;
-const ENOUGH: f64 = 12.0;
+const ENOUGH: f64 = 8.0;
+const SOME: f64 = 3.0;
 
 impl Search {
     pub(super) fn plan_baseline(&mut self) {
@@ -45,8 +47,8 @@ impl Search {
     pub(super) fn plan_rung(&mut self) {
         let (ceiling, whose) = self.bounds.ceiling();
         // What was to be held below a bad rung could not be believed.
-        if let Some(bad) = self.first_bad() {
-            return self.break_at(bad);
+        if self.first_bad().is_some() {
+            return self.break_at_lowest();
         }
         // A rung that cannot be believed was not climbed.
         let rungs = self.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Ladder);
@@ -95,26 +97,38 @@ impl Search {
     pub(super) fn learn_held(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (rate, bad) = (last.offer.rate, last.vote == Vote::Bad);
-        if bad && self.first_bad() == Some(rate) {
-            return self.learn_bad();
+        if rate >= self.bounds.ceiling().0 {
+            return if bad { self.learn_bad() } else { self.forgive_rung(rate) };
         }
-        self.forgive_rung(rate);
+        let above = self.share_at(rate / HALF);
+        if is_alike(self.share_at(rate), above) { self.doubt(rate, above) } else { self.break_at_lowest() }
+    }
+
+    /// Errors in the last trial of a rate, as a share.
+    fn share_at(&self, rate: f64) -> f64 {
+        let last = self.trials.iter().rev().find(|trial| (trial.offer.rate / rate - 1.0).abs() < 1e-9);
+        last.map_or(0.0, |trial| trial.evidence.errors.value())
+    }
+
+    /// Few errors may have nothing to do with the rate: half of it, and half of that, is held for as long as it takes to see as many
+    /// there, as long as that can be seen at all.
+    fn doubt(&mut self, rate: f64, share: f64) {
+        let seen = HALF * rate * share;
+        let most = self.profile.most.as_secs_f64();
+        if share > FEW_ERRORS || seen * most < SOME {
+            let never = share <= FEW_ERRORS && self.fails_at_any_rate();
+            return if never { self.end(Outcome::UnstableBaseline) } else { self.break_at_lowest() };
+        }
+        let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RUNG.1);
+        let offer = self.whole(Purpose::Confirm, HALF * rate, enough);
+        // Some errors are what is looked for: they end it no sooner than all of them.
+        self.agenda.push_back(Step::Offer(Offer { least: enough, ..offer }));
+    }
+
+    fn break_at_lowest(&mut self) {
         if let Some(bad) = self.first_bad() {
             self.break_at(bad);
         }
-    }
-
-    /// Few errors may have nothing to do with the rate: a rate far below is held for as long as it takes to see as many there.
-    fn doubt_rung(&mut self, bad: f64) {
-        let share = self.trials.last().map_or(0.0, |last| last.evidence.errors.value());
-        if share <= 0.0 || share > FEW_ERRORS || self.fails_at_any_rate() {
-            return self.break_at(bad);
-        }
-        let rate = HALF * bad;
-        let enough = Duration::from_secs_f64((ENOUGH / (share * rate)).min(self.profile.most.as_secs_f64()));
-        let offer = self.whole(Purpose::Confirm, rate, enough.max(RUNG.1));
-        // Some errors are what is looked for: they end it no sooner than all of them.
-        self.agenda.push_back(Step::Offer(Offer { least: offer.most, ..offer }));
     }
 
     pub(super) fn learn_rung(&mut self) {
@@ -128,7 +142,7 @@ impl Search {
         let asked = |trial: &&Trial| (trial.offer.rate, trial.offer.purpose) == (offer.rate, offer.purpose);
         let again = self.trials.iter().filter(asked).count() > 1;
         if failing || again {
-            return self.doubt_rung(offer.rate);
+            return self.doubt(offer.rate, self.share_at(offer.rate));
         }
         // One pause at its begin looks like a target that hangs.
         self.cool_down();
@@ -144,11 +158,8 @@ impl Search {
         }
     }
 
-    /// The first rate that is too much, unless those far below it are, too.
-    pub(super) fn break_at(&mut self, bad: f64) {
-        if self.fails_at_any_rate() {
-            return self.end(Outcome::UnstableBaseline);
-        }
+    /// The first rate that is too much.
+    fn break_at(&mut self, bad: f64) {
         let good = self.trials.iter().filter(|trial| trial.weight > 0.0 && trial.vote == Vote::Good);
         let good = good.map(|trial| trial.offer.rate).fold(bad / 16.0, f64::max);
         self.range = (RANGE.0 * good, RANGE.1 * bad);

@@ -104,8 +104,7 @@ impl Search {
 
     /// Good answers a second in the last overload.
     fn overloaded(&self) -> Option<f64> {
-        let bad = self.trials.iter().rev().find(|trial| trial.vote == Vote::Bad);
-        bad.map(|trial| trial.evidence.goodput).filter(|goodput| *goodput > 0.0)
+        self.last_bad().map(|trial| trial.evidence.goodput).filter(|goodput| *goodput > 0.0)
     }
 
     fn overloads(&self) -> usize {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Search, Step};
 use crate::offer::{Offer, Purpose, Rule};
+use crate::report::Trial;
 use crate::vote::{Kind, Vote};
 
 /// Single requests after overload: how often a second, for how long, and how much slower than ever before they may be.
@@ -28,7 +29,7 @@ impl Search {
 
     /// What failed is named, and the target comes to itself, or is kept from it.
     pub(super) fn after_bad(&mut self) {
-        let Some(kind) = self.trials.last().and_then(|trial| trial.kind) else { return };
+        let Some(kind) = self.last_bad().and_then(|trial| trial.kind) else { return };
         // Once it queued, one trial that looks like something else is bad luck.
         let alike = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent)).count();
         let first = self.manners.kind.is_none();
@@ -47,11 +48,16 @@ impl Search {
     /// even the goodput of the trial that spent it is not what fills it.
     fn spend(&mut self) {
         self.manners.spent = true;
-        let goodput = self.trials.last().map_or(0.0, |last| last.evidence.goodput);
+        let goodput = self.last_bad().map_or(0.0, |bad| bad.evidence.goodput);
         self.range.0 = self.range.0.min(0.4 * goodput).max(self.range.1 / 1000.0);
         for index in 0..self.trials.len() {
             self.reweigh(index, 0.0);
         }
+    }
+
+    /// The last trial that was bad: what came of it may have been asked after something else was tried.
+    pub(super) fn last_bad(&self) -> Option<&Trial> {
+        self.trials.iter().rev().find(|trial| trial.vote == Vote::Bad)
     }
 
     pub(super) fn cool_down(&mut self) {

@@ -12,8 +12,14 @@ const FEW: f64 = 5.0;
 const SURE: f64 = 2.0;
 /// Far below the highest rate.
 const BELOW: f64 = 0.5;
-/// As much: no less than this part of the share there.
-const ALIKE: f64 = 1.0 / 3.0;
+/// As much: no less than this part of the share there, and no more than so many times as much, which is what a bucket that has run
+/// dry refuses of half as much.
+const ALIKE: (f64, f64) = (1.0 / 3.0, 2.0);
+
+/// Whether two shares may be one.
+pub(super) fn is_alike(low: f64, high: f64) -> bool {
+    low > 0.0 && (ALIKE.0 * high..=ALIKE.1 * high).contains(&low)
+}
 
 impl Search {
     /// Whether errors are.
@@ -31,7 +37,7 @@ impl Search {
         let highest = said().map(|trial| trial.offer.rate).fold(0.0, f64::max);
         let (low, high): (Vec<_>, Vec<_>) = said().partition(|trial| trial.offer.rate <= BELOW * highest);
         let (low, high) = (pooled(low.into_iter().map(&share)), pooled(high.into_iter().map(&share)));
-        low.count >= FEW && low.above(bound) > SURE && low.value() >= ALIKE * high.value()
+        low.count >= FEW && low.above(bound) > SURE && is_alike(low.value(), high.value())
     }
 }
 
