@@ -78,9 +78,14 @@ fn outcome(report: &Report) -> Outcome {
     }
 }
 
+/// At low rates trials that hold end undecided: all of them together state the bracket, and it is one while it is no guess.
 fn is_tested(limit: &report::Limit) -> bool {
-    limit.bracket.is_some() && limit.good.is_some() && limit.bad.is_some()
+    let narrow = |bracket: Bracket| limit.good.is_some() || bracket.upper <= GUESS * bracket.lower;
+    limit.bad.is_some() && limit.bracket.is_some_and(narrow)
 }
+
+/// A bracket beyond this factor, of which no lower rate held, says where to look.
+const GUESS: f64 = 2.0;
 
 /// What ended a search that is over.
 pub(super) fn ended_by(search: &Search) -> Option<Cut> {
