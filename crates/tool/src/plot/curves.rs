@@ -66,6 +66,9 @@ struct Trial {
     /// Why it cannot be believed, of a search; none: it can.
     #[serde(default)]
     invalid: Option<String>,
+    /// Which way it points, of a search.
+    #[serde(default)]
+    vote: String,
     /// Requests offered a second.
     rate: f64,
     /// Good answers a second.
@@ -82,7 +85,16 @@ impl From<Summary> for Trial {
     fn from(run: Summary) -> Self {
         let (rate, goodput, errors) = (run.offered_rate, Some(run.good_rate), Some(run.error_ratio));
         let p99 = Some(run.response.p99 as f64 / 1e9);
-        Self { purpose: String::new(), invalid: None, rate, goodput, p99, errors, late: None }
+        Self {
+            purpose: String::new(),
+            invalid: None,
+            vote: String::new(),
+            rate,
+            goodput,
+            p99,
+            errors,
+            late: None,
+        }
     }
 }
 
@@ -93,10 +105,11 @@ impl Trial {
         self.invalid.is_none() && self.purpose != "arm" && self.rate.is_finite() && self.rate > 0.0
     }
 
-    /// Per cent of its requests that were late or failed.
+    /// Per cent of its requests that were late or failed. Not known of one that ended because what waited grew, before any of that was
+    /// late: no trouble at all is the last that it says.
     fn troubled(&self) -> Option<f64> {
-        let share = self.errors.into_iter().chain(self.late).reduce(f64::max);
-        share.map(|share| 100.0 * share)
+        let share = self.errors.into_iter().chain(self.late).reduce(f64::max)?;
+        (self.vote != "bad" || share > 0.0).then_some(100.0 * share)
     }
 }
 
@@ -173,13 +186,7 @@ fn charts(curves: &[(String, Curve)]) -> Charts {
     let panels = [
         panel("Good answers", "good answers per second", " /s", |trial| trial.goodput, counts),
         panel("99 % response time", "response time", "", p99, times),
-        panel(
-            "Late or failed",
-            "% of the requests, those still in flight at the end aside",
-            " %",
-            Trial::troubled,
-            counts,
-        ),
+        panel("Late or failed", "% of the requests", " %", Trial::troubled, counts),
     ];
     Charts { panels: panels.into_iter().flatten().collect(), left_out: Vec::new() }
 }
@@ -250,6 +257,21 @@ mod tests {
         let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{arm},{late},{narrow}]}}");
         let (_, curve) = read(input("a.json", &text)).unwrap();
         assert_eq!(points(&curve.trials, |trial| trial.goodput), [(200.0, Some(157.0))]);
+    }
+
+    #[test]
+    fn a_trial_that_ended_before_anything_was_late_is_not_without_trouble() {
+        let trial = |vote, late| {
+            format!("{{\"vote\":\"{vote}\",\"rate\":320,\"goodput\":210,\"errors\":0,\"late\":{late}}}")
+        };
+        let troubled = |vote, late| {
+            let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{}]}}", trial(vote, late));
+            let (_, curve) = read(input("a.json", &text)).unwrap();
+            points(&curve.trials, Trial::troubled)
+        };
+        assert_eq!(troubled("bad", 0.0), [(320.0, None)]);
+        assert_eq!(troubled("bad", 0.25), [(320.0, Some(25.0))]);
+        assert_eq!(troubled("undecided", 0.0), [(320.0, Some(0.0))]);
     }
 
     #[test]
