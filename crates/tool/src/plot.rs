@@ -54,7 +54,8 @@ alone they hold no rate, status or error to draw: see `seawall report`.
 
 What searches wrote (find --json) and summaries of attacks (--summary=json, one after the other
 in a file) are drawn as one SVG, a line for each file: good answers, 99 % response time and what
-was late or failed against the rate that was offered.
+was late or failed against the rate that was offered; a burst that spends an allowance and a
+trial that cannot be believed are no points.
 
 Examples:
   seawall plot results.gob > plot.html

@@ -58,8 +58,17 @@ struct Response {
 }
 
 /// An offer and what came of it.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Trial {
+    /// What it was for, of a search.
+    #[serde(default)]
+    purpose: String,
+    /// Why it cannot be believed, of a search; none: it can.
+    #[serde(default)]
+    invalid: Option<String>,
+    /// Which way it points, of a search.
+    #[serde(default)]
+    vote: String,
     /// Requests offered a second.
     rate: f64,
     /// Good answers a second.
@@ -75,15 +84,32 @@ struct Trial {
 impl From<Summary> for Trial {
     fn from(run: Summary) -> Self {
         let (rate, goodput, errors) = (run.offered_rate, Some(run.good_rate), Some(run.error_ratio));
-        Self { rate, goodput, p99: Some(run.response.p99 as f64 / 1e9), errors, late: None }
+        let p99 = Some(run.response.p99 as f64 / 1e9);
+        Self {
+            purpose: String::new(),
+            invalid: None,
+            vote: String::new(),
+            rate,
+            goodput,
+            p99,
+            errors,
+            late: None,
+        }
     }
 }
 
 impl Trial {
-    /// Per cent of its requests that were late or failed.
+    /// Whether it says what the target does at its rate: a burst that spends an allowance (`arm`) says what the allowance is, and what the
+    /// generator was late with nothing at all.
+    fn is_of_its_rate(&self) -> bool {
+        self.invalid.is_none() && self.purpose != "arm" && self.rate.is_finite() && self.rate > 0.0
+    }
+
+    /// Per cent of its requests that were late or failed. Not known of one that ended because what waited grew, before any of that was
+    /// late: no trouble at all is the last that it says.
     fn troubled(&self) -> Option<f64> {
-        let share = self.errors.into_iter().chain(self.late).reduce(f64::max);
-        share.map(|share| 100.0 * share)
+        let share = self.errors.into_iter().chain(self.late).reduce(f64::max)?;
+        (self.vote != "bad" || share > 0.0).then_some(100.0 * share)
     }
 }
 
@@ -115,7 +141,7 @@ fn read(Input { name, reader }: Input) -> anyhow::Result<(String, Curve)> {
         );
         curve.add(said);
     }
-    curve.trials.retain(|trial| trial.rate.is_finite() && trial.rate > 0.0);
+    curve.trials.retain(Trial::is_of_its_rate);
     ensure!(!curve.trials.is_empty(), "{name} holds no trial");
     curve.trials.sort_by(|one, other| one.rate.total_cmp(&other.rate));
     let stem = Path::new(&name).file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -219,6 +245,33 @@ mod tests {
         );
         assert_eq!(points(&curve.trials, Trial::troubled), [(100.0, Some(0.0)), (200.0, Some(30.0))]);
         assert_eq!(points(&curve.trials, |trial| trial.p99), [(100.0, None), (200.0, None)]);
+    }
+
+    #[test]
+    fn what_does_not_say_what_the_target_does_at_a_rate_is_no_point() {
+        let arm =
+            "{\"purpose\":\"arm\",\"rate\":400,\"goodput\":400,\"errors\":0,\"late\":null,\"invalid\":null}";
+        let late = "{\"purpose\":\"narrow\",\"rate\":300,\"goodput\":9,\"errors\":0,\"late\":0.9,\"invalid\":\"sent late\"}";
+        let narrow =
+            "{\"purpose\":\"narrow\",\"rate\":200,\"goodput\":157,\"errors\":0,\"late\":0,\"invalid\":null}";
+        let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{arm},{late},{narrow}]}}");
+        let (_, curve) = read(input("a.json", &text)).unwrap();
+        assert_eq!(points(&curve.trials, |trial| trial.goodput), [(200.0, Some(157.0))]);
+    }
+
+    #[test]
+    fn a_trial_that_ended_before_anything_was_late_is_not_without_trouble() {
+        let trial = |vote, late| {
+            format!("{{\"vote\":\"{vote}\",\"rate\":320,\"goodput\":210,\"errors\":0,\"late\":{late}}}")
+        };
+        let troubled = |vote, late| {
+            let text = format!("{{\"outcome\":\"found\",\"cliff\":null,\"trials\":[{}]}}", trial(vote, late));
+            let (_, curve) = read(input("a.json", &text)).unwrap();
+            points(&curve.trials, Trial::troubled)
+        };
+        assert_eq!(troubled("bad", 0.0), [(320.0, None)]);
+        assert_eq!(troubled("bad", 0.25), [(320.0, Some(25.0))]);
+        assert_eq!(troubled("undecided", 0.0), [(320.0, Some(0.0))]);
     }
 
     #[test]
