@@ -325,27 +325,16 @@ fn tables(answer: &Answer) -> [Table; 7] {
             .concat(),
             answer.server_side.iter().flat_map(window).collect(),
         ),
-        table(
-            "Trials",
-            [
-                &[
-                    "At",
-                    if answer.closed.is_some() { "Clients" } else { "Offered /s" },
-                    "Lasted",
-                    "Good /s",
-                    "Mean",
-                    "Slowest",
-                    "Failed",
-                    "Late",
-                    "Most in flight",
-                ]
-                .map(number)[..],
-                &["For", "Vote", "Why"].map(text)[..],
-            ]
-            .concat(),
-            answer.trials.iter().map(trial).collect(),
-        ),
+        table("Trials", of_trials(answer), answer.trials.iter().map(trial).collect()),
     ]
+}
+
+/// The columns of the rows that [`trial`] makes.
+fn of_trials(answer: &Answer) -> Vec<(&'static str, bool)> {
+    let load = if answer.closed.is_some() { "Clients" } else { "Offered /s" };
+    let numbers = ["At", load, "Lasted", "Good /s", "Mean", "Slowest", "Failed", "Late", "Most in flight"];
+    let texts = ["For", "Vote", "Why"];
+    numbers.map(|name| (name, true)).into_iter().chain(texts.map(|name| (name, false))).collect()
 }
 
 /// A row for each sign of a cause, the first with its name; its size is the last.
