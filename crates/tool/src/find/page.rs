@@ -226,8 +226,9 @@ fn latency(answer: &Answer) -> Panel {
 /// How many good answers came of each rate.
 fn goodput(answer: &Answer) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
-    let most = values(&lines).fold(0.0, f64::max);
-    if most > 0.0 && answer.closed.is_none() {
+    // As far as was offered: what is missing from it is what failed.
+    let most = answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(load).fold(0.0, f64::max);
+    if !lines.is_empty() && answer.closed.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
         lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
     }
