@@ -1,7 +1,7 @@
 //! Clients in place of a rate: so many requests in flight all the time, carried out and reduced to what [`seawall_search::closed`] is told.
 //!
-//! A client begins its next request when its last one has ended, after a failure when it has waited for [`Offer::pause`], and all of them
-//! begin at once. So what is in flight is the number of clients but for those that wait, and which requests are late follows from when
+//! A client begins its next request when its last one has ended, after a failure when it has waited for [`pause`], and all of them begin
+//! at once. So what is in flight is the number of clients but for those that wait, and which requests are late follows from when
 //! those before them ended: nobody has to know of a request before it has come to its end. A request's time runs from when its client
 //! begins it, with what it takes to connect.
 //!
@@ -54,11 +54,19 @@ impl Rig {
 /// Twice as many clients as before get no more than twice what was the most: so much there must be threads for.
 const FASTER: f64 = 2.0;
 
+/// The shortest pause after a failure. The search asks for as long as one client's answer took; before it knows that, and where answers
+/// take microseconds, one client would have thousands of failures a second.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn pause(offer: &Offer) -> Duration {
+    offer.pause.max(PAUSE)
+}
+
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
 fn kept_busy(offer: &Offer) -> Load {
     let blocks = (offer.most.as_secs_f64() / BLOCK).ceil() as usize;
     let until = Until { after: edge(blocks.saturating_add(2)), ..Until::default() };
-    let load = Load { until, pause: offer.pause, ..Load::new(Arrivals::Closed, offer.clients as usize) };
+    let load = Load { until, pause: pause(offer), ..Load::new(Arrivals::Closed, offer.clients as usize) };
     experiments::watched(load, offer.drain)
 }
 
@@ -104,7 +112,7 @@ struct Blocks {
 impl Blocks {
     /// Of an offer's clients, who all begin with the first block; answers later than the bound are late.
     fn new(offer: &Offer, bound: Option<Duration>) -> Self {
-        let (bound, pause) = (known(bound), nanos(offer.pause));
+        let (bound, pause) = (known(bound), nanos(pause(offer)));
         let (blocks, begun, passing) = Default::default();
         let mut all = Self { pause, bound, blocks, begun, in_flight: 0, passing, complete: 0, overdue: 0 };
         all.begin(0, offer.clients);
@@ -195,6 +203,7 @@ mod tests {
         }
     }
 
+    /// Of clients that wait as long as is waited at least.
     fn blocks(clients: u32, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
         patient(&offer(clients, Duration::ZERO), bound, hits, so_many)
     }
@@ -213,6 +222,12 @@ mod tests {
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(5, 1, 1, 3), (1, 1, 0, 3)]);
         assert_eq!((seen[1].latency, seen[1].late, seen[0].late), (0.1, 0, 1), "what fails is late at once");
+    }
+
+    #[test]
+    fn a_client_waits_a_moment_after_a_failure_even_where_answers_take_none() {
+        assert_eq!([1, 30].map(|ms| pause(&offer(1, Duration::from_millis(ms))).as_millis()), [10, 30]);
+        assert_eq!(kept_busy(&offer(1, Duration::ZERO)).pause, PAUSE, "nor in the baseline");
     }
 
     #[test]
@@ -248,10 +263,10 @@ mod tests {
     #[test]
     fn no_client_is_lost_where_an_offer_is_made_a_load() {
         let second = Duration::from_secs(1);
-        let offer = Offer { most: second, ..offer(77, second / 100) };
+        let offer = Offer { most: second, ..offer(77, second / 50) };
         let load = kept_busy(&offer);
         assert_eq!((load.in_flight.most, load.patience, load.by_hit), (77, Some(second / 2), true));
-        assert_eq!(load.pause, second / 100);
+        assert_eq!(load.pause, second / 50);
         assert!(matches!(load.arrivals, Arrivals::Closed) && load.until.after > SECOND);
     }
 
@@ -259,7 +274,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64, pause in 0..100_u64) {
+        fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64, pause in 10..100_u64) {
             let (end, bound, pause, mut state) = (edge(so_many), bound * MS, pause * MS, seed | 1);
             let mut random = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
