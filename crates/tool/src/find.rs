@@ -57,7 +57,7 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
     let Site { mut ground, stop, sight, bound, reach } = site;
     let signals = Signals::listen(stop)?;
     if let Some(reach) = reach
-        && let Err(error) = reach.ask(&order.plan.target.url)
+        && let Err(error) = reach.ask(&order.plan.target.url, || signals.received().is_some())
     {
         progress.end();
         return Err(error);

@@ -46,6 +46,9 @@ fn options_that_contradict_each_other_are_named_all_at_once() {
         ("http://a/ --compare a.json b.json", "--compare sends nothing"),
         ("--compare a.json b.json --json c.json", "--compare sends nothing"),
         ("http://a/ --json x --html x", "two files"),
+        ("http://a/ --json x --html ./x", "two files"),
+        ("http://a/ --json - --html -", "two files"),
+        ("http://a/ --max-rate 100/h", "--max-rate must be 1/s or more"),
         ("http://a/ --closed --max-rate 5", "--max-clients bounds the clients"),
         ("http://a/ --closed --arrivals poisson", "users who do not wait"),
         ("http://a/ --closed --from a.json", "is not continued"),
@@ -235,6 +238,23 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
 }
 
 #[test]
+fn a_signal_ends_the_first_look_at_a_target_that_is_silent() {
+    let (listener, place) = (TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    let words = format!("find http://{}/ --json run.json", listener.local_addr().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");
+    let run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It has a connection, and so it is past the point from which it listens to signals.
+    let held = listener.accept().unwrap();
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    let output = run.wait_with_output().unwrap();
+    drop(held);
+    assert_eq!(output.status.code(), Some(143), "{}{}", text(&output.stdout), text(&output.stderr));
+    let run = json(place.path());
+    assert_eq!((&run["cut"], &run["trials"]), (&"signal".into(), &Value::Array(Vec::new())));
+}
+
+#[test]
 fn a_target_that_cannot_be_reached_is_told_before_any_load() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let said = refused(&format!("find http://127.0.0.1:{}/a?key=1", free()));
@@ -245,6 +265,14 @@ fn a_target_that_cannot_be_reached_is_told_before_any_load() {
     assert!(said.contains("no load was sent") && !said.contains("key=1"), "{said}");
     let said = refused("find http://nowhere.invalid/");
     assert!(said.contains("cannot reach http://nowhere.invalid/: lookup: "), "{said}");
+    for (way, part) in [
+        (format!("--proxy http://127.0.0.1:{}", free()), "http://a/ through the proxy 127.0.0.1:"),
+        (format!("--connect-to a:80:127.0.0.1:{}", free()), "http://a/ at 127.0.0.1:"),
+        ("--unix-socket ./missing".to_owned(), "http://a/ at ./missing: connect: "),
+    ] {
+        let said = refused(&format!("find http://a/ {way}"));
+        assert!(said.contains(part), "{way}: {said}");
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     // Takes a handshake for a request; ends with the test's process.
