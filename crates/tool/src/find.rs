@@ -18,7 +18,7 @@ mod signals;
 mod tests;
 mod words;
 
-use std::io::{Write as _, stdout};
+use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, read};
 
 pub(crate) use self::args::Args;
-use self::draft::Draft;
+use self::draft::{Draft, is_stdout};
 use self::ground::Site;
 use self::plan::Order;
 use self::progress::Progress;
@@ -71,8 +71,10 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
     let mut answer = found.context("--from")?;
     ground.testify(&mut answer, order.before.as_ref());
     // The screen after the files: it is the file that must not be lost.
+    let text = screen::text(&answer);
+    let has_stdout = files.has_stdout;
     let written = files.write(&answer);
-    let shown = show(&screen::text(&answer));
+    let shown = if has_stdout { tell(&text) } else { show(&text) };
     written.and(shown)?;
     Ok(code(&answer, signals.received()))
 }
@@ -82,9 +84,17 @@ fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// What is shown where standard output is a file's; it may be closed.
+fn tell(text: &str) -> anyhow::Result<()> {
+    let _ = stderr().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
 /// Where a run is written down.
 #[derive(Default)]
 struct Files {
+    /// One of them is standard output.
+    has_stdout: bool,
     json: Option<Draft>,
     html: Option<Draft>,
 }
@@ -93,7 +103,8 @@ impl Files {
     /// Before anything is sent, so that what could not be written is not measured.
     fn create(args: &Args) -> anyhow::Result<Self> {
         let create = |path: &Option<_>| path.as_deref().map(Draft::create).transpose();
-        Ok(Self { json: create(&args.json)?, html: create(&args.html)? })
+        let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
+        Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
     }
 
     fn write(self, answer: &Answer) -> anyhow::Result<()> {

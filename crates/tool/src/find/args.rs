@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// Write the run to this file, as JSON
+    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write it to this file as one offline HTML page
+    /// Write it to this file as one offline HTML page; - as for --json
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Continue the run that --json has written to this file
