@@ -20,7 +20,7 @@ mod words;
 
 use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 /// The run on a ground, whatever that is; answers with the exit code.
 fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
     let Site { mut ground, stop, sight, bound, reach } = site;
-    let signals = Signals::listen(stop)?;
+    let signals = Signals::listen(stop, files.drafts())?;
     if let Some(reach) = reach
         && let Err(error) = reach.ask(&order.plan.target.url, || signals.received().is_some())
     {
@@ -105,6 +105,12 @@ impl Files {
         let create = |path: &Option<_>| path.as_deref().map(Draft::create).transpose();
         let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
         Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
+    }
+
+    /// What is left if the program does not come to write them.
+    fn drafts(&self) -> Vec<PathBuf> {
+        let files = [&self.json, &self.html].into_iter().flatten();
+        files.filter_map(Draft::beside).map(Path::to_owned).collect()
     }
 
     fn write(self, answer: &Answer) -> anyhow::Result<()> {

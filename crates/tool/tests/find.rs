@@ -238,6 +238,25 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
 }
 
 #[test]
+fn of_who_insists_with_a_second_signal_no_draft_is_left() {
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    let words = format!("find {} --json run.json --html run.html", server.url);
+    command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");
+    let mut run = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(told.by_ref().any(|line| line.unwrap().contains("looking at the generator")));
+    for signal in [Signal::INT, Signal::TERM] {
+        kill_process(Pid::from_child(&run), signal).unwrap();
+    }
+    told.for_each(drop);
+    assert!(run.wait().unwrap().code() != Some(0));
+    // The run may have been quicker with its files than the second signal.
+    let names = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| name == "run.json" || name == "run.html"));
+}
+
+#[test]
 fn a_signal_ends_the_first_look_at_a_target_that_is_silent() {
     let (listener, place) = (TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
     let words = format!("find http://{}/ --json run.json", listener.local_addr().unwrap());

@@ -50,6 +50,11 @@ impl Draft {
         Ok(Self { file, place: place.to_owned(), beside: Some(beside) })
     }
 
+    /// Where it is until it is finished, if that is not its place.
+    pub(super) fn beside(&self) -> Option<&Path> {
+        self.beside.as_deref()
+    }
+
     /// Writes it, and moves it to its place.
     ///
     /// # Errors
