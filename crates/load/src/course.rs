@@ -1,7 +1,7 @@
 //! What becomes of a hit between the schedule and the books: sent, answered, sent on or again, given up.
 
 use crate::clock::Nanos;
-use crate::fault::Fault;
+use crate::fault::{Class, Fault};
 use crate::flights::FlightKey;
 use crate::poller::Poller;
 use crate::schedule::Hit;
@@ -167,7 +167,10 @@ impl Shard {
         let flight = self.flights.of(key);
         self.books.finished(flight, outcome, self.progress.now, &self.supply);
         self.flights.remove(key);
-        self.make_room();
+        let is_good = outcome.is_ok_and(|status| Class::of_status(status) == Class::Good);
+        if is_good || !self.resting.begin(self.progress.now) {
+            self.make_room();
+        }
     }
 
     pub(crate) fn never_sent(&mut self, hit: Hit, fault: Fault) {

@@ -30,6 +30,7 @@ pub mod rate;
 pub mod recorder;
 pub mod request;
 pub mod resolve;
+mod resting;
 pub mod rows;
 pub mod schedule;
 pub mod session;

@@ -95,6 +95,9 @@ pub struct Load {
     pub errors: Option<ErrorBudget>,
     /// How much may be in flight, and what then.
     pub in_flight: InFlight,
+    /// In a closed loop: how long a failure keeps its place in flight, in which nothing is sent then. Without it a target that refuses at
+    /// once is asked as often as this machine can.
+    pub pause: Duration,
     /// Hits due before this are sent, and neither counted nor recorded.
     pub warm_up: Duration,
     /// How long after the end of the schedule hits are sent that are late because of this machine. Hits that are late
@@ -126,6 +129,7 @@ impl Load {
             until: Until::default(),
             errors: None,
             in_flight: InFlight { most: in_flight, when_busy: WhenBusy::Queue },
+            pause: Duration::ZERO,
             warm_up: Duration::ZERO,
             grace: GRACE,
             patience: None,
@@ -149,6 +153,7 @@ impl Load {
             end: self.end().saturating_add(begins),
             grace: nanos(self.grace),
             patience: self.patience.map_or(Nanos::MAX, nanos),
+            pause: if closed { nanos(self.pause) } else { 0 },
             redirects: travel.redirects,
             retries: travel.retries,
             spin: nanos(spin),

@@ -16,6 +16,7 @@ use crate::control::{Command, Early, Shared, Steered};
 use crate::fault::Fault;
 use crate::flights::Flights;
 use crate::poller::{Event, Poller, token};
+use crate::resting::Resting;
 use crate::schedule::{Cursor, Hit, Next};
 use crate::session::share;
 use crate::supply::{Reach, Supply};
@@ -46,6 +47,8 @@ pub(crate) struct Rules {
     pub(crate) grace: Nanos,
     /// How long late answers are waited for once nothing more is sent.
     pub(crate) patience: Nanos,
+    /// How long a failure keeps its place in flight.
+    pub(crate) pause: Nanos,
     /// What Go's client sends again is sent again.
     pub(crate) retries: bool,
     /// Redirects followed for one hit; `None` takes a redirect as the answer.
@@ -90,6 +93,7 @@ pub(crate) struct Shard {
     pub(crate) supply: Supply,
     pub(crate) pool: Pool<Poller>,
     pub(crate) flights: Flights,
+    pub(crate) resting: Resting,
     pub(crate) books: Books,
     pub(crate) progress: Progress,
 }
@@ -128,7 +132,8 @@ impl Shard {
             interval_end: rules.begins.saturating_add(rules.cadence),
             ..Progress::default()
         };
-        Self { index, clock, shared, rules, cursor, supply, pool, flights, books, progress }
+        let resting = Resting::new(rules.pause);
+        Self { index, clock, shared, rules, cursor, supply, pool, flights, resting, books, progress }
     }
 
     /// Runs to the end of the schedule, or to a command, and to the last answer; gives back what outlives the trial.
@@ -143,6 +148,7 @@ impl Shard {
                 self.release();
             }
             self.look_again();
+            self.rested();
             self.release();
             self.expire();
             self.travel(Pool::flush);
@@ -186,7 +192,8 @@ impl Shard {
         self.refresh();
         let Progress { now, next_due, next_tick, interval_end, over, .. } = self.progress;
         let due = if over.is_some() { Nanos::MAX } else { next_due };
-        let until = due.min(next_tick).min(interval_end).min(self.flights.first_expiry());
+        let until =
+            due.min(next_tick).min(interval_end).min(self.flights.first_expiry()).min(self.resting.first());
         let spins = until <= now.saturating_add(self.rules.spin);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -224,10 +231,24 @@ impl Shard {
         let Steered { arrivals, in_flight, paused } = steered;
         self.cursor.replace(arrivals, paused);
         self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
-        if self.flights.len() < self.rules.in_flight {
+        if !self.is_full() {
             self.make_room();
         }
         self.progress.next_due = 0;
+    }
+
+    /// Whether the in-flight bound is reached, with the places that rest.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.flights.len() + self.resting.len() >= self.rules.in_flight
+    }
+
+    /// Places that have rested for long enough are free again.
+    #[inline]
+    fn rested(&mut self) {
+        if self.resting.end(self.progress.now) {
+            self.make_room();
+        }
     }
 
     /// There is room in flight.
@@ -255,7 +276,7 @@ impl Shard {
             return;
         }
         for _ in 0..BURST {
-            if self.flights.len() >= self.rules.in_flight {
+            if self.is_full() {
                 return self.be_busy();
             }
             match self.next_hit() {

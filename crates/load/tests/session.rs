@@ -404,6 +404,19 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
 }
 
 #[test]
+fn a_client_that_was_refused_waits_before_it_asks_again() {
+    let refuses: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let server = Server::answering(refuses).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let pause = Duration::from_millis(20);
+    let clock = RunClock::start();
+    let outcome = run(&mut session, &Load { pause, ..closed(12, 2) });
+    assert_eq!((outcome.total.done, outcome.total.good()), (12, 0));
+    // Two of them send six each, and wait five times between.
+    assert!(clock.now() >= 5 * 20 * SECOND / 1000, "{}", clock.now());
+}
+
+#[test]
 fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
     for load in [closed(2000, 4), paced(2000, "2000")] {
         let crowd = Arc::new(Crowd::default());

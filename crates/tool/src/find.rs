@@ -18,9 +18,9 @@ mod signals;
 mod tests;
 mod words;
 
-use std::io::{Write as _, stdout};
+use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -29,7 +29,7 @@ use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, read};
 
 pub(crate) use self::args::Args;
-use self::draft::Draft;
+use self::draft::{Draft, is_stdout};
 use self::ground::Site;
 use self::plan::Order;
 use self::progress::Progress;
@@ -55,9 +55,9 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 /// The run on a ground, whatever that is; answers with the exit code.
 fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) -> anyhow::Result<u8> {
     let Site { mut ground, stop, sight, bound, reach } = site;
-    let signals = Signals::listen(stop)?;
+    let signals = Signals::listen(stop, files.drafts())?;
     if let Some(reach) = reach
-        && let Err(error) = reach.ask(&order.plan.target.url)
+        && let Err(error) = reach.ask(&order.plan.target.url, || signals.received().is_some())
     {
         progress.end();
         return Err(error);
@@ -71,8 +71,10 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
     let mut answer = found.context("--from")?;
     ground.testify(&mut answer, order.before.as_ref());
     // The screen after the files: it is the file that must not be lost.
+    let text = screen::text(&answer);
+    let has_stdout = files.has_stdout;
     let written = files.write(&answer);
-    let shown = show(&screen::text(&answer));
+    let shown = if has_stdout { tell(&text) } else { show(&text) };
     written.and(shown)?;
     Ok(code(&answer, signals.received()))
 }
@@ -82,9 +84,17 @@ fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// What is shown where standard output is a file's; it may be closed.
+fn tell(text: &str) -> anyhow::Result<()> {
+    let _ = stderr().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
 /// Where a run is written down.
 #[derive(Default)]
 struct Files {
+    /// One of them is standard output.
+    has_stdout: bool,
     json: Option<Draft>,
     html: Option<Draft>,
 }
@@ -93,7 +103,14 @@ impl Files {
     /// Before anything is sent, so that what could not be written is not measured.
     fn create(args: &Args) -> anyhow::Result<Self> {
         let create = |path: &Option<_>| path.as_deref().map(Draft::create).transpose();
-        Ok(Self { json: create(&args.json)?, html: create(&args.html)? })
+        let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
+        Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
+    }
+
+    /// What is left if the program does not come to write them.
+    fn drafts(&self) -> Vec<PathBuf> {
+        let files = [&self.json, &self.html].into_iter().flatten();
+        files.filter_map(Draft::beside).map(Path::to_owned).collect()
     }
 
     fn write(self, answer: &Answer) -> anyhow::Result<()> {

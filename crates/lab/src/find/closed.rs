@@ -139,11 +139,16 @@ pub(super) fn trial(trial: &search::Trial) -> Trial {
         errors: evidence.errors.value(),
         failing: trial.seen.beside.failing.clone(),
         quantiles: trial.seen.beside.quantiles,
-        late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
+        late: is_judged_late(trial).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         interrupted: trial.seen.interrupted,
         blocks: blocks.iter().map(told::block).collect(),
     }
+}
+
+/// Whether lateness was looked for and anything is known of it: where the goal does not speak of it, what fails alone is late.
+fn is_judged_late(trial: &search::Trial) -> bool {
+    trial.offer.standard.goal.late.is_some() && trial.finding.evidence.late.of > 0.0
 }
 
 /// Why a trial points where it does.
@@ -157,7 +162,7 @@ fn why(trial: &search::Trial) -> String {
     match trial.vote {
         _ if trial.finding.hangs => "most of them have no answer".to_owned(),
         vote::Vote::Good => "held".to_owned(),
-        _ if evidence.late.of > 0.0 => format!("{errors}, {late}"),
+        _ if is_judged_late(trial) => format!("{errors}, {late}"),
         _ => errors,
     }
 }

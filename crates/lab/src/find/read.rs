@@ -21,13 +21,13 @@ const BEYOND: f64 = 1e12;
 pub enum BadAnswer {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     /// It is longer than any run's.
     #[error("is longer than {MOST} bytes, and so nothing that find --json has written")]
     Long,
     /// It has another form.
     #[error("is nothing that find --json has written: {0}")]
-    Form(#[from] serde_json::Error),
+    Form(serde_json::Error),
     /// Another version wrote it.
     #[error("is of schema {0}, and this version reads schema {SCHEMA}")]
     Schema(u32),
@@ -42,7 +42,7 @@ pub enum BadAnswer {
 /// [`BadAnswer`].
 pub fn read(from: impl Read) -> Result<Answer, BadAnswer> {
     let mut text = Vec::new();
-    from.take(MOST + 1).read_to_end(&mut text)?;
+    from.take(MOST + 1).read_to_end(&mut text).map_err(BadAnswer::Io)?;
     if text.len() as u64 > MOST {
         return Err(BadAnswer::Long);
     }
@@ -54,11 +54,11 @@ pub fn read(from: impl Read) -> Result<Answer, BadAnswer> {
 /// # Errors
 /// [`BadAnswer`].
 pub fn parse(text: &[u8]) -> Result<Answer, BadAnswer> {
-    let Versioned { schema } = serde_json::from_slice(text)?;
+    let Versioned { schema } = serde_json::from_slice(text).map_err(BadAnswer::Form)?;
     if schema != SCHEMA {
         return Err(BadAnswer::Schema(schema));
     }
-    let answer: Answer = serde_json::from_slice(text)?;
+    let answer: Answer = serde_json::from_slice(text).map_err(BadAnswer::Form)?;
     check(&answer)?;
     Ok(answer)
 }

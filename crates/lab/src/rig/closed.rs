@@ -1,15 +1,16 @@
 //! Clients in place of a rate: so many requests in flight all the time, carried out and reduced to what [`seawall_search::closed`] is told.
 //!
-//! A client begins its next request when its last one has ended, and all of them begin at once. So what is in flight is the number of
-//! clients, and which requests are late follows from when those before them ended: nobody has to know of a request before it has come to
-//! its end. A request's time runs from when its client begins it, with what it takes to connect.
+//! A client begins its next request when its last one has ended, after a failure when it has waited for [`pause`], and all of them begin
+//! at once. So what is in flight is the number of clients but for those that wait, and which requests are late follows from when
+//! those before them ended: nobody has to know of a request before it has come to its end. A request's time runs from when its client
+//! begins it, with what it takes to connect.
 //!
-//! [`Offer::pause`] is not kept: a client that was refused asks again at once, because the engine's loop has no line in which clients wait.
-//! What bounds the load on a target that refuses is [`Offer::enough`]: it ends an offer of which half fails after its first second.
+//! The load on a target that refuses is bounded twice: by the pause, and by [`Offer::enough`], which ends an offer of which half fails
+//! after its first second.
 
 use std::time::Duration;
 
-use seawall_load::clock::{Nanos, RunClock};
+use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::fate::Fate;
 use seawall_load::plan::Load;
 use seawall_load::schedule::{Arrivals, Until};
@@ -30,7 +31,7 @@ impl Rig {
 
     fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
         let load = kept_busy(offer);
-        let mut blocks = Blocks::new(offer.clients, self.bound);
+        let mut blocks = Blocks::new(offer, self.bound);
         let mut enough = false;
         let Self { sessions, stop, fastest, .. } = self;
         let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
@@ -53,11 +54,20 @@ impl Rig {
 /// Twice as many clients as before get no more than twice what was the most: so much there must be threads for.
 const FASTER: f64 = 2.0;
 
+/// The shortest pause after a failure. The search asks for as long as one client's answer took; before it knows that, and where answers
+/// take microseconds, one client would have thousands of failures a second.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn pause(offer: &Offer) -> Duration {
+    offer.pause.max(PAUSE)
+}
+
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
 fn kept_busy(offer: &Offer) -> Load {
     let blocks = (offer.most.as_secs_f64() / BLOCK).ceil() as usize;
     let until = Until { after: edge(blocks.saturating_add(2)), ..Until::default() };
-    experiments::watched(Load { until, ..Load::new(Arrivals::Closed, offer.clients as usize) }, offer.drain)
+    let load = Load { until, pause: pause(offer), ..Load::new(Arrivals::Closed, offer.clients as usize) };
+    experiments::watched(load, offer.drain)
 }
 
 impl Target for Rig {
@@ -80,11 +90,17 @@ impl Target for Rig {
 /// Blocks of clients that are being filled. Pure, and in the time of the trial.
 #[derive(Debug)]
 struct Blocks {
-    clients: u32,
+    /// How long a client waits after a failure.
+    pause: Nanos,
     /// Answers later than this are late; without it none is.
     bound: Option<Nanos>,
     /// The complete ones, and those of which something is known already.
     blocks: Vec<Block>,
+    /// By the block in which they begin: requests.
+    begun: Vec<u32>,
+    /// Requests that have begun and have not ended, at the end of the last complete block. A request begins some microseconds after its
+    /// client may, so this is too many by one where its block began between.
+    in_flight: i64,
     /// By the block in which a request's bound passes: requests, and those of them that had ended by then.
     passing: Vec<(u32, u32)>,
     complete: usize,
@@ -94,17 +110,24 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Of so many clients, who all begin with the first block; answers later than the bound are late.
-    fn new(clients: u32, bound: Option<Duration>) -> Self {
-        let bound = known(bound);
-        let mut passing: Vec<(u32, u32)> = Vec::new();
-        if let Some(bound) = bound {
-            at(&mut passing, block_of(bound)).0 = clients;
-        }
-        Self { clients, bound, blocks: Vec::new(), passing, complete: 0, overdue: 0 }
+    /// Of an offer's clients, who all begin with the first block; answers later than the bound are late.
+    fn new(offer: &Offer, bound: Option<Duration>) -> Self {
+        let (bound, pause) = (known(bound), nanos(pause(offer)));
+        let (blocks, begun, passing) = Default::default();
+        let mut all = Self { pause, bound, blocks, begun, in_flight: 0, passing, complete: 0, overdue: 0 };
+        all.begin(0, offer.clients);
+        all
     }
 
-    /// A request has ended, and its client begins the next.
+    /// So many requests begin then.
+    fn begin(&mut self, when: Nanos, so_many: u32) {
+        *at(&mut self.begun, block_of(when)) += so_many;
+        if let Some(bound) = self.bound {
+            at(&mut self.passing, block_of(when.saturating_add(bound))).0 += so_many;
+        }
+    }
+
+    /// A request has ended, and its client begins the next or waits before it does.
     fn ended(&mut self, fate: &Fate) {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
@@ -112,9 +135,8 @@ impl Blocks {
         if let Some(passes) = passes.filter(|_| in_time) {
             at(&mut self.passing, block_of(passes)).1 += 1;
         }
-        if let Some(bound) = self.bound {
-            at(&mut self.passing, block_of(fate.end.saturating_add(bound))).0 += 1;
-        }
+        let pause = if fate.is_good() { 0 } else { self.pause };
+        self.begin(fate.end.saturating_add(pause), 1);
     }
 
     /// Completes the next block if it has ended by this instant, and all requests that ended before are known.
@@ -126,11 +148,12 @@ impl Blocks {
         self.overdue += i64::from(passing) - i64::from(in_time);
         let late = u32::try_from(self.overdue).unwrap_or(0);
         self.overdue -= i64::from(late);
-        let first = if self.complete == 0 { self.clients } else { 0 };
+        let begun = self.begun.get(self.complete).copied().unwrap_or_default();
         let block = at(&mut self.blocks, self.complete);
-        block.sent = block.ended().saturating_add(first);
+        self.in_flight += i64::from(begun) - i64::from(block.ended());
+        block.sent = begun;
         block.late += late;
-        block.in_flight = self.clients;
+        block.in_flight = u32::try_from(self.in_flight).unwrap_or(0);
         self.complete += 1;
         true
     }
@@ -161,8 +184,32 @@ mod tests {
         Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
     }
 
+    fn offer(clients: u32, pause: Duration) -> Offer {
+        let standard = seawall_search::closed::Standard {
+            goal: seawall_search::goal::Goal::CLIFF,
+            settle: 0.3,
+            service: pause.as_secs_f64(),
+        };
+        let second = Duration::from_secs(1);
+        Offer {
+            purpose: seawall_search::offer::Purpose::Narrow,
+            clients,
+            pause,
+            least: second,
+            most: second,
+            rule: seawall_search::closed::Rule::Whole,
+            standard,
+            drain: second / 2,
+        }
+    }
+
+    /// Of clients that wait as long as is waited at least.
     fn blocks(clients: u32, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
-        let mut blocks = Blocks::new(clients, bound);
+        patient(&offer(clients, Duration::ZERO), bound, hits, so_many)
+    }
+
+    fn patient(offer: &Offer, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
+        let mut blocks = Blocks::new(offer, bound);
         hits.iter().for_each(|hit| blocks.ended(hit));
         while blocks.complete_one(edge(so_many)) {}
         blocks.into_complete()
@@ -175,6 +222,21 @@ mod tests {
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(5, 1, 1, 3), (1, 1, 0, 3)]);
         assert_eq!((seen[1].latency, seen[1].late, seen[0].late), (0.1, 0, 1), "what fails is late at once");
+    }
+
+    #[test]
+    fn a_client_waits_a_moment_after_a_failure_even_where_answers_take_none() {
+        assert_eq!([1, 30].map(|ms| pause(&offer(1, Duration::from_millis(ms))).as_millis()), [10, 30]);
+        assert_eq!(kept_busy(&offer(1, Duration::ZERO)).pause, PAUSE, "nor in the baseline");
+    }
+
+    #[test]
+    fn a_client_that_was_refused_is_not_in_flight_until_it_asks_again() {
+        let hits = [fate(0, 10 * MS, Ok(503)), fate(100 * MS, 110 * MS, Ok(200))];
+        let seen = patient(&offer(2, Duration::from_millis(90)), None, &hits, 2);
+        let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
+        let waits = (2, 0, 1, 1);
+        assert_eq!(told, [waits, (2, 1, 0, 2)]);
     }
 
     #[test]
@@ -200,24 +262,11 @@ mod tests {
 
     #[test]
     fn no_client_is_lost_where_an_offer_is_made_a_load() {
-        let standard = seawall_search::closed::Standard {
-            goal: seawall_search::goal::Goal::CLIFF,
-            settle: 0.3,
-            service: 0.01,
-        };
         let second = Duration::from_secs(1);
-        let offer = Offer {
-            purpose: seawall_search::offer::Purpose::Narrow,
-            clients: 77,
-            pause: Duration::ZERO,
-            least: second,
-            most: second,
-            rule: seawall_search::closed::Rule::Whole,
-            standard,
-            drain: second / 2,
-        };
+        let offer = Offer { most: second, ..offer(77, second / 50) };
         let load = kept_busy(&offer);
         assert_eq!((load.in_flight.most, load.patience, load.by_hit), (77, Some(second / 2), true));
+        assert_eq!(load.pause, second / 50);
         assert!(matches!(load.arrivals, Arrivals::Closed) && load.until.after > SECOND);
     }
 
@@ -225,8 +274,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64) {
-            let (end, bound, mut state) = (edge(so_many), bound * MS, seed | 1);
+        fn sums_of_blocks_are_what_happened(seed: u64, clients in 1..40_u32, so_many in 1..40_usize, bound in 1..400_u64, slow in 1..600_u64, pause in 10..100_u64) {
+            let (end, bound, pause, mut state) = (edge(so_many), bound * MS, pause * MS, seed | 1);
             let mut random = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 state >> 33
@@ -237,13 +286,14 @@ mod tests {
                 while due < end + SECOND {
                     let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
                     let hit = fate(due, due + 1 + random() % (slow * MS), outcome);
-                    due = hit.end;
+                    due = hit.end + if hit.is_good() { 0 } else { pause };
                     hits.push(hit);
                 }
             }
             // Told are those that ended, and some that end after the last block.
             let told: Vec<_> = hits.iter().filter(|hit| hit.end < end + SECOND / 5).copied().collect();
-            let seen = blocks(clients, Some(Duration::from_nanos(bound)), &told, so_many);
+            let offer = offer(clients, Duration::from_nanos(pause));
+            let seen = patient(&offer, Some(Duration::from_nanos(bound)), &told, so_many);
             let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
             let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
             prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
@@ -251,7 +301,10 @@ mod tests {
             prop_assert_eq!(sum(&seen, |b| b.timely), all(&|hit| hit.end < end && in_time(hit)));
             prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
             prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| hit.end.min(hit.due + bound) < end && !in_time(hit)));
-            prop_assert!(seen.iter().all(|block| block.in_flight == clients));
+            for (at, block) in seen.iter().enumerate() {
+                let by = edge(at + 1);
+                prop_assert_eq!(f64::from(block.in_flight), all(&|hit| hit.due < by && hit.end >= by));
+            }
         }
     }
 }

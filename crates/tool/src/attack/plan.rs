@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, stdout};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use seawall_lab::means::{self, MOST_IN_FLIGHT, OTHER_FILES, Spread};
@@ -40,6 +41,8 @@ pub(crate) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Plan> {
         until: until(args),
         errors: args.max_errors.map(|most| most.0),
         in_flight,
+        // Clients of ab and vegeta ask again at once, whatever they were told.
+        pause: Duration::ZERO,
         warm_up: args.warm_up,
         grace: GRACE,
         patience: None,

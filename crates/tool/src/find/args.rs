@@ -1,7 +1,7 @@
 //! The flags of `seawall find`, as typed, and which of them do not go together.
 
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) thorough: bool,
     /// Never offer more than this
-    #[arg(long, value_name = "N[/UNIT]")]
+    #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(crate) max_rate: Option<MaxRate>,
     /// Time for everything together, the cause included [default: 90s if quick, else as long as it takes]
     #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
@@ -56,10 +56,10 @@ pub(crate) struct Args {
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// Write the run to this file, as JSON
+    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write it to this file as one offline HTML page
+    /// Write it to this file as one offline HTML page; - as for --json
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Continue the run that --json has written to this file
@@ -125,6 +125,10 @@ impl FromStr for MaxRate {
     }
 }
 
+/// Lowest --max-rate: the first rungs of a ladder last a second or two, and a trial of no request at all looks like a target that
+/// answers none.
+const SLOWEST: f64 = 1.0;
+
 /// What is in the files of two runs is all that a comparison needs.
 const ALONE: &str = "--compare sends nothing: of all other flags it takes none";
 
@@ -165,8 +169,13 @@ impl Args {
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
         self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        let same = self.json.is_some() && self.json == self.html;
-        refuse(same, "--json and --html are two files");
+        refuse(self.is_one_file(), "--json and --html are two files");
+        refuse(
+            self.max_rate.is_some_and(|most| most.0 < SLOWEST),
+            &format!(
+                "--max-rate must be {SLOWEST}/s or more: a trial lasts seconds, and of fewer requests none is judged"
+            ),
+        );
         mistakes.extend(self.travel.mistakes());
         mistakes.extend(self.goal().err().map(|error| format!("--slo: {error}")));
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
@@ -174,6 +183,12 @@ impl Args {
 }
 
 impl Args {
+    /// Whether --json and --html name the same file.
+    fn is_one_file(&self) -> bool {
+        let places = [&self.json, &self.html].map(|path| path.as_deref().and_then(place));
+        places[0].is_some() && places[0] == places[1]
+    }
+
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
             self.closed && self.max_rate.is_some(),
@@ -194,6 +209,13 @@ impl Args {
     pub(crate) fn goal(&self) -> Result<Goal, Unsearchable> {
         self.slo.as_ref().map_or(Ok(Goal::CLIFF), Objectives::goal)
     }
+}
+
+/// Where a file is or will be, by whatever way its directory is named; as it was typed where that is not there.
+fn place(path: &Path) -> Option<PathBuf> {
+    let room = path.parent().filter(|room| !room.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(room) = room.canonicalize() else { return Some(path.to_owned()) };
+    Some(room.join(path.file_name()?))
 }
 
 const HELP: &str = "\

@@ -1,12 +1,23 @@
-//! A file that is there as a whole or not at all: it is written beside its place, and moved there when it is complete.
+//! A file that is there as a whole or not at all: it is written beside its place, and moved there when it is complete. `-` is standard
+//! output.
 //!
 //! It is created before anything is measured, so that a place that cannot be written to is found out then.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Write as _, stdout};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+
+/// Files that programs before this one may have left beside a place when they were killed: those of a container all have the same
+/// number.
+const LEFT: u32 = 100;
+
+/// Whether this names standard output.
+pub(super) fn is_stdout(place: &Path) -> bool {
+    place == Path::new("-")
+}
 
 /// A file that is not there yet. Dropped before it is finished, nothing is left of it.
 #[derive(Debug)]
@@ -25,15 +36,23 @@ impl Draft {
     }
 
     fn open(place: &Path) -> std::io::Result<Self> {
+        if is_stdout(place) {
+            let file = File::from(stdout().as_fd().try_clone_to_owned()?);
+            return Ok(Self { file, place: "standard output".into(), beside: None });
+        }
         let is_special = std::fs::metadata(place).is_ok_and(|there| !there.is_file());
         if is_special {
             let file = OpenOptions::new().write(true).open(place)?;
             return Ok(Self { file, place: place.to_owned(), beside: None });
         }
         let name = place.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
-        let beside = place.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+        let (file, beside) = beside(place, &name.to_string_lossy(), std::process::id())?;
         Ok(Self { file, place: place.to_owned(), beside: Some(beside) })
+    }
+
+    /// Where it is until it is finished, if that is not its place.
+    pub(super) fn beside(&self) -> Option<&Path> {
+        self.beside.as_deref()
     }
 
     /// Writes it, and moves it to its place.
@@ -51,6 +70,19 @@ impl Draft {
         std::fs::rename(beside, &self.place)?;
         self.beside = None;
         Ok(())
+    }
+}
+
+/// A new file beside a place, by the first name that is free.
+fn beside(place: &Path, name: &str, program: u32) -> std::io::Result<(File, PathBuf)> {
+    let mut left = 0;
+    loop {
+        let number = if left == 0 { String::new() } else { format!(".{left}") };
+        let beside = place.with_file_name(format!(".{name}.{program}{number}"));
+        match OpenOptions::new().write(true).create_new(true).open(&beside) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && left < LEFT => left += 1,
+            opened => return Ok((opened?, beside)),
+        }
     }
 }
 
@@ -79,6 +111,17 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&place).unwrap(), "first");
         second.finish("second").unwrap();
         assert_eq!((std::fs::read_to_string(&place).unwrap().as_str(), names()), ("second", 1));
+    }
+
+    #[test]
+    fn what_a_killed_program_of_the_same_number_has_left_is_in_nobodys_way() {
+        let room = tempfile::tempdir().unwrap();
+        let place = room.path().join("run.json");
+        let left = room.path().join(format!(".run.json.{}", std::process::id()));
+        std::fs::write(&left, "half").unwrap();
+        Draft::create(&place).unwrap().finish("whole").unwrap();
+        let texts = [&place, &left].map(|path| std::fs::read_to_string(path).unwrap());
+        assert_eq!(texts, ["whole", "half"], "whose it is nobody knows for certain, so it stays");
     }
 
     #[test]

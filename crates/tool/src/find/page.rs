@@ -226,8 +226,9 @@ fn latency(answer: &Answer) -> Panel {
 /// How many good answers came of each rate.
 fn goodput(answer: &Answer) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
-    let most = values(&lines).fold(0.0, f64::max);
-    if most > 0.0 && answer.closed.is_none() {
+    // As far as was offered: what is missing from it is what failed.
+    let most = answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(load).fold(0.0, f64::max);
+    if !lines.is_empty() && answer.closed.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
         lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
     }
@@ -325,27 +326,16 @@ fn tables(answer: &Answer) -> [Table; 7] {
             .concat(),
             answer.server_side.iter().flat_map(window).collect(),
         ),
-        table(
-            "Trials",
-            [
-                &[
-                    "At",
-                    if answer.closed.is_some() { "Clients" } else { "Offered /s" },
-                    "Lasted",
-                    "Good /s",
-                    "Mean",
-                    "Slowest",
-                    "Failed",
-                    "Late",
-                    "Most in flight",
-                ]
-                .map(number)[..],
-                &["For", "Vote", "Why"].map(text)[..],
-            ]
-            .concat(),
-            answer.trials.iter().map(trial).collect(),
-        ),
+        table("Trials", of_trials(answer), answer.trials.iter().map(trial).collect()),
     ]
+}
+
+/// The columns of the rows that [`trial`] makes.
+fn of_trials(answer: &Answer) -> Vec<(&'static str, bool)> {
+    let load = if answer.closed.is_some() { "Clients" } else { "Offered /s" };
+    let numbers = ["At", load, "Lasted", "Good /s", "Mean", "Slowest", "Failed", "Late", "Most in flight"];
+    let texts = ["For", "Vote", "Why"];
+    numbers.map(|name| (name, true)).into_iter().chain(texts.map(|name| (name, false))).collect()
 }
 
 /// A row for each sign of a cause, the first with its name; its size is the last.

@@ -1,5 +1,6 @@
 //! SIGINT and SIGTERM: the first stops the load at once, and what is known is told; the second ends the program.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -11,11 +12,11 @@ use signal_hook::low_level::emulate_default_handler;
 pub(super) struct Signals(Arc<AtomicI32>);
 
 impl Signals {
-    /// Starts the thread that listens, until the program ends.
+    /// Starts the thread that listens, until the program ends. The drafts are removed where that is by the second signal.
     ///
     /// # Errors
     /// The system refuses.
-    pub(super) fn listen(stop: Box<dyn Fn() + Send>) -> anyhow::Result<Self> {
+    pub(super) fn listen(stop: Box<dyn Fn() + Send>, drafts: Vec<PathBuf>) -> anyhow::Result<Self> {
         let mut signals =
             signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
         let first = Arc::new(AtomicI32::new(0));
@@ -25,7 +26,8 @@ impl Signals {
                 if noted.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                     stop();
                 } else {
-                    // Who insists wants no answer. If the system refuses even this, the first signal has stopped the load.
+                    // Who insists wants no answer, and no half of one. What has come to its place in the meantime has no draft any more. If the system refuses even this, the first signal has stopped the load.
+                    drafts.iter().for_each(|draft| _ = std::fs::remove_file(draft));
                     let _ = emulate_default_handler(signal);
                 }
             }

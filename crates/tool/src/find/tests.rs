@@ -300,8 +300,11 @@ fn what_is_used_up_is_not_called_sustained() {
 fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
-    let files =
-        Files { json: Some(Draft::create(&json).unwrap()), html: Some(Draft::create(&html).unwrap()) };
+    let files = Files {
+        json: Some(Draft::create(&json).unwrap()),
+        html: Some(Draft::create(&html).unwrap()),
+        ..Files::default()
+    };
     let site = site(field(Class::QueueExponential, 7));
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
@@ -364,7 +367,7 @@ fn a_page_of_clients_has_clients_where_rates_would_be() {
 fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let json = room.path().join("run.json");
-    let files = Files { json: Some(Draft::create(&json).unwrap()), html: None };
+    let files = Files { json: Some(Draft::create(&json).unwrap()), ..Files::default() };
     let site = site(pool());
     let plan = Plan { goal: Goal::CLIFF, ..plan() };
     let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };

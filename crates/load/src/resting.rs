@@ -1,0 +1,73 @@
+//! Places of a closed loop that a failure has left and that stay empty for a while.
+//!
+//! A client that is refused at once and asks again at once loads a target that refuses a thousand times more than one that answers.
+//! One thread's; the shard counts them as it counts what is in flight. Knows no clock.
+
+use std::collections::VecDeque;
+
+use crate::clock::Nanos;
+
+/// The places, by when they are free again: as all rest equally long, that is the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Resting {
+    time: Nanos,
+    until: VecDeque<Nanos>,
+}
+
+impl Resting {
+    /// None yet; each is to rest that long.
+    pub(crate) fn new(time: Nanos) -> Self {
+        Self { time, until: VecDeque::new() }
+    }
+
+    /// A place was left by a failure; `false` if it does not rest.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Nanos) -> bool {
+        if self.time > 0 {
+            self.until.push_back(now.saturating_add(self.time));
+        }
+        self.time > 0
+    }
+
+    /// Whether any is free again by now; it rests no more.
+    #[inline]
+    pub(crate) fn end(&mut self, now: Nanos) -> bool {
+        let before = self.len();
+        while self.until.front().is_some_and(|until| *until <= now) {
+            self.until.pop_front();
+        }
+        self.len() < before
+    }
+
+    /// How many rest.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.until.len()
+    }
+
+    /// When the next one is free again.
+    #[inline]
+    pub(crate) fn first(&self) -> Nanos {
+        self.until.front().copied().unwrap_or(Nanos::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_time_is_over_and_not_before() {
+        let mut resting = Resting::new(10);
+        assert!(resting.begin(5) && resting.begin(7));
+        assert_eq!((resting.end(14), resting.len(), resting.first()), (false, 2, 15));
+        assert_eq!((resting.end(15), resting.len(), resting.first()), (true, 1, 17));
+        assert_eq!((resting.end(99), resting.len(), resting.first()), (true, 0, Nanos::MAX));
+    }
+
+    #[test]
+    fn without_a_time_nothing_rests() {
+        let mut resting = Resting::new(0);
+        assert_eq!((resting.begin(5), resting.len()), (false, 0));
+    }
+}
