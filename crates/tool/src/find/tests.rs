@@ -314,11 +314,11 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
 
 #[test]
 fn each_outcome_has_a_code_and_a_signal_comes_first() {
-    let codes: Vec<_> = each().iter().map(|(_, answer)| super::code(answer, None)).collect();
+    let codes: Vec<_> = each().iter().map(|(_, answer)| code(answer, None)).collect();
     assert_eq!(codes, [0, 7, 5, 4, 6, 8]);
     let (_, interrupted) = each().pop().unwrap();
-    assert_eq!((super::code(&interrupted, Some(2)), super::code(&interrupted, Some(15))), (130, 143));
-    assert_eq!(super::code(&found(), Some(2)), 0, "a signal after the end is no interruption");
+    assert_eq!((code(&interrupted, Some(2)), code(&interrupted, Some(15))), (130, 143));
+    assert_eq!(code(&found(), Some(2)), 0, "a signal after the end is no interruption");
 }
 
 #[test]
