@@ -136,12 +136,13 @@ impl Inquiry {
         }
     }
 
-    /// An experiment was carried out.
+    /// An experiment was carried out, or could not be: then it is not asked for again.
     pub fn saw(&mut self, experiment: &Experiment, watched: Watched) {
         self.pending = None;
-        self.spent += lasts(experiment).max(watched.took.as_secs_f64());
         let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
         let ran = watched.impossible.is_none();
+        let least = if ran { lasts(experiment) } else { 0.0 };
+        self.spent += least.max(watched.took.as_secs_f64());
         let says = words::says(experiment, &watched);
         self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
         self.invalid = if invalid { self.invalid + 1 } else { 0 };
@@ -149,11 +150,13 @@ impl Inquiry {
             let overload = overloads(experiment, &self.known);
             self.recovery = if overload { Recovery::Look } else { Recovery::Calm };
         }
-        if experiment.name == "again" {
+        if experiment.name == "again" && ran && !invalid {
             self.learn_again();
         }
         self.conclude();
-        if interrupted || self.invalid >= INVALID {
+        // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
+        let blind = !ran && matches!(experiment.name, "base" | "again");
+        if interrupted || blind || self.invalid >= INVALID {
             self.end();
         }
     }
@@ -201,7 +204,7 @@ impl Inquiry {
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
     /// looks like a cap.
     fn has_calm(&self) -> bool {
-        self.case().base().is_none_or(|base| base.view.good().next().is_some())
+        self.case().base().is_some_and(|base| base.view.good().next().is_some())
     }
 
     fn affords(&self, next: &Experiment) -> bool {
@@ -228,7 +231,13 @@ impl Inquiry {
             ("near", battery::near),
             ("over", battery::over),
         ];
-        let next = makes.into_iter().find(|(name, _)| case.last(name).is_none()).map(|(_, make)| make(&case));
+        // What cannot be believed is tried again; what cannot be carried out, or has come to nothing, is gone without.
+        let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
+        let due = |name: &str| last(name).is_none_or(|tried| tried.watched.invalid.is_some());
+        let next = makes
+            .into_iter()
+            .find(|(name, _)| case.last(name).is_none() && due(name))
+            .map(|(_, make)| make(&case));
         if next.is_none() {
             self.stage = Stage::Battery;
         }

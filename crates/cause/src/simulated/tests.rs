@@ -174,6 +174,38 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
 }
 
+/// The same was wanted again and again, without an end: what carries experiments out had to notice.
+#[test]
+fn what_cannot_be_carried_out_is_not_asked_for_again() {
+    for (name, tried_at_all) in [
+        ("base", &["base"][..]),
+        ("near", &["base", "near", "over", "again"]),
+        ("over", &["base", "near", "over"]),
+        ("again", &["base", "near", "over", "again"]),
+    ] {
+        let mut plant = Plant::draw(Class::PoolSaturation, 7);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if experiment.name == name {
+                let why = Some("there is no way".to_owned());
+                *watched = Watched { impossible: why, ..Watched::default() };
+            }
+        });
+        let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+        assert!(tried.starts_with(tried_at_all), "{name}: {tried:?}");
+        assert_eq!(tried.iter().filter(|tried| **tried == name).count(), 1, "{tried:?}");
+        let ends = matches!(name, "base" | "again");
+        assert_eq!(tried.len() == tried_at_all.len(), ends, "{name}: {tried:?}");
+    }
+}
+
+#[test]
+fn an_opening_without_a_single_request_is_not_asked_for_again() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let inquiry = inquire(&mut plant, |_, watched, _| watched.hits.clear());
+    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    assert_eq!(tried, ["base", "near", "over", "again"]);
+}
+
 /// A wrong path and a port that speaks no TLS were called a cap on connections: all failed beside idle ones, as it did without them.
 #[test]
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
