@@ -16,12 +16,17 @@ fn there(holds: bool, seen: String) -> Read {
 
 fn ms(seconds: f64) -> String {
     let places = if seconds < 0.01 { 1 } else { 0 };
-    format!("{:.places$} ms", seconds * 1e3)
+    format!("{:.places$} ms", unsigned(seconds) * 1e3)
 }
 
 fn percent(share: f64) -> String {
     let places = if share > 0.0 && share < 0.1 { 1 } else { 0 };
-    format!("{:.places$} %", share * 100.0)
+    format!("{:.places$} %", unsigned(share) * 100.0)
+}
+
+/// Nothing has no sign: the sum of no numbers is -0.
+fn unsigned(number: f64) -> f64 {
+    number + 0.0
 }
 
 /// Share of requests that were refused with a status, and much faster than an answer.
@@ -552,4 +557,15 @@ pub fn few_connections_free(case: &Case<'_>) -> Read {
     let share = hang / done.view.number(sent).max(1.0);
     let most = done.experiment.variation.connections.unwrap_or(0);
     there(share < 0.1, format!("over {most} connections {} of what was sent hung", percent(share)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        let nothing: f64 = [].iter().sum();
+        assert_eq!((percent(nothing), ms(nothing)), ("0 %".to_owned(), "0.0 ms".to_owned()));
+    }
 }
