@@ -135,7 +135,8 @@ fn unread(case: &Case<'_>) -> Vec<Figure> {
 fn handshake(case: &Case<'_>) -> Vec<Figure> {
     let opening =
         |view: View<'_>| Sorted::of(view.opened().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median();
-    figure("handshake", case.base().map(|base| opening(base.view)), "s")
+    let name = if case.known.tls { "handshake" } else { "connect" };
+    figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
 /// Hits on connections that were closed, and what those had behind them.
