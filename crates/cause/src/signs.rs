@@ -123,16 +123,21 @@ pub fn cuts_over(case: &Case<'_>) -> Read {
     there(over > 0.03 && base < (over / 8.0).max(0.005), seen)
 }
 
+/// Connections carry more than one request each. A server that closes each without a word is no race (uWSGI's http-socket).
+fn are_kept(case: &Case<'_>) -> bool {
+    let valid = case.tried.iter().filter(|tried| tried.watched.invalid.is_none());
+    let views = valid.map(|tried| View::new(&tried.watched));
+    views.flat_map(|view| view.good()).filter(|hit| hit.carrier.is_some_and(|one| one.before > 0)).count() > 2
+}
+
 /// Cuts and silent resends where connections are used again.
-fn races(view: &View<'_>) -> f64 {
-    // A server that closes each connection is no race (uWSGI's http-socket).
-    let again = (view.watched.connections as f64) < 0.6 * view.count()
-        || view.carriers().any(|carrier| carrier.before > 3);
+fn races(case: &Case<'_>, view: &View<'_>) -> f64 {
+    if !are_kept(case) {
+        return 0.0;
+    }
     let cut = |carrier: &Carrier| carrier.before > 0;
     let lost = view.number(|hit| hit.how.is_cut() && hit.carrier.as_ref().is_some_and(cut));
-    let resent = view.watched.retried as f64;
-    let most = view.count() * if again { 1.0 } else { 0.0 };
-    (lost + resent).min(most)
+    (lost + view.watched.retried as f64).min(view.count())
 }
 
 /// Used connections are closed under requests at every rate alike.
@@ -140,7 +145,7 @@ pub fn cuts_alike(case: &Case<'_>) -> Read {
     let calm = [case.base(), case.last("near"), case.last("long base")];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
     for done in calm.iter().flatten() {
-        ends += races(&done.view);
+        ends += races(case, &done.view);
         requests += done.view.count();
     }
     let over = case.over()?.view;
@@ -154,7 +159,7 @@ pub fn cuts_alike(case: &Case<'_>) -> Read {
 /// Two connections, each used again and again, are closed.
 pub fn two_connections(case: &Case<'_>) -> Read {
     let view = case.last("two connections")?.view;
-    let ends = races(&view);
+    let ends = races(case, &view);
     let opened = view.watched.connections;
     let seen = format!(
         "over two connections {ends:.0} of {:.0} requests met a closed one ({opened} opened)",
@@ -219,7 +224,7 @@ pub fn raced_once(case: &Case<'_>) -> bool {
     ["base", "near", "over"]
         .into_iter()
         .filter_map(|name| case.last(name))
-        .any(|done| races(&done.view) > 0.0)
+        .any(|done| races(case, &done.view) > 0.0)
 }
 
 /// Answers come in step with a CPU quota's period.
@@ -500,11 +505,11 @@ pub fn closing_frees(case: &Case<'_>) -> Read {
 /// With a new connection for each request none is cut.
 pub fn closing_mends(case: &Case<'_>) -> Read {
     let done = case.last("connections not kept")?;
-    let before = races(&case.base()?.view).max(races(&case.over()?.view));
+    let before = races(case, &case.base()?.view).max(races(case, &case.over()?.view));
     if before < 2.0 {
         return None;
     }
-    let after = races(&done.view) + done.view.number(|hit| hit.how.is_cut());
+    let after = races(case, &done.view) + done.view.number(|hit| hit.how.is_cut());
     there(
         after < 0.2 * before,
         format!("with a connection for each request {after:.0} were cut, before {before:.0}"),
