@@ -203,6 +203,21 @@ pub static RULES: &[Rule] = &[
     .weighs(0.8),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
     either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
+    either(
+        "base",
+        signs::hardly_busy,
+        &[0.3, 0.15],
+        &[
+            (CpuSaturation, &[0.01, 0.002]),
+            (PoolSaturation, &[0.005, 0.001]),
+            (ConcurrencyCap, &[0.3, 0.005]),
+            (ConnectionCap, &[0.2, 0.005]),
+            (CfsThrottling, &[0.8, 0.02]),
+            (Bandwidth, &[0.02, 0.001]),
+            (TimeoutChain, &[0.02, 0.001]),
+            (UnevenBalancing, &[0.01, 0.001]),
+        ],
+    ),
     either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "over",

@@ -233,6 +233,41 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     }
 }
 
+/// A wait of half a millisecond was called none, and one in eight causes fitted.
+#[test]
+fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
+    for seed in 0..8 {
+        let plant = Plant::draw_beside(Class::DelayingLimiter, seed);
+        let hardly = plant.known.limit * plant.known.service < 0.4;
+        let named = score(plant).named;
+        assert!(!hardly || named.first() == Some(&Class::DelayingLimiter), "seed {seed}: {named:?}");
+    }
+}
+
+/// On a busy machine connects took longer above the limit, and that was called what connections cost, though none was new below it.
+#[test]
+fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
+    for seed in 0..4 {
+        let mut plant = Plant::draw(Class::PoolSaturation, seed);
+        plant.subject.kept.closes = false;
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            let carriers = watched.hits.iter_mut().filter_map(|hit| hit.carrier.as_mut());
+            let late = if experiment.name == "over" { 0.027 } else { 0.0 };
+            carriers.for_each(|carrier| carrier.connect += late);
+        });
+        let named = inquiry.report().causes.first().map(|cause| cause.class);
+        assert_ne!(named, Some(Class::ChurnCost), "{seed}");
+    }
+}
+
+/// Each connection was closed before it was used again at half the limit, which was called a server that closes each.
+#[test]
+fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
+    let named = |seed| score(Plant::draw_beside(Class::KeepAliveRace, seed)).named;
+    let raced = (0..12).filter(|seed| named(*seed).first() == Some(&Class::KeepAliveRace)).count();
+    assert!(raced >= 11, "{raced} of 12");
+}
+
 #[test]
 fn every_client_that_sends_again_at_once_is_bounded() {
     for class in SINGLE {
