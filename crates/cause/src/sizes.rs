@@ -193,7 +193,11 @@ fn pauses(case: &Case<'_>) -> Vec<Figure> {
     }
     let (length, every) =
         (Sorted::of(lengths.into_iter()).median(), Sorted::of(distances.into_iter()).median());
-    [figure("length", Some(length), "s"), figure("every", (every > 0.0).then_some(every), "s")].concat()
+    [
+        figure("length", (length > 0.0).then_some(length), "s"),
+        figure("every", (every > 0.0).then_some(every), "s"),
+    ]
+    .concat()
 }
 
 fn uneven(case: &Case<'_>) -> Vec<Figure> {
