@@ -145,10 +145,12 @@ impl Inquiry {
         self.spent += least.max(watched.took.as_secs_f64());
         let says = words::says(experiment, &watched);
         self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
-        self.invalid = if invalid { self.invalid + 1 } else { 0 };
-        if ran && !invalid {
-            let overload = overloads(experiment, &self.known);
-            self.recovery = if overload { Recovery::Look } else { Recovery::Calm };
+        self.count_invalid(experiment, invalid);
+        // What cannot be believed was sent all the same.
+        if ran && overloads(experiment, &self.known) {
+            self.recovery = Recovery::Look;
+        } else if ran && !invalid {
+            self.recovery = Recovery::Calm;
         }
         if experiment.name == "again" && ran && !invalid {
             self.learn_again();
@@ -158,6 +160,15 @@ impl Inquiry {
         let blind = !ran && matches!(experiment.name, "base" | "again");
         if interrupted || blind || self.invalid >= INVALID {
             self.end();
+        }
+    }
+
+    /// A look between two overloads of which neither can be believed says nothing for either.
+    fn count_invalid(&mut self, experiment: &Experiment, invalid: bool) {
+        if invalid {
+            self.invalid += 1;
+        } else if experiment.name != "again" {
+            self.invalid = 0;
         }
     }
 

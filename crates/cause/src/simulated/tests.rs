@@ -110,6 +110,19 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
 }
 
+/// The next overload came upon what the one before had left, and all of it hung: a core was called a limiter that hangs.
+#[test]
+fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
+    let mut plant = Plant::draw(Class::CpuSaturation, 2);
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        let busy = experiment.name == "over";
+        watched.invalid = busy.then(|| "this machine was busy".to_owned());
+    });
+    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    assert_eq!(tried, ["base", "near", "over", "again", "over", "again", "over"]);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
+}
+
 #[test]
 fn an_interrupted_inquiry_says_what_it_knows() {
     let mut plant = Plant::draw(Class::RateLimiter, 3);
