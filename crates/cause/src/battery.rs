@@ -34,6 +34,7 @@ pub static PLANS: &[Plan] = &[
     plan("address in place of name", literal),
     plan("another source", another_source),
     plan("two connections", two_connections),
+    plan("idle connections", idle),
     plan("long base", long_base),
     plan("head", head),
     plan("connections kept", kept),
@@ -209,6 +210,23 @@ fn two_connections(case: &Case<'_>) -> Option<Experiment> {
         at(case, "two connections", 0.8, (1_800.0 / (0.8 * limit)).min(4.0), Spacing::Even)
     };
     Some(with(experiment, connections))
+}
+
+/// Connections that carry a request each and are idle for 0.6 s, twice: a middlebox or a server that forgets them meets the next.
+fn idle(case: &Case<'_>) -> Option<Experiment> {
+    case.known.keep_alive.then(|| left_alone(case, "idle connections", 2, 0.6))
+}
+
+/// A few connections that are idle for so many seconds between two requests.
+#[must_use]
+pub fn idle_for(case: &Case<'_>, idle: f64) -> Experiment {
+    left_alone(case, "idle for", 1, idle)
+}
+
+fn left_alone(case: &Case<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
+    // No more than are served at once: whoever waits is idle for less.
+    let size = (0.8 * case.places()).clamp(2.0, 8.0) as u64;
+    bursts(case, name, (size, times + 1), idle + case.service(), 0.0)
 }
 
 fn long_base(case: &Case<'_>) -> Option<Experiment> {

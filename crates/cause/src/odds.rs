@@ -188,6 +188,8 @@ pub static RULES: &[Rule] = &[
     either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
     either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
     either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
+    // Half of those that were drawn close by requests, and not by time.
+    either("idle connections", signs::idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
     either(
         "long base",
         signs::stands_still,

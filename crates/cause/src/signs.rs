@@ -4,6 +4,7 @@
 //! that cannot be read (nothing was tried that shows it) has no outcome, and says nothing.
 
 use crate::case::Case;
+use crate::sizes;
 use crate::view::{Sorted, Stall, View, in_step, stalls};
 use crate::watched::{Carrier, Hit, How};
 
@@ -156,15 +157,36 @@ pub fn cuts_alike(case: &Case<'_>) -> Read {
     there(ends >= 2.0 && alike, seen)
 }
 
-/// Two connections, each used again and again, are closed.
+/// Requests over connections that were used before, or idle before, that met a closed one.
+fn raced(case: &Case<'_>, name: &'static str) -> f64 {
+    case.last(name).map_or(0.0, |done| races(case, &done.view))
+}
+
+/// Two connections, each used again and again, are closed. Says nothing against one that is closed by time.
 pub fn two_connections(case: &Case<'_>) -> Read {
     let view = case.last("two connections")?.view;
     let ends = races(case, &view);
+    if ends < 2.0 && raced(case, "idle connections") >= 2.0 {
+        return None;
+    }
     let opened = view.watched.connections;
     let seen = format!(
         "over two connections {ends:.0} of {:.0} requests met a closed one ({opened} opened)",
         view.count()
     );
+    there(ends >= 2.0, seen)
+}
+
+/// Connections that were idle for a while are closed. Says nothing against one that is closed after so many requests.
+pub fn idle_connections(case: &Case<'_>) -> Read {
+    let done = case.last("idle connections")?;
+    let ends = races(case, &done.view);
+    if ends < 2.0 && (raced(case, "two connections") >= 2.0 || raced_once(case)) {
+        return None;
+    }
+    let idle = sizes::idle_time(&done).unwrap_or(0.0);
+    let all = done.view.count();
+    let seen = format!("after {} without a request {ends:.0} of {all:.0} met a closed one", ms(idle));
     there(ends >= 2.0, seen)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Done};
 use crate::class::Class;
+use crate::experiment::Load;
 use crate::report::Figure;
 use crate::view::{Sorted, View, stalls};
 use crate::watched::{Carrier, Hit, How};
@@ -139,32 +140,61 @@ fn handshake(case: &Case<'_>) -> Vec<Figure> {
     figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
-/// Hits on connections that were closed, and what those had behind them.
-fn race(case: &Case<'_>) -> Vec<Figure> {
-    let all = ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last(name));
-    let (mut before, mut idle, mut alive) = (Vec::new(), Vec::new(), 0.0_f64);
-    let mut most = 0.0_f64;
-    for done in all {
-        let used = done.view.hits.iter().filter_map(|hit| hit.carrier.map(|carrier| (hit.how, carrier)));
+/// How long connections of bursts have nothing to carry, in seconds; none of other loads.
+#[must_use]
+pub fn idle_time(done: &Done<'_>) -> Option<f64> {
+    let Load::Bursts { every, .. } = done.experiment.load else { return None };
+    Some((every.as_secs_f64() - done.view.times().median()).max(0.0))
+}
+
+/// Seconds without a request that connections have outlived, and the least that none has; none where they are not closed by time.
+#[must_use]
+pub fn idle_between(case: &Case<'_>) -> Option<(f64, f64)> {
+    let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
+    let (mut alive, mut closed) = (0.000_1_f64, f64::INFINITY);
+    for done in names.into_iter().flat_map(|name| case.all(name)) {
+        let used = done.view.hits.iter().filter_map(|hit| hit.carrier.map(|one| (hit.how, one)));
         for (how, carrier) in used.filter(|(_, carrier)| carrier.before > 0) {
-            if how.is_cut() {
-                before.push(carrier.before as f64);
-                idle.push(carrier.idle);
-            } else if how == How::Good {
-                alive = alive.max(carrier.idle);
-                most = most.max(carrier.before as f64);
+            match how {
+                How::Good => alive = alive.max(carrier.idle),
+                _ if how.is_cut() => closed = closed.min(carrier.idle),
+                _ => {}
             }
         }
+        let forgotten = done.view.good().all(|hit| hit.carrier.is_none_or(|one| one.before == 0));
+        if forgotten && done.experiment.name.starts_with("idle") {
+            closed = closed.min(idle_time(&done).unwrap_or(f64::INFINITY));
+        }
     }
-    let (before, idle) = (Sorted::of(before.into_iter()), Sorted::of(idle.into_iter()));
-    let by_idle = idle.count() > 1 && idle.quantile(0.0) > 0.9 * alive;
-    if idle.count() > 1 && before.alike(0.05, 1.0) > 0.8 {
-        return figure("requests per connection", Some(before.median()), "requests");
+    (alive < closed && closed.is_finite()).then_some((alive, closed))
+}
+
+/// How much further apart the two may lie that are told as one.
+pub const IDLE_APART: f64 = 1.2;
+
+/// After how many requests, or how long without one, a connection is closed.
+fn race(case: &Case<'_>) -> Vec<Figure> {
+    let all = ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last(name));
+    let (mut cut, mut most) = (Vec::new(), 0.0_f64);
+    for hit in all.flat_map(|done| done.view.hits) {
+        let before = hit.carrier.map_or(0.0, |carrier| carrier.before as f64);
+        match hit.how {
+            How::Good => most = most.max(before),
+            how if how.is_cut() && before > 0.0 => cut.push(before),
+            _ => {}
+        }
     }
-    if by_idle {
-        return figure("closed when idle for", Some(idle.quantile(0.0)), "s");
+    let cut = Sorted::of(cut.into_iter());
+    if cut.count() > 1 && cut.alike(0.05, 1.0) > 0.8 {
+        return figure("requests per connection", Some(cut.median()), "requests");
     }
-    figure("requests per connection", (most > 0.0).then_some(most + 1.0), "requests")
+    match idle_between(case) {
+        Some((alive, closed)) if closed < IDLE_APART * alive => {
+            figure("closes connections idle for", Some((alive * closed).sqrt()), "s")
+        }
+        Some((_, closed)) => figure("closes connections idle for at most", Some(closed), "s"),
+        None => figure("requests per connection", (most > 0.0).then_some(most + 1.0), "requests"),
+    }
 }
 
 fn chain(case: &Case<'_>) -> Vec<Figure> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::client::Simulated;
+use super::parts::Kept;
 use super::plants::{Plant, SINGLE};
 use super::scores::{self, Score, score, share};
 use crate::class::Class;
@@ -279,6 +280,25 @@ fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
     let named = |seed| score(Plant::draw_beside(Class::KeepAliveRace, seed)).named;
     let raced = (0..12).filter(|seed| named(*seed).first() == Some(&Class::KeepAliveRace)).count();
     assert!(raced >= 11, "{raced} of 12");
+}
+
+#[test]
+fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_else() {
+    for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
+        let mut plant = Plant::sound(4);
+        plant.subject.kept = Kept { idle, resent, ..Kept::EVER };
+        let inquiry = inquire(&mut plant, |_, _, _| {});
+        let cause = inquiry.report().causes.first().unwrap();
+        assert_eq!(cause.class, Class::KeepAliveRace, "{idle}");
+        let figure = cause.figures.iter().find(|figure| figure.name == "closes connections idle for");
+        let told = figure.map_or(0.0, |figure| figure.value);
+        assert!((told / idle - 1.0).abs() < 0.15, "{told} for {idle}: {:?}", cause.figures);
+        let halvings = inquiry.report().tried.iter().filter(|tried| tried.experiment.name == "idle for");
+        let load: f64 = halvings.map(|tried| lasts(&tried.experiment)).sum();
+        assert!(load < 3.0, "{load} s");
+    }
+    let inquiry = inquire(&mut Plant::sound(4), |_, _, _| {});
+    assert!(inquiry.report().tried.iter().all(|tried| tried.experiment.name != "idle for"));
 }
 
 #[test]
