@@ -147,26 +147,31 @@ pub fn idle_time(done: &Done<'_>) -> Option<f64> {
     Some((every.as_secs_f64() - done.view.times().median()).max(0.0))
 }
 
+/// A connection is closed under a request at about the time that others have just outlived: no earlier than this share of it.
+const JUST: f64 = 0.8;
+
 /// Seconds without a request that connections have outlived, and the least that none has; none where they are not closed by time.
 #[must_use]
 pub fn idle_between(case: &Case<'_>) -> Option<(f64, f64)> {
     let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
-    let (mut alive, mut closed) = (0.000_1_f64, f64::INFINITY);
-    for done in names.into_iter().flat_map(|name| case.all(name)) {
-        let used = done.view.hits.iter().filter_map(|hit| hit.carrier.map(|one| (hit.how, one)));
-        for (how, carrier) in used.filter(|(_, carrier)| carrier.before > 0) {
-            match how {
-                How::Good => alive = alive.max(carrier.idle),
-                _ if how.is_cut() => closed = closed.min(carrier.idle),
-                _ => {}
-            }
-        }
-        let forgotten = done.view.good().all(|hit| hit.carrier.is_none_or(|one| one.before == 0));
-        if forgotten && done.experiment.name.starts_with("idle") {
-            closed = closed.min(idle_time(&done).unwrap_or(f64::INFINITY));
-        }
+    let all: Vec<_> = names.into_iter().flat_map(|name| case.all(name)).collect();
+    let used = || all.iter().flat_map(|done| done.view.hits).filter_map(|hit| Some((hit.how, hit.carrier?)));
+    let used = || used().filter(|(_, carrier)| carrier.before > 0);
+    let of = |holds: fn(How) -> bool| {
+        Sorted::of(used().filter(move |(how, _)| holds(*how)).map(|(_, carrier)| carrier.idle))
+    };
+    let (alive, cut) = (of(|how| how == How::Good).quantile(1.0).max(0.000_1), of(How::is_cut));
+    if cut.count() > 0 && cut.median() < JUST * alive {
+        return None;
     }
-    (alive < closed && closed.is_finite()).then_some((alive, closed))
+    let forgets = |done: &&Done<'_>| {
+        done.experiment.name.starts_with("idle")
+            && done.view.good().all(|hit| hit.carrier.is_none_or(|one| one.before == 0))
+    };
+    let forgotten = all.iter().filter(forgets).filter_map(idle_time);
+    let cut = used().filter(|(how, one)| how.is_cut() && one.idle >= JUST * alive).map(|(_, one)| one.idle);
+    let closed = forgotten.chain(cut).fold(f64::INFINITY, f64::min);
+    closed.is_finite().then_some((alive.min(closed), alive.max(closed)))
 }
 
 /// How much further apart the two may lie that are told as one.
@@ -260,4 +265,49 @@ fn ports(case: &Case<'_>) -> Vec<Figure> {
 fn bandwidth(case: &Case<'_>) -> Vec<Figure> {
     let bytes = case.over().map(|over| over.view.goodput() * over.view.bytes());
     figure("bytes", bytes, "bytes/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::battery;
+    use crate::inquiry::Known;
+    use crate::report::Tried;
+    use crate::watched::Watched;
+
+    fn between(idle: &[(How, f64)]) -> Option<(f64, f64)> {
+        let known = Known {
+            limit: 100.0,
+            service: 0.001,
+            timeout: 30.0,
+            keep_alive: true,
+            tls: false,
+            named: false,
+            max_rate: None,
+            budget: Duration::from_secs(30),
+        };
+        let hit = |(how, idle): &(How, f64)| {
+            let carrier = Some(Carrier { before: 1, idle: *idle, ..Carrier::default() });
+            Hit { due: 0.0, sent: Some(0.0), end: 0.001, how: *how, bytes: 0, carrier }
+        };
+        let experiment = battery::base(&Case { known: &known, tried: &[] });
+        let watched = Watched { hits: idle.iter().map(hit).collect(), ..Watched::default() };
+        let tried = [Tried { experiment, watched, says: String::new() }];
+        idle_between(&Case { known: &known, tried: &tried })
+    }
+
+    /// A request that came a little later was answered, so that the time was none, and the figure a number of requests.
+    #[test]
+    fn a_connection_cut_just_before_others_were_served_is_closed_by_time() {
+        let between = between(&[(How::Good, 0.0089), (How::Good, 0.009), (How::Cut, 0.0088)]);
+        assert_eq!(between, Some((0.0088, 0.009)));
+    }
+
+    #[test]
+    fn a_connection_cut_long_before_is_closed_by_something_else() {
+        assert_eq!(between(&[(How::Good, 0.5), (How::Cut, 0.002), (How::Cut, 0.003)]), None);
+        assert_eq!(between(&[(How::Good, 0.5)]), None);
+    }
 }
