@@ -210,16 +210,19 @@ pub static RULES: &[Rule] = &[
         signs::hardly_busy,
         &[0.3, 0.15],
         &[
+            (DelayingLimiter, &[0.2, 0.1]),
             (CpuSaturation, &[0.01, 0.002]),
             (PoolSaturation, &[0.005, 0.001]),
             (ConcurrencyCap, &[0.3, 0.005]),
             (ConnectionCap, &[0.2, 0.005]),
-            (CfsThrottling, &[0.8, 0.02]),
+            (CfsThrottling, &[0.6, 0.02]),
             (Bandwidth, &[0.02, 0.001]),
             (TimeoutChain, &[0.02, 0.001]),
             (UnevenBalancing, &[0.01, 0.001]),
         ],
-    ),
+    )
+    // What many clients have served at once says the same.
+    .weighs(0.7),
     either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "over",
