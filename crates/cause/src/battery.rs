@@ -84,9 +84,9 @@ fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spac
 }
 
 /// The same, with its patience but otherwise varied.
-fn with(experiment: Experiment, variation: Variation) -> Experiment {
-    let timeout = experiment.variation.timeout;
-    Experiment { variation: Variation { timeout, ..variation }, ..experiment }
+fn with(experiment: Experiment, mut variation: Variation) -> Experiment {
+    variation.timeout = experiment.variation.timeout;
+    Experiment { variation, ..experiment }
 }
 
 /// Long enough for so many requests, in seconds.
