@@ -1,6 +1,8 @@
 //! Plants causes at random in simulated targets, has inquiries find them, and prints how they did, as Markdown.
 //!
 //! `cargo run --release -p seawall-cause --features simulated --example cause-accuracy -- FIRST-SEED PLANTS-PER-CLASS [why]`
+//!
+//! Single causes, single causes on loopback, where answers take less than a millisecond, and two causes at once.
 
 #![expect(clippy::print_stdout, reason = "a program whose output is its purpose")]
 
@@ -15,12 +17,15 @@ fn main() {
     let (first, count) = (number(1), number(10));
     let why = std::env::args().nth(3).is_some();
     let singles = scores::singles(first..first + count);
+    let beside = scores::beside(first..first + count);
     let pairs = scores::pairs(first..first + count);
-    confusion(&singles);
-    println!();
+    for scores in [&singles, &beside] {
+        confusion(scores);
+        println!();
+    }
     together(&pairs);
     if why {
-        singles.iter().filter(|score| !score.is_right() || score.is_unsure()).for_each(tell);
+        singles.iter().chain(&beside).filter(|score| !score.is_right() || score.is_unsure()).for_each(tell);
         pairs.iter().filter(|score| !score.has_all()).for_each(tell);
     }
 }

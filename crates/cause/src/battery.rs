@@ -34,6 +34,7 @@ pub static PLANS: &[Plan] = &[
     plan("address in place of name", literal),
     plan("another source", another_source),
     plan("two connections", two_connections),
+    plan("idle connections", idle),
     plan("long base", long_base),
     plan("head", head),
     plan("connections kept", kept),
@@ -82,10 +83,10 @@ fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spac
     experiment(case, name, Load::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
-fn with(experiment: Experiment, variation: Variation) -> Option<Experiment> {
-    let mut varied = Experiment { variation, ..experiment };
-    varied.variation.timeout = experiment.variation.timeout;
-    Some(varied)
+/// The same, with its patience but otherwise varied.
+fn with(experiment: Experiment, mut variation: Variation) -> Experiment {
+    variation.timeout = experiment.variation.timeout;
+    Experiment { variation, ..experiment }
 }
 
 /// Long enough for so many requests, in seconds.
@@ -182,8 +183,8 @@ fn literal(case: &Case<'_>) -> Option<Experiment> {
     if !case.known.named || case.base()?.view.watched.lookups.is_empty() {
         return None;
     }
-    let name = "address in place of name";
-    with(at(case, name, 0.5, 1.0, Spacing::Even), Variation { literal: true, ..Variation::NONE })
+    let experiment = at(case, "address in place of name", 0.5, 1.0, Spacing::Even);
+    Some(with(experiment, Variation { literal: true, ..Variation::NONE }))
 }
 
 fn another_source(case: &Case<'_>) -> Option<Experiment> {
@@ -191,10 +192,8 @@ fn another_source(case: &Case<'_>) -> Option<Experiment> {
         return None;
     }
     let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
-    with(
-        at(case, "another source", 0.5, lasts, Spacing::Even),
-        Variation { another_source: true, ..Variation::NONE },
-    )
+    let experiment = at(case, "another source", 0.5, lasts, Spacing::Even);
+    Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
 fn two_connections(case: &Case<'_>) -> Option<Experiment> {
@@ -210,7 +209,24 @@ fn two_connections(case: &Case<'_>) -> Option<Experiment> {
     } else {
         at(case, "two connections", 0.8, (1_800.0 / (0.8 * limit)).min(4.0), Spacing::Even)
     };
-    with(experiment, connections)
+    Some(with(experiment, connections))
+}
+
+/// Connections that carry a request each and are idle for 0.6 s, twice: a middlebox or a server that forgets them meets the next.
+fn idle(case: &Case<'_>) -> Option<Experiment> {
+    case.known.keep_alive.then(|| left_alone(case, "idle connections", 2, 0.6))
+}
+
+/// A few connections that are idle for so many seconds between two requests.
+#[must_use]
+pub fn idle_for(case: &Case<'_>, idle: f64) -> Experiment {
+    left_alone(case, "idle for", 1, idle)
+}
+
+fn left_alone(case: &Case<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
+    // No more than are served at once: whoever waits is idle for less.
+    let size = (0.8 * case.places()).clamp(2.0, 8.0) as u64;
+    bursts(case, name, (size, times + 1), idle + case.service(), 0.0)
 }
 
 fn long_base(case: &Case<'_>) -> Option<Experiment> {
@@ -221,10 +237,8 @@ fn head(case: &Case<'_>) -> Option<Experiment> {
     if case.base()?.view.bytes() < 500.0 {
         return None;
     }
-    with(
-        at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson),
-        Variation { head: true, ..Variation::NONE },
-    )
+    let experiment = at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
+    Some(with(experiment, Variation { head: true, ..Variation::NONE }))
 }
 
 fn kept(case: &Case<'_>) -> Option<Experiment> {
@@ -232,7 +246,7 @@ fn kept(case: &Case<'_>) -> Option<Experiment> {
         return None;
     }
     let experiment = at(case, "connections kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
-    with(experiment, Variation { keep_alive: Some(true), ..Variation::NONE })
+    Some(with(experiment, Variation { keep_alive: Some(true), ..Variation::NONE }))
 }
 
 fn not_kept(case: &Case<'_>) -> Option<Experiment> {
@@ -240,7 +254,7 @@ fn not_kept(case: &Case<'_>) -> Option<Experiment> {
         return None;
     }
     let experiment = at(case, "connections not kept", 1.5, long(case, 1.5, 1.5, 60.0), Spacing::Poisson);
-    with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE })
+    Some(with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
 }
 
 /// A large bucket is not empty after two seconds of little more than fills it.
@@ -254,10 +268,8 @@ fn far_over(case: &Case<'_>) -> Option<Experiment> {
 
 fn held(case: &Case<'_>) -> Option<Experiment> {
     let held = (1.5 * case.places()).ceil() as usize + 50;
-    with(
-        at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), Spacing::Even),
-        Variation { held, ..Variation::NONE },
-    )
+    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), Spacing::Even);
+    Some(with(experiment, Variation { held, ..Variation::NONE }))
 }
 
 /// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?

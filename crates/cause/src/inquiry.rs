@@ -11,6 +11,7 @@ use crate::experiment::{Experiment, Load};
 use crate::odds::{self, Odds, RULES, Reading};
 use crate::report::{Report, Tried};
 use crate::signs;
+use crate::sizes::{self, IDLE_APART};
 use crate::view::View;
 use crate::watched::{How, Watched};
 use crate::words;
@@ -53,6 +54,8 @@ const INVALID: usize = 3;
 const WORTH: f64 = 0.1;
 /// What is to be tried next is chosen by signs that are believed only so much: an inquiry that is sure too early learns nothing.
 const TRUST: f64 = 0.7;
+/// How often what is not known of an idle time is halved: from 0.1 ms and 0.6 s, by their geometric mean, to a seventh more at most.
+const HALVINGS: usize = 6;
 /// What a trial costs beside its load, in seconds.
 const BESIDE: f64 = 0.6;
 
@@ -136,25 +139,39 @@ impl Inquiry {
         }
     }
 
-    /// An experiment was carried out.
+    /// An experiment was carried out, or could not be: then it is not asked for again.
     pub fn saw(&mut self, experiment: &Experiment, watched: Watched) {
         self.pending = None;
-        self.spent += lasts(experiment).max(watched.took.as_secs_f64());
         let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
         let ran = watched.impossible.is_none();
+        let least = if ran { lasts(experiment) } else { 0.0 };
+        self.spent += least.max(watched.took.as_secs_f64());
         let says = words::says(experiment, &watched);
         self.report.tried.push(Tried { experiment: experiment.clone(), watched, says });
-        self.invalid = if invalid { self.invalid + 1 } else { 0 };
-        if ran && !invalid {
-            let overload = overloads(experiment, &self.known);
-            self.recovery = if overload { Recovery::Look } else { Recovery::Calm };
+        self.count_invalid(experiment, invalid);
+        // What cannot be believed was sent all the same.
+        if ran && overloads(experiment, &self.known) {
+            self.recovery = Recovery::Look;
+        } else if ran && !invalid {
+            self.recovery = Recovery::Calm;
         }
-        if experiment.name == "again" {
+        if experiment.name == "again" && ran && !invalid {
             self.learn_again();
         }
         self.conclude();
-        if interrupted || self.invalid >= INVALID {
+        // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
+        let blind = !ran && matches!(experiment.name, "base" | "again");
+        if interrupted || blind || self.invalid >= INVALID {
             self.end();
+        }
+    }
+
+    /// A look between two overloads of which neither can be believed says nothing for either.
+    fn count_invalid(&mut self, experiment: &Experiment, invalid: bool) {
+        if invalid {
+            self.invalid += 1;
+        } else if experiment.name != "again" {
+            self.invalid = 0;
         }
     }
 
@@ -201,7 +218,7 @@ impl Inquiry {
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
     /// looks like a cap.
     fn has_calm(&self) -> bool {
-        self.case().base().is_none_or(|base| base.view.good().next().is_some())
+        self.case().base().is_some_and(|base| base.view.good().next().is_some())
     }
 
     fn affords(&self, next: &Experiment) -> bool {
@@ -228,7 +245,13 @@ impl Inquiry {
             ("near", battery::near),
             ("over", battery::over),
         ];
-        let next = makes.into_iter().find(|(name, _)| case.last(name).is_none()).map(|(_, make)| make(&case));
+        // What cannot be believed is tried again; what cannot be carried out, or has come to nothing, is gone without.
+        let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
+        let due = |name: &str| last(name).is_none_or(|tried| tried.watched.invalid.is_some());
+        let next = makes
+            .into_iter()
+            .find(|(name, _)| case.last(name).is_none() && due(name))
+            .map(|(_, make)| make(&case));
         if next.is_none() {
             self.stage = Stage::Battery;
         }
@@ -263,14 +286,29 @@ impl Inquiry {
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
         let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
-        plan.and_then(|plan| (plan.make)(&case)).or_else(|| self.settle(&odds)).or_else(|| self.last_look())
+        plan.and_then(|plan| (plan.make)(&case))
+            .or_else(|| self.settle(&odds))
+            .or_else(|| self.last_look())
+            .or_else(|| self.bisect())
     }
 
     /// A race of kept connections shows at no rate as long as none of them is old: it may lie beside any cause.
     fn last_look(&self) -> Option<Experiment> {
         let case = self.case();
-        let plan = PLANS.iter().find(|plan| plan.name == "two connections" && case.times(plan.name) == 0)?;
-        (plan.make)(&case).filter(|next| self.affords(next))
+        let old = ["two connections", "idle connections"];
+        let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times(plan.name) == 0);
+        plans.find_map(|plan| (plan.make)(&case).filter(|next| self.affords(next)))
+    }
+
+    /// Halves what is not known of the time after which idle connections are closed, where a race was seen.
+    fn bisect(&self) -> Option<Experiment> {
+        let case = self.case();
+        let raced = self.report.causes.iter().any(|cause| cause.class == Class::KeepAliveRace);
+        let (alive, closed) = sizes::idle_between(&case)?;
+        let open = closed > IDLE_APART * alive && case.times("idle for") < HALVINGS;
+        (raced && open)
+            .then(|| battery::idle_for(&case, (alive * closed).sqrt()))
+            .filter(|next| self.affords(next))
     }
 
     /// Bits for a second; none where it cannot be had.

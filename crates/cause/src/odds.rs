@@ -188,6 +188,8 @@ pub static RULES: &[Rule] = &[
     either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
     either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
     either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
+    // Half of those that were drawn close by requests, and not by time.
+    either("idle connections", signs::idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
     either(
         "long base",
         signs::stands_still,
@@ -203,6 +205,24 @@ pub static RULES: &[Rule] = &[
     .weighs(0.8),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
     either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
+    either(
+        "base",
+        signs::hardly_busy,
+        &[0.3, 0.15],
+        &[
+            (DelayingLimiter, &[0.2, 0.1]),
+            (CpuSaturation, &[0.01, 0.002]),
+            (PoolSaturation, &[0.005, 0.001]),
+            (ConcurrencyCap, &[0.3, 0.005]),
+            (ConnectionCap, &[0.2, 0.005]),
+            (CfsThrottling, &[0.6, 0.02]),
+            (Bandwidth, &[0.02, 0.001]),
+            (TimeoutChain, &[0.02, 0.001]),
+            (UnevenBalancing, &[0.01, 0.001]),
+        ],
+    )
+    // What many clients have served at once says the same.
+    .weighs(0.7),
     either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "over",

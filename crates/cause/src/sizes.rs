@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Done};
 use crate::class::Class;
+use crate::experiment::Load;
 use crate::report::Figure;
 use crate::view::{Sorted, View, stalls};
 use crate::watched::{Carrier, Hit, How};
@@ -135,35 +136,70 @@ fn unread(case: &Case<'_>) -> Vec<Figure> {
 fn handshake(case: &Case<'_>) -> Vec<Figure> {
     let opening =
         |view: View<'_>| Sorted::of(view.opened().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median();
-    figure("handshake", case.base().map(|base| opening(base.view)), "s")
+    let name = if case.known.tls { "handshake" } else { "connect" };
+    figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
-/// Hits on connections that were closed, and what those had behind them.
+/// How long connections of bursts have nothing to carry, in seconds; none of other loads.
+#[must_use]
+pub fn idle_time(done: &Done<'_>) -> Option<f64> {
+    let Load::Bursts { every, .. } = done.experiment.load else { return None };
+    Some((every.as_secs_f64() - done.view.times().median()).max(0.0))
+}
+
+/// A connection is closed under a request at about the time that others have just outlived: no earlier than this share of it.
+const JUST: f64 = 0.8;
+
+/// Seconds without a request that connections have outlived, and the least that none has; none where they are not closed by time.
+#[must_use]
+pub fn idle_between(case: &Case<'_>) -> Option<(f64, f64)> {
+    let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
+    let all: Vec<_> = names.into_iter().flat_map(|name| case.all(name)).collect();
+    let used = || all.iter().flat_map(|done| done.view.hits).filter_map(|hit| Some((hit.how, hit.carrier?)));
+    let used = || used().filter(|(_, carrier)| carrier.before > 0);
+    let of = |holds: fn(How) -> bool| {
+        Sorted::of(used().filter(move |(how, _)| holds(*how)).map(|(_, carrier)| carrier.idle))
+    };
+    let (alive, cut) = (of(|how| how == How::Good).quantile(1.0).max(0.000_1), of(How::is_cut));
+    if cut.count() > 0 && cut.median() < JUST * alive {
+        return None;
+    }
+    let forgets = |done: &&Done<'_>| {
+        done.experiment.name.starts_with("idle")
+            && done.view.good().all(|hit| hit.carrier.is_none_or(|one| one.before == 0))
+    };
+    let forgotten = all.iter().filter(forgets).filter_map(idle_time);
+    let cut = used().filter(|(how, one)| how.is_cut() && one.idle >= JUST * alive).map(|(_, one)| one.idle);
+    let closed = forgotten.chain(cut).fold(f64::INFINITY, f64::min);
+    closed.is_finite().then_some((alive.min(closed), alive.max(closed)))
+}
+
+/// How much further apart the two may lie that are told as one.
+pub const IDLE_APART: f64 = 1.2;
+
+/// After how many requests, or how long without one, a connection is closed.
 fn race(case: &Case<'_>) -> Vec<Figure> {
     let all = ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last(name));
-    let (mut before, mut idle, mut alive) = (Vec::new(), Vec::new(), 0.0_f64);
-    let mut most = 0.0_f64;
-    for done in all {
-        let used = done.view.hits.iter().filter_map(|hit| hit.carrier.map(|carrier| (hit.how, carrier)));
-        for (how, carrier) in used.filter(|(_, carrier)| carrier.before > 0) {
-            if how.is_cut() {
-                before.push(carrier.before as f64);
-                idle.push(carrier.idle);
-            } else if how == How::Good {
-                alive = alive.max(carrier.idle);
-                most = most.max(carrier.before as f64);
-            }
+    let (mut cut, mut most) = (Vec::new(), 0.0_f64);
+    for hit in all.flat_map(|done| done.view.hits) {
+        let before = hit.carrier.map_or(0.0, |carrier| carrier.before as f64);
+        match hit.how {
+            How::Good => most = most.max(before),
+            how if how.is_cut() && before > 0.0 => cut.push(before),
+            _ => {}
         }
     }
-    let (before, idle) = (Sorted::of(before.into_iter()), Sorted::of(idle.into_iter()));
-    let by_idle = idle.count() > 1 && idle.quantile(0.0) > 0.9 * alive;
-    if idle.count() > 1 && before.alike(0.05, 1.0) > 0.8 {
-        return figure("requests per connection", Some(before.median()), "requests");
+    let cut = Sorted::of(cut.into_iter());
+    if cut.count() > 1 && cut.alike(0.05, 1.0) > 0.8 {
+        return figure("requests per connection", Some(cut.median()), "requests");
     }
-    if by_idle {
-        return figure("closed when idle for", Some(idle.quantile(0.0)), "s");
+    match idle_between(case) {
+        Some((alive, closed)) if closed < IDLE_APART * alive => {
+            figure("closes connections idle for", Some((alive * closed).sqrt()), "s")
+        }
+        Some((_, closed)) => figure("closes connections idle for at most", Some(closed), "s"),
+        None => figure("requests per connection", (most > 0.0).then_some(most + 1.0), "requests"),
     }
-    figure("requests per connection", (most > 0.0).then_some(most + 1.0), "requests")
 }
 
 fn chain(case: &Case<'_>) -> Vec<Figure> {
@@ -192,7 +228,11 @@ fn pauses(case: &Case<'_>) -> Vec<Figure> {
     }
     let (length, every) =
         (Sorted::of(lengths.into_iter()).median(), Sorted::of(distances.into_iter()).median());
-    [figure("length", Some(length), "s"), figure("every", (every > 0.0).then_some(every), "s")].concat()
+    [
+        figure("length", (length > 0.0).then_some(length), "s"),
+        figure("every", (every > 0.0).then_some(every), "s"),
+    ]
+    .concat()
 }
 
 fn uneven(case: &Case<'_>) -> Vec<Figure> {
@@ -225,4 +265,49 @@ fn ports(case: &Case<'_>) -> Vec<Figure> {
 fn bandwidth(case: &Case<'_>) -> Vec<Figure> {
     let bytes = case.over().map(|over| over.view.goodput() * over.view.bytes());
     figure("bytes", bytes, "bytes/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::battery;
+    use crate::inquiry::Known;
+    use crate::report::Tried;
+    use crate::watched::Watched;
+
+    fn between(idle: &[(How, f64)]) -> Option<(f64, f64)> {
+        let known = Known {
+            limit: 100.0,
+            service: 0.001,
+            timeout: 30.0,
+            keep_alive: true,
+            tls: false,
+            named: false,
+            max_rate: None,
+            budget: Duration::from_secs(30),
+        };
+        let hit = |(how, idle): &(How, f64)| {
+            let carrier = Some(Carrier { before: 1, idle: *idle, ..Carrier::default() });
+            Hit { due: 0.0, sent: Some(0.0), end: 0.001, how: *how, bytes: 0, carrier }
+        };
+        let experiment = battery::base(&Case { known: &known, tried: &[] });
+        let watched = Watched { hits: idle.iter().map(hit).collect(), ..Watched::default() };
+        let tried = [Tried { experiment, watched, says: String::new() }];
+        idle_between(&Case { known: &known, tried: &tried })
+    }
+
+    /// A request that came a little later was answered, so that the time was none, and the figure a number of requests.
+    #[test]
+    fn a_connection_cut_just_before_others_were_served_is_closed_by_time() {
+        let between = between(&[(How::Good, 0.0089), (How::Good, 0.009), (How::Cut, 0.0088)]);
+        assert_eq!(between, Some((0.0088, 0.009)));
+    }
+
+    #[test]
+    fn a_connection_cut_long_before_is_closed_by_something_else() {
+        assert_eq!(between(&[(How::Good, 0.5), (How::Cut, 0.002), (How::Cut, 0.003)]), None);
+        assert_eq!(between(&[(How::Good, 0.5)]), None);
+    }
 }

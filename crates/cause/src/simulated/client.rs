@@ -45,6 +45,10 @@ pub struct Simulated {
     pub keep_alive: bool,
     /// How long an answer may take, in seconds.
     pub timeout: f64,
+    /// A round trip, in seconds.
+    pub trip: f64,
+    /// What a machine adds to an answer: mean of seconds.
+    pub jitter: f64,
     /// What is drawn.
     pub rng: Rng,
     /// The time.
@@ -54,11 +58,6 @@ pub struct Simulated {
     /// Ports in use or not yet free again, of both addresses.
     pub taken: [usize; 2],
 }
-
-/// A round trip, in seconds.
-const TRIP: f64 = 0.000_15;
-/// What a machine adds to an answer: mean of seconds.
-const JITTER: f64 = 0.000_25;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum What {
@@ -329,7 +328,7 @@ impl<'a> Run<'a> {
         match entry {
             // As in Linux since 6.5 (`tcp_syn_linear_timeouts`).
             Entry::Dropped => self.push(at + 1.0 + 0.03 * chance, What::Connect(connection)),
-            _ => self.push(at + TRIP * (0.5 + chance), What::Stands(connection)),
+            _ => self.push(at + self.target.trip * (0.5 + chance), What::Stands(connection)),
         }
     }
 
@@ -337,7 +336,7 @@ impl<'a> Run<'a> {
         self.connections[connection].stood = at;
         let done = match self.target.handshake.as_mut() {
             None => at,
-            Some(handshake) => handshake.pass(at, &mut self.target.rng) + TRIP,
+            Some(handshake) => handshake.pass(at, &mut self.target.rng) + self.target.trip,
         };
         self.push(done, What::Ready(connection));
     }
@@ -373,7 +372,7 @@ impl<'a> Run<'a> {
         }
         match connection.entry {
             Entry::Served => self.serve(request, at),
-            Entry::Closed => self.push(at + TRIP, What::Answer(request, How::Cut)),
+            Entry::Closed => self.push(at + self.target.trip, What::Answer(request, How::Cut)),
             Entry::Queued | Entry::Dropped => {}
         }
     }
@@ -381,12 +380,12 @@ impl<'a> Run<'a> {
     /// The server has closed the connection: the request is sent again, once, or is lost.
     fn meet_the_end(&mut self, request: usize, connection: usize, at: f64) {
         if !self.target.kept.resent || self.requests[request].resent {
-            return self.push(at + TRIP, What::Answer(request, How::Cut));
+            return self.push(at + self.target.trip, What::Answer(request, How::Cut));
         }
         self.watched.retried += 1;
         self.requests[request].resent = true;
         self.close(connection, at);
-        self.find_connection(request, at + TRIP);
+        self.find_connection(request, at + self.target.trip);
     }
 
     fn serve(&mut self, request: usize, at: f64) {
@@ -405,7 +404,7 @@ impl<'a> Run<'a> {
             .filter(|_| fate.end.is_finite())
             .map_or(fate.end, |link| link.pass(fate.end, bytes));
         end = target.stalls.as_mut().map_or(end, |stalls| stalls.put_off(end, &mut target.rng));
-        end += TRIP + JITTER * exponential(&mut target.rng);
+        end += target.trip + target.jitter * exponential(&mut target.rng);
         if end.is_infinite() {
             return;
         }

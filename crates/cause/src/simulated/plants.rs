@@ -65,6 +65,16 @@ impl Plant {
         drawer.finish(vec![class])
     }
 
+    /// The same on this machine: answers take 0.05 to 0.5 ms where no worker or core is busy with them.
+    #[must_use]
+    pub fn draw_beside(class: Class, seed: u64) -> Self {
+        let mut drawer = Drawer::new(seed ^ (class as u64) << 40);
+        drawer.service_between = (0.000_05, 0.000_5);
+        (drawer.subject.trip, drawer.subject.jitter) = (0.000_03, 0.000_03);
+        drawer.plant(class);
+        drawer.finish(vec![class])
+    }
+
     /// Of two classes at once.
     #[must_use]
     pub fn draw_pair(pair: [Class; 2], seed: u64) -> Self {
@@ -116,6 +126,8 @@ struct Drawer {
     limit: f64,
     /// Seconds.
     service: f64,
+    /// What an answer takes where nothing is a bottleneck: least and most seconds.
+    service_between: (f64, f64),
     /// Two causes are planted.
     paired: bool,
     subject: Simulated,
@@ -142,12 +154,14 @@ impl Drawer {
             one_source: rng.bool(),
             keep_alive: true,
             timeout: 30.0,
+            trip: 0.000_15,
+            jitter: 0.000_25,
             rng: Rng::with_seed(rng.u64(..)),
             now: 0.0,
             until: f64::INFINITY,
             taken: [0, 0],
         };
-        Self { rng, limit: 0.0, service: 0.0, paired: false, subject }
+        Self { rng, limit: 0.0, service: 0.0, service_between: (0.001, 0.06), paired: false, subject }
     }
 
     fn between(&mut self, least: f64, most: f64) -> f64 {
@@ -168,7 +182,8 @@ impl Drawer {
 
     /// A server that is no bottleneck.
     fn quick(&mut self) -> Service {
-        self.service = self.log_between(0.001, 0.06);
+        let (least, most) = self.service_between;
+        self.service = self.log_between(least, most);
         Service { mean: self.service, variation: self.variation() }
     }
 
@@ -385,7 +400,7 @@ impl Drawer {
         }
         let known = Known {
             limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
-            service: (self.service + 0.000_5) * self.between(0.9, 1.15),
+            service: (self.service + 2.0 * self.subject.jitter) * self.between(0.9, 1.15),
             timeout: self.subject.timeout,
             keep_alive: self.subject.keep_alive,
             tls: self.subject.handshake.is_some(),

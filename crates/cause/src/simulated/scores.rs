@@ -97,6 +97,14 @@ pub fn singles(seeds: std::ops::Range<u64>) -> Vec<Score> {
     plants.map(score).collect()
 }
 
+/// The same of targets on this machine.
+#[must_use]
+pub fn beside(seeds: std::ops::Range<u64>) -> Vec<Score> {
+    let plants =
+        SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| Plant::draw_beside(class, seed)));
+    plants.map(score).collect()
+}
+
 /// Every pair, from each seed.
 #[must_use]
 pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<Score> {

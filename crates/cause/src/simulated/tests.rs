@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::client::Simulated;
+use super::parts::Kept;
 use super::plants::{Plant, SINGLE};
 use super::scores::{self, Score, score, share};
 use crate::class::Class;
@@ -110,6 +111,19 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
 }
 
+/// The next overload came upon what the one before had left, and all of it hung: a core was called a limiter that hangs.
+#[test]
+fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
+    let mut plant = Plant::draw(Class::CpuSaturation, 2);
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        let busy = experiment.name == "over";
+        watched.invalid = busy.then(|| "this machine was busy".to_owned());
+    });
+    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    assert_eq!(tried, ["base", "near", "over", "again", "over", "again", "over"]);
+    assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
+}
+
 #[test]
 fn an_interrupted_inquiry_says_what_it_knows() {
     let mut plant = Plant::draw(Class::RateLimiter, 3);
@@ -174,6 +188,38 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
 }
 
+/// The same was wanted again and again, without an end: what carries experiments out had to notice.
+#[test]
+fn what_cannot_be_carried_out_is_not_asked_for_again() {
+    for (name, tried_at_all) in [
+        ("base", &["base"][..]),
+        ("near", &["base", "near", "over", "again"]),
+        ("over", &["base", "near", "over"]),
+        ("again", &["base", "near", "over", "again"]),
+    ] {
+        let mut plant = Plant::draw(Class::PoolSaturation, 7);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if experiment.name == name {
+                let why = Some("there is no way".to_owned());
+                *watched = Watched { impossible: why, ..Watched::default() };
+            }
+        });
+        let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+        assert!(tried.starts_with(tried_at_all), "{name}: {tried:?}");
+        assert_eq!(tried.iter().filter(|tried| **tried == name).count(), 1, "{tried:?}");
+        let ends = matches!(name, "base" | "again");
+        assert_eq!(tried.len() == tried_at_all.len(), ends, "{name}: {tried:?}");
+    }
+}
+
+#[test]
+fn an_opening_without_a_single_request_is_not_asked_for_again() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let inquiry = inquire(&mut plant, |_, watched, _| watched.hits.clear());
+    let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
+    assert_eq!(tried, ["base", "near", "over", "again"]);
+}
+
 /// A wrong path and a port that speaks no TLS were called a cap on connections: all failed beside idle ones, as it did without them.
 #[test]
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
@@ -199,6 +245,60 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
         let named = inquiry.report().causes.first().map(|cause| cause.class);
         assert_eq!(named, Some(Class::ChurnCost), "{seed}");
     }
+}
+
+/// A wait of half a millisecond was called none, and one in eight causes fitted.
+#[test]
+fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
+    for seed in 0..8 {
+        let plant = Plant::draw_beside(Class::DelayingLimiter, seed);
+        let hardly = plant.known.limit * plant.known.service < 0.4;
+        let named = score(plant).named;
+        assert!(!hardly || named.first() == Some(&Class::DelayingLimiter), "seed {seed}: {named:?}");
+    }
+}
+
+/// On a busy machine connects took longer above the limit, and that was called what connections cost, though none was new below it.
+#[test]
+fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
+    for seed in 0..4 {
+        let mut plant = Plant::draw(Class::PoolSaturation, seed);
+        plant.subject.kept.closes = false;
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            let carriers = watched.hits.iter_mut().filter_map(|hit| hit.carrier.as_mut());
+            let late = if experiment.name == "over" { 0.027 } else { 0.0 };
+            carriers.for_each(|carrier| carrier.connect += late);
+        });
+        let named = inquiry.report().causes.first().map(|cause| cause.class);
+        assert_ne!(named, Some(Class::ChurnCost), "{seed}");
+    }
+}
+
+/// Each connection was closed before it was used again at half the limit, which was called a server that closes each.
+#[test]
+fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
+    let named = |seed| score(Plant::draw_beside(Class::KeepAliveRace, seed)).named;
+    let raced = (0..12).filter(|seed| named(*seed).first() == Some(&Class::KeepAliveRace)).count();
+    assert!(raced >= 11, "{raced} of 12");
+}
+
+#[test]
+fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_else() {
+    for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
+        let mut plant = Plant::sound(4);
+        plant.subject.kept = Kept { idle, resent, ..Kept::EVER };
+        let inquiry = inquire(&mut plant, |_, _, _| {});
+        let cause = inquiry.report().causes.first().unwrap();
+        assert_eq!(cause.class, Class::KeepAliveRace, "{idle}");
+        let figure = cause.figures.iter().find(|figure| figure.name == "closes connections idle for");
+        let told = figure.map_or(0.0, |figure| figure.value);
+        assert!((told / idle - 1.0).abs() < 0.15, "{told} for {idle}: {:?}", cause.figures);
+        let halvings = inquiry.report().tried.iter().filter(|tried| tried.experiment.name == "idle for");
+        let load: f64 = halvings.map(|tried| lasts(&tried.experiment)).sum();
+        assert!(load < 3.0, "{load} s");
+    }
+    let inquiry = inquire(&mut Plant::sound(4), |_, _, _| {});
+    assert!(inquiry.report().tried.iter().all(|tried| tried.experiment.name != "idle for"));
 }
 
 #[test]

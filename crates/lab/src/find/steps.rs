@@ -115,13 +115,10 @@ impl<'w, W: Watcher> Steps<'w, W> {
         subject: &mut (impl Subject + ?Sized),
         inquiry: &mut Inquiry,
     ) -> Option<Cut> {
-        // What cannot be carried out takes no time, and an inquiry that wants it all the same would want it for ever.
-        let mut impossible = None;
         loop {
             let left = self.left().unwrap_or(Duration::MAX);
             match inquiry.next_step() {
                 inquiry::Step::Over => return None,
-                inquiry::Step::Try(experiment) if impossible == Some(experiment.name) => return None,
                 inquiry::Step::Rest(time) if time > left => return Some(Cut::Budget),
                 inquiry::Step::Rest(time) => {
                     let goes_on = self.step(Step::Rest(time), || subject.pause(time), |_| time);
@@ -135,7 +132,6 @@ impl<'w, W: Watcher> Steps<'w, W> {
                     let step = Step::Experiment(experiment.name);
                     let watched = self.step(step, || subject.watch(&experiment), |watched| watched.took);
                     let interrupted = watched.interrupted;
-                    impossible = watched.impossible.as_ref().map(|_| experiment.name);
                     inquiry.saw(&experiment, watched);
                     if interrupted {
                         return Some(Cut::Signal);

@@ -254,7 +254,7 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
     answer.also = causes.collect();
     answer.ties = report.ties.iter().map(tie).collect();
     let slug = |class: Class| class.slug().to_owned();
-    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: tidy(&out.how) };
+    let excluded = |out: &cause::Excluded| answer::Excluded { class: slug(out.class), how: out.how.clone() };
     answer.excluded = report.excluded.iter().map(excluded).collect();
     let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
     answer.untested = report.untested.iter().map(untested).collect();
@@ -267,7 +267,7 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
 
 fn one(cause: &cause::Cause) -> answer::Cause {
     let sign = |sign: &cause::Evidence| answer::Evidence {
-        seen: tidy(&sign.seen),
+        seen: sign.seen.clone(),
         by: sign.by.to_owned(),
         ratio: finite(sign.ratio),
     };
@@ -287,11 +287,6 @@ fn one(cause: &cause::Cause) -> answer::Cause {
 fn tie(tie: &cause::Tie) -> answer::Tie {
     let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
     answer::Tie { between, tell: tie.tell.clone() }
-}
-
-/// A share of what was never more than nothing is nothing, whichever sign it was rounded with.
-fn tidy(words: &str) -> String {
-    words.replace(" -0 %", " 0 %")
 }
 
 fn finite(figure: f64) -> Option<f64> {
@@ -317,15 +312,5 @@ impl From<vote::Kind> for answer::Failing {
             vote::Kind::BoundedQueue => Self::BoundedQueue,
             vote::Kind::Queueing => Self::Queueing,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_has_no_sign() {
-        assert_eq!(tidy("lookups were -0 %, and -0.5 % above"), "lookups were 0 %, and -0.5 % above");
     }
 }

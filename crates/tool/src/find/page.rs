@@ -8,7 +8,7 @@ use seawall_search::seen::BLOCK;
 use serde::Serialize;
 
 use super::screen;
-use super::words::{percent, rate, seconds};
+use super::words::{figure, percent, rate, seconds};
 use crate::report::chart::{Charts, LeftOut, Line, Panel, Points, Stroke};
 use crate::report::html;
 use crate::report::scale::Scale;
@@ -348,9 +348,7 @@ fn evidence(cause: &Cause) -> Vec<Vec<String>> {
             vec![empty(), empty(), sign.seen.clone(), sign.by.clone(), sign.ratio.map_or_else(empty, rate)]
         })
         .collect();
-    let figures = cause.figures.iter().filter_map(|figure| Some((figure, figure.value?)));
-    let figures: Vec<_> =
-        figures.map(|(figure, value)| format!("{} {} {}", figure.name, rate(value), figure.unit)).collect();
+    let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
     if !figures.is_empty() {
         rows.push(vec![empty(), empty(), figures.join(", "), "size".to_owned(), empty()]);
     }

@@ -8,7 +8,7 @@ pub(super) mod clients;
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
 use seawall_lab::find::witness::words;
 
-use super::words::{count, percent, rate, seconds};
+use super::words::{count, figure, percent, rate, seconds};
 
 /// Columns of a screen, of which the first are names.
 const WIDE: usize = 80;
@@ -123,13 +123,7 @@ impl Sheet {
     }
 
     fn cause(&mut self, name: &str, cause: &Cause) {
-        let figures = cause.figures.iter().filter_map(|figure| Some((figure, figure.value?)));
-        let figures: Vec<_> = figures
-            .map(|(figure, value)| match figure.unit.as_str() {
-                "s" => format!("{} {}", figure.name, seconds(value)),
-                unit => format!("{} {} {unit}", figure.name, rate(value)),
-            })
-            .collect();
+        let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
         let class = if cause.class == "unknown" {
             "unknown: nothing that was tried out fits a class that is known".to_owned()
         } else {

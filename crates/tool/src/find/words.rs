@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use seawall_lab::find::answer::Figure;
+
 /// Requests a second, with three digits that count, and thousands apart.
 pub(super) fn rate(rate: f64) -> String {
     match rate {
@@ -52,6 +54,17 @@ pub(super) fn lasting(time: Duration) -> String {
     seconds(time.as_secs_f64())
 }
 
+/// A size of a cause with its name; none that is not known. Shares have two digits.
+pub(super) fn figure(figure: &Figure) -> Option<String> {
+    let (name, value) = (&figure.name, figure.value?);
+    Some(match figure.unit.as_str() {
+        "s" => format!("{name} {}", seconds(value)),
+        "" if value < 1.0 => format!("{name} {value:.2}"),
+        "" => format!("{name} {}", rate(value)),
+        unit => format!("{name} {} {unit}", rate(value)),
+    })
+}
+
 /// A share as a percentage, with as many digits as it takes to tell it from nothing.
 pub(super) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
@@ -69,6 +82,19 @@ pub(super) fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_the_digits_that_count() {
+        let of = |name: &str, value, unit: &str| {
+            let (name, unit) = (name.to_owned(), unit.to_owned());
+            figure(&Figure { name, value, unit })
+        };
+        assert_eq!(of("connect", Some(0.000_062), "s").as_deref(), Some("connect 62 µs"));
+        assert_eq!(of("share of a core", Some(0.152), "").as_deref(), Some("share of a core 0.15"));
+        assert_eq!(of("workers", Some(8.0), "").as_deref(), Some("workers 8"));
+        assert_eq!(of("fill", Some(157.0), "requests/s").as_deref(), Some("fill 157 requests/s"));
+        assert_eq!(of("every", None, "s"), None);
+    }
 
     #[test]
     fn figures_have_the_digits_that_count() {
