@@ -7,6 +7,7 @@
 //! the tool's `find`.
 
 mod blocks;
+mod bunches;
 mod closed;
 mod doubts;
 mod experiments;
@@ -29,12 +30,14 @@ use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::session::{Session, StartError};
 use seawall_load::supply::List;
 use seawall_load::target::{Target as Asked, Weight};
-use seawall_search::offer::Offer;
+use seawall_search::evidence::Evidence;
+use seawall_search::offer::{Offer, Rule};
 use seawall_search::seen::{BLOCK, Block, Seen};
 use seawall_search::target::Target;
+use seawall_search::vote::Vote;
 
 use self::blocks::Blocks;
-use self::doubts::Limits;
+use self::doubts::{Limits, joined};
 use self::held::Held;
 pub use self::kit::Kit;
 use self::kit::{NoSession, SESSIONS, Sessions};
@@ -126,7 +129,7 @@ impl Rig {
             if enough {
                 return false;
             }
-            progress.fates.iter().for_each(|fate| blocks.ended(fate));
+            blocks.ended(progress.fates);
             let known = blocks.complete().len();
             while !enough && blocks.complete_one(progress.to) {
                 enough = offer.enough(blocks.complete());
@@ -136,7 +139,8 @@ impl Rig {
             }
             enough
         })?;
-        let invalid = self.against(&carried, offer.most_in_flight);
+        let excused = blocks.tally().doubt(fails(offer, blocks.complete()));
+        let invalid = joined(self.against(&carried, offer.most_in_flight).into_iter().chain(excused));
         Ok(Seen { blocks: blocks.into_complete(), invalid, ..Seen::default() })
     }
 
@@ -157,7 +161,9 @@ impl Rig {
             let ended = fates.len() as u64;
             unanswered(&load, progress, ended) > experiment.most_in_flight as u64
         })?;
-        let invalid = self.against(&carried, experiment.most_in_flight as f64);
+        let against = self.against(&carried, experiment.most_in_flight as f64);
+        let tally = experiments::leave_out_bunches(experiment, &mut fates);
+        let invalid = joined(against.into_iter().chain(tally.doubt(false)));
         let total = &carried.outcome.total;
         Ok(Watched {
             hits: experiments::hits(fates),
@@ -224,6 +230,13 @@ const SHARE: f64 = 0.7;
 fn plain(url: &str) -> Option<(Request, Weight)> {
     let asked = Asked { method: "GET".into(), url: url.to_owned(), ..Asked::default() };
     Some((Request::new(&asked, &Style::default()).ok()?, Weight::default()))
+}
+
+/// Whether a trial is bad by its errors.
+fn fails(offer: &Offer, blocks: &[Block]) -> bool {
+    let (Rule::Whole(standard) | Rule::Decided(standard)) = offer.rule else { return false };
+    let evidence = Evidence::of(offer.rate, blocks, &standard);
+    evidence.errors.value() > standard.goal.errors && standard.vote(&evidence) == Vote::Bad
 }
 
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.

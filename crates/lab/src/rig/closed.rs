@@ -158,7 +158,7 @@ mod tests {
     const MS: Nanos = SECOND / 1000;
 
     fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
+        Fate { due, sent: Some(due), own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
     }
 
     fn blocks(clients: u32, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {

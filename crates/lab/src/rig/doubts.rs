@@ -15,7 +15,7 @@ use crate::verdict::Verdict;
 /// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.
 const LAG: (f64, f64) = (0.25, 1.0);
 /// A lag that is usual.
-const LEAST_LAG: Duration = Duration::from_millis(1);
+pub(super) const LEAST_LAG: Duration = Duration::from_millis(1);
 
 /// What this machine must do for a load to be believed.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +37,8 @@ impl Limits {
     /// What speaks against these figures; none if they can be believed.
     pub(super) fn against(self, judgement: &Judgement, total: &Stats) -> Option<String> {
         let limiting = judgement.reasons.iter().filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        let reasons: Vec<_> = limiting
-            .map(|reason| reason.measured.clone())
-            .chain(self.late(total))
-            .chain(self.crowded(total))
-            .collect();
-        (!reasons.is_empty()).then(|| reasons.join("; "))
+        let measured = limiting.map(|reason| reason.measured.clone());
+        joined(measured.chain(self.late(total)).chain(self.crowded(total)))
     }
 
     fn late(self, total: &Stats) -> Option<String> {
@@ -60,6 +56,12 @@ impl Limits {
             "{peak} requests in flight are more than the {room} connections that the limit of open files allows"
         ))
     }
+}
+
+/// All reasons as one; none without any.
+pub(super) fn joined(reasons: impl IntoIterator<Item = String>) -> Option<String> {
+    let reasons: Vec<_> = reasons.into_iter().collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
