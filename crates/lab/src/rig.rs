@@ -203,6 +203,17 @@ impl Rig {
         error.to_string()
     }
 
+    /// What came of an offer, and how long that took; nothing, if everything is to end.
+    fn timed(&mut self, try_it: impl FnOnce(&mut Self) -> Result<Seen, NoSession>) -> Seen {
+        if self.stop.is_stopped() {
+            return Seen { interrupted: true, ..Seen::default() };
+        }
+        let clock = RunClock::start();
+        let seen =
+            try_it(self).unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
+        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+    }
+
     fn calibrated(&self) -> Option<(f64, usize)> {
         let senders = (self.kit().cpus / 2).max(1);
         let sinks: Vec<_> = (0..senders).map(|_| Sink::start()).collect::<Result<_, _>>().ok()?;
@@ -305,14 +316,7 @@ fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64 {
 
 impl Target for Rig {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
-        if self.stop.is_stopped() {
-            return Seen { interrupted: true, ..Seen::default() };
-        }
-        let clock = RunClock::start();
-        let seen = self
-            .try_offer(offer)
-            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
-        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+        self.timed(|rig| rig.try_offer(offer))
     }
 
     fn rest(&mut self, time: Duration) -> bool {

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use seawall_load::clock::{Nanos, RunClock};
+use seawall_load::clock::Nanos;
 use seawall_load::fate::Fate;
 use seawall_load::plan::Load;
 use seawall_load::schedule::{Arrivals, Until};
@@ -62,14 +62,7 @@ fn kept_busy(offer: &Offer) -> Load {
 
 impl Target for Rig {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
-        if self.stop.is_stopped() {
-            return Seen { interrupted: true, ..Seen::default() };
-        }
-        let clock = RunClock::start();
-        let seen = self
-            .try_clients(offer)
-            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
-        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+        self.timed(|rig| rig.try_clients(offer))
     }
 
     fn rest(&mut self, time: Duration) -> bool {
