@@ -16,6 +16,7 @@ mod kit;
 mod sink;
 mod stop;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
@@ -37,7 +38,7 @@ use seawall_search::target::Target;
 use seawall_search::vote::Vote;
 
 use self::blocks::Blocks;
-use self::doubts::{Limits, joined};
+use self::doubts::{Limits, joined, lack};
 use self::held::Held;
 pub use self::kit::Kit;
 use self::kit::{NoSession, SESSIONS, Sessions};
@@ -46,6 +47,9 @@ pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
 use crate::ground::{Calibration, Ground};
 use crate::means;
+use crate::probe::System;
+use crate::probe::files::Files;
+use crate::probe::net::{self, PORT_RANGE};
 
 /// Told of the blocks of an offer whenever there is another, while it goes on.
 pub type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
@@ -123,9 +127,10 @@ impl Rig {
         };
         let load = offered(offer, &schedule);
         let mut blocks = Blocks::new(&schedule, self.bound);
-        let mut enough = false;
+        let (mut enough, mut no_port) = (false, 0);
         let Self { sessions, stop, observer, .. } = self;
         let carried = run(sessions.plain(offer.rate)?, &load, stop, |progress| {
+            no_port += experiments::without_port(progress.fates);
             if enough {
                 return false;
             }
@@ -139,9 +144,11 @@ impl Rig {
             }
             enough
         })?;
-        let excused = blocks.tally().doubt(fails(offer, blocks.complete()));
-        let invalid = joined(self.against(&carried, offer.most_in_flight).into_iter().chain(excused));
-        Ok(Seen { blocks: blocks.into_complete(), invalid, ..Seen::default() })
+        let fails = fails(offer, blocks.complete());
+        let lack = lack(no_port, carried.outcome.total.done, fails, port_range());
+        let against = self.against(&carried, offer.most_in_flight, no_port);
+        let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
+        Ok(Seen { blocks: blocks.into_complete(), invalid, no_port, ..Seen::default() })
     }
 
     fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {
@@ -161,7 +168,8 @@ impl Rig {
             let ended = fates.len() as u64;
             unanswered(&load, progress, ended) > experiment.most_in_flight as u64
         })?;
-        let against = self.against(&carried, experiment.most_in_flight as f64);
+        let no_port = experiments::without_port(&fates);
+        let against = self.against(&carried, experiment.most_in_flight as f64, no_port);
         let tally = experiments::leave_out_bunches(experiment, &mut fates);
         let invalid = joined(against.into_iter().chain(tally.doubt(false)));
         let total = &carried.outcome.total;
@@ -187,12 +195,16 @@ impl Rig {
         Ok(Held::open(*address, connections.min(self.room / SESSIONS), &self.stop))
     }
 
-    /// Why a load that ends once so many are in flight says nothing about the target, in words.
-    fn against(&self, carried: &Carried, most_in_flight: f64) -> Option<String> {
+    /// Why a load that ends once so many are in flight, and of which so many found no port, says nothing about the target, in words.
+    fn against(&self, carried: &Carried, most_in_flight: f64, no_port: u64) -> Option<String> {
         let room = self.room as u64;
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
         let few = most_in_flight > room as f64 && !self.kit().multiplexes();
-        Limits::new(self.bound, few.then_some(room)).against(&carried.judgement, &carried.outcome.total)
+        Limits::new(self.bound, few.then_some(room)).against(
+            &carried.judgement,
+            &carried.outcome.total,
+            no_port,
+        )
     }
 
     /// What is left of a session of which a thread is gone is of no use.
@@ -241,6 +253,11 @@ const SHARE: f64 = 0.7;
 fn plain(url: &str) -> Option<(Request, Weight)> {
     let asked = Asked { method: "GET".into(), url: url.to_owned(), ..Asked::default() };
     Some((Request::new(&asked, &Style::default()).ok()?, Weight::default()))
+}
+
+/// The ports from which this machine connects; none where it does not say so.
+fn port_range() -> Option<RangeInclusive<u16>> {
+    System.read(PORT_RANGE).ok().and_then(|text| net::port_range(&text))
 }
 
 /// Whether a trial is bad by its errors.

@@ -139,6 +139,7 @@ pub(super) fn trial(trial: &search::Trial) -> Trial {
         errors: evidence.errors.value(),
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
+        no_port: trial.seen.no_port,
         interrupted: trial.seen.interrupted,
         blocks: blocks.iter().map(told::block).collect(),
     }

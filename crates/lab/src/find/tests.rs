@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
-use seawall_cause::watched::Watched;
+use seawall_cause::watched::{Hit, How, Watched};
 use seawall_search::closed;
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::Offer;
@@ -411,4 +411,74 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
     let answer = of_clients(&mut field, &plan(), None);
     assert_eq!((answer.outcome, answer.cut), (Outcome::Interrupted, Some(Cut::Signal)));
     assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());
+}
+
+/// A field to which this machine has so few ports that above a rate none is free, but from another address.
+struct Short(Field, f64);
+
+impl Offered for Short {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        let seen = self.0.carry_out(offer);
+        let lack = (offer.rate > self.1).then(|| (Some("9 requests found no free port".to_owned()), 9));
+        let (invalid, no_port) = lack.unwrap_or_default();
+        Seen { invalid, no_port, ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.0.rest(time)
+    }
+}
+
+impl closed::Target for Short {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        closed::Target::carry_out(&mut self.0, offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        closed::Target::rest(&mut self.0, time)
+    }
+}
+
+impl Subject for Short {
+    fn watch(&mut self, experiment: &Experiment) -> Watched {
+        let how = if experiment.variation.another_source { How::Good } else { How::NoPort };
+        let hit = |at: u32| {
+            let due = f64::from(at) / 100.0;
+            Hit { due, sent: Some(due), end: due + 0.001, how, bytes: 2, carrier: None }
+        };
+        Watched { hits: (0..100).map(hit).collect(), took: Duration::from_secs(1), ..Watched::default() }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.0.pause(time)
+    }
+}
+
+impl Ground for Short {
+    fn most_clients(&self) -> u32 {
+        self.0.most_clients()
+    }
+
+    fn calibrate(&mut self) -> Calibration {
+        self.0.calibrate()
+    }
+}
+
+#[test]
+fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
+    let plan = Plan { cause: true, ..plan() };
+    let mut short = Short(Field::of(&queue(), &plan.goal), 60.0);
+    let answer = find(&mut short, &plan, None, &mut Nobody).unwrap();
+    let cause = answer.cause.clone().unwrap();
+    assert_eq!((answer.outcome, cause.class.as_str()), (Outcome::GeneratorLimited, "ports"));
+    let by: Vec<_> = cause.evidence.iter().map(|sign| sign.by.as_str()).collect();
+    assert!(
+        cause.evidence[0].seen == "9 requests found no free port" && by.contains(&"another source"),
+        "{by:?}"
+    );
+    assert!(answer.also.is_empty() && answer.excluded.is_empty(), "of the target nothing is said");
+    let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
+    assert_eq!(read.trials.iter().filter(|trial| trial.no_port == 9).count(), 3);
+    let again = find(&mut short, &plan, Some(&read), &mut Nobody).unwrap();
+    assert_eq!(again.cause.map(|cause| cause.class), Some("ports".to_owned()), "what was read is known");
 }

@@ -17,8 +17,9 @@ use seawall_search::closed::{Offer, Target};
 use seawall_search::seen::{BLOCK, Block, Seen, sum};
 
 use super::blocks::{at, block_of, edge, enter, known};
+use super::doubts::{joined, lack};
 use super::kit::NoSession;
-use super::{Rig, experiments, run};
+use super::{Rig, experiments, port_range, run};
 use crate::means::MOST_IN_FLIGHT;
 
 impl Rig {
@@ -31,9 +32,10 @@ impl Rig {
     fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
         let load = kept_busy(offer);
         let mut blocks = Blocks::new(offer.clients, self.bound);
-        let mut enough = false;
+        let (mut enough, mut no_port) = (false, 0);
         let Self { sessions, stop, fastest, .. } = self;
         let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
+            no_port += experiments::without_port(progress.fates);
             if !enough {
                 progress.fates.iter().for_each(|fate| blocks.ended(fate));
             }
@@ -45,8 +47,9 @@ impl Rig {
         let blocks = blocks.into_complete();
         self.fastest =
             self.fastest.max(sum(&blocks, Block::ended) / (blocks.len() as f64 * BLOCK).max(BLOCK));
-        let invalid = self.against(&carried, f64::from(offer.clients));
-        Ok(Seen { blocks, invalid, ..Seen::default() })
+        let lack = lack(no_port, carried.outcome.total.done, false, port_range());
+        let against = self.against(&carried, f64::from(offer.clients), no_port);
+        Ok(Seen { blocks, invalid: joined(lack.into_iter().chain(against)), no_port, ..Seen::default() })
     }
 }
 

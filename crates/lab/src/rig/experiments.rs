@@ -96,6 +96,11 @@ pub(super) fn leave_out_bunches(experiment: &Experiment, fates: &mut Vec<Fate>) 
     bunches.tally()
 }
 
+/// How many of these found no free port.
+pub(super) fn without_port(fates: &[Fate]) -> u64 {
+    fates.iter().filter(|fate| how(fate) == How::NoPort).count() as u64
+}
+
 /// In the order in which they were due, without those that were never sent.
 pub(super) fn hits(mut fates: Vec<Fate>) -> Vec<Hit> {
     fates.retain(|fate| fate.outcome.err().is_none_or(Fault::was_sent));
