@@ -362,6 +362,10 @@ impl Subject for Rig {
 }
 
 impl Ground for Rig {
+    fn hang_up(&mut self) {
+        self.sessions.forget();
+    }
+
     fn most_clients(&self) -> u32 {
         self.most_busy()
     }

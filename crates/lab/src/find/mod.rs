@@ -121,6 +121,12 @@ fn look_for_cause(
     let lacked_ports = told::lacked_ports(answer);
     let limit = lacked_ports.or_else(|| broken_at(report, answer));
     let Some(limit) = limit.filter(|_| answer.cut != Some(Cut::Signal)) else { return };
+    // A backlog that is full of a search's connections would let none of an inquiry's in.
+    ground.hang_up();
+    if lacked_ports.is_none() && steps.wait_for_answers(ground, limit) {
+        answer.cut = Some(Cut::Signal);
+        return;
+    }
     let mut inquiry = Inquiry::new(Known {
         limit,
         service: told::service(report).unwrap_or(0.0),

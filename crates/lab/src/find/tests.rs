@@ -30,11 +30,13 @@ pub(super) struct Field {
     most: Option<f64>,
     offers: usize,
     clients: u32,
+    /// How many offers there had been when its connections were closed.
+    hung_up: Option<usize>,
 }
 
 impl Field {
     pub(super) fn of(plant: &Plant, goal: &Goal) -> Self {
-        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000 }
+        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None }
     }
 }
 
@@ -71,6 +73,10 @@ impl Subject for Field {
 }
 
 impl Ground for Field {
+    fn hang_up(&mut self) {
+        self.hung_up = Some(self.offers);
+    }
+
     fn most_clients(&self) -> u32 {
         self.clients
     }
@@ -406,8 +412,8 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
         let is_told = answer.cut == Some(Cut::Budget) || answer.outcome == Outcome::Found;
         assert!(is_told, "{:?} {:?}", answer.outcome, answer.cut);
     }
-    let Field { target, most, offers, clients } = pool();
-    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients };
+    let Field { target, most, offers, clients, hung_up } = pool();
+    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients, hung_up };
     let answer = of_clients(&mut field, &plan(), None);
     assert_eq!((answer.outcome, answer.cut), (Outcome::Interrupted, Some(Cut::Signal)));
     assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());
@@ -455,6 +461,10 @@ impl Subject for Short {
 }
 
 impl Ground for Short {
+    fn hang_up(&mut self) {
+        self.0.hang_up();
+    }
+
     fn most_clients(&self) -> u32 {
         self.0.most_clients()
     }
@@ -462,6 +472,34 @@ impl Ground for Short {
     fn calibrate(&mut self) -> Calibration {
         self.0.calibrate()
     }
+}
+
+#[test]
+fn before_an_inquiry_all_connections_are_closed_and_the_target_has_answered() {
+    let mut field = Field::of(&queue(), &plan().goal);
+    let mut seen = Heard::default();
+    let answer = find(&mut field, &Plan { cause: true, ..plan() }, None, &mut seen).unwrap();
+    assert_eq!(field.hung_up, Some(answer.trials.len()), "after the last trial");
+    assert_eq!(field.offers, answer.trials.len() + 1, "and then single requests until there are answers");
+    let at = seen.0.iter().position(|name| name == "until it answers");
+    assert!(at.is_some_and(|at| seen.0[at + 1] == "base"), "{:?}", seen.0);
+    let mut alone = Field::of(&queue(), &plan().goal);
+    run(&mut alone, &plan());
+    assert_eq!(alone.hung_up, None, "without one they are kept");
+}
+
+/// The experiments that began, by their names.
+#[derive(Default)]
+struct Heard(Vec<String>);
+
+impl Watcher for Heard {
+    fn begins(&mut self, step: &Step<'_>, _: Time) {
+        if let Step::Experiment(name) = step {
+            self.0.push((*name).to_owned());
+        }
+    }
+
+    fn ended(&mut self, _: &Step<'_>, _: Option<&answer::Trial>, _: Time) {}
 }
 
 #[test]
