@@ -8,6 +8,7 @@
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::fate::Fate;
+use seawall_load::fault::Fault;
 
 use super::doubts::LEAST_LAG;
 
@@ -66,8 +67,12 @@ impl Bunches {
         self.spans.splice(begin..end, [(from, to)]);
     }
 
-    /// Whether a request that ended is to be left out: it failed, and was sent in a bunch or right after one. Counts it.
+    /// Whether a request that ended is to be left out: it failed, and was sent in a bunch or right after one. Counts it, unless it
+    /// never left this machine.
     pub(super) fn excuses(&mut self, fate: &Fate) -> bool {
+        if matches!(fate.outcome, Err(Fault::Local(_) | Fault::Source(..))) {
+            return false;
+        }
         let (is_beside, failed) = (self.has(fate.sent.unwrap_or(fate.launched())), !fate.is_good());
         let ends = if is_beside { &mut self.tally.beside } else { &mut self.tally.apart };
         ends.all += 1;
@@ -164,6 +169,15 @@ mod tests {
         let waited = Fate { sent: Some(150 * MS), ..fate(50 * MS, 0, 429) };
         let refused = Fate { sent: None, ..fate(120 * MS, 20 * MS, 429) };
         assert_eq!(excused(&[fate(100 * MS, 40 * MS, 200), waited, refused]), [false, true, true]);
+    }
+
+    #[test]
+    fn what_found_no_port_is_no_matter_of_bunches() {
+        let lacking = Fault::Local(std::io::ErrorKind::AddrNotAvailable);
+        let late = Fate { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
+        let mut bunches = Bunches::new(100.0);
+        bunches.learn(&[late]);
+        assert!(!bunches.excuses(&late) && bunches.tally() == Tally::default());
     }
 
     #[test]
