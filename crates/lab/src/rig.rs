@@ -1,11 +1,12 @@
 //! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
 //!
 //! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
-//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `closed` does all of that for clients
+//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `closed` does all of that for clients
 //! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
 //! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
 //! the tool's `find`.
 
+mod beside;
 mod blocks;
 mod bunches;
 mod closed;
@@ -148,7 +149,9 @@ impl Rig {
         let lack = lack(no_port, carried.outcome.total.done, fails, port_range());
         let against = self.against(&carried, offer.most_in_flight, no_port);
         let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
-        Ok(Seen { blocks: blocks.into_complete(), invalid, no_port, ..Seen::default() })
+        let beside = beside::beside(&carried.outcome.total);
+        let blocks = blocks.into_complete();
+        Ok(Seen { blocks, invalid, no_port, beside, ..Seen::default() })
     }
 
     fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {

@@ -12,7 +12,7 @@ use crate::vote::{Kind, Vote};
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The cliff is between two rates.
+    /// The cliff is between two rates; or, where nothing broke, the knee.
     Found,
     /// It is, and after overload the target stays weaker than it was before.
     Metastable,
@@ -20,7 +20,7 @@ pub enum Outcome {
     Capped,
     /// The highest rate that the generator can offer is below the cliff, or trials cannot be believed.
     GeneratorLimited,
-    /// The target fails with next to nothing to do.
+    /// The target fails with next to nothing to do; or as much far below the highest rate as there, so that no rate is to blame.
     UnstableBaseline,
     /// Somebody ended it.
     Interrupted,

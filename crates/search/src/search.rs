@@ -2,13 +2,15 @@
 //!
 //! Says what it wants next ([`Search::next_step`]) and is told what came of it ([`Search::saw`], [`Search::rested`]); between the
 //! two it does nothing, and [`Search::report`] says at any moment what is known. What was learnt and why each step is there stands
-//! in docs/find-search.md. [`narrow`] decides about rates, [`doubts`] about trials that contradict each other.
+//! in docs/find-search.md. [`narrow`] decides about rates, [`doubts`] about trials that contradict each other,
+//! [`unkept`] whether there is a limit at all.
 
 mod doubts;
 mod ladder;
 mod narrow;
 mod recovery;
 mod told;
+mod unkept;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -126,6 +128,8 @@ pub struct Search {
     cliff: Option<Bracket>,
     knee: Option<Bracket>,
     manners: Manners,
+    /// Nothing broke up to the highest rate: there is no cliff, and a knee at most.
+    unbroken: bool,
     /// When the search for the cliff ended.
     cliff_by: Option<Duration>,
     /// Whether the rested target was looked at.
@@ -155,6 +159,7 @@ impl Search {
             cliff: None,
             knee: None,
             manners: Manners::NONE,
+            unbroken: false,
             cliff_by: None,
             looked_cold: false,
             invalid: 0,
@@ -222,6 +227,7 @@ impl Search {
         match purpose {
             Purpose::Baseline => self.learn_baseline(),
             Purpose::Ladder => self.learn_rung(),
+            Purpose::Confirm if self.phase == Phase::Ladder => self.learn_held(),
             Purpose::Narrow | Purpose::Confirm | Purpose::Knee | Purpose::Cold => self.learn_trial(),
             Purpose::Again => self.learn_again(),
             Purpose::Retest => self.learn_retest(),

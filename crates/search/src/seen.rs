@@ -54,6 +54,17 @@ pub struct Seen {
     pub no_port: u64,
     /// Somebody wants the search to end.
     pub interrupted: bool,
+    /// For whoever reads of it: no vote is made of that.
+    pub beside: Beside,
+}
+
+/// What blocks do not hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Beside {
+    /// The commonest way in which requests ended without a good answer, in words, and its share of those that did.
+    pub failing: Option<(String, f64)>,
+    /// Median and 99th hundredth of the good answers' response times, in seconds.
+    pub quantiles: Option<[f64; 2]>,
 }
 
 /// Sums of blocks.

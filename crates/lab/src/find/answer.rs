@@ -431,6 +431,12 @@ pub struct Trial {
     pub goodput: f64,
     /// Share of errors of all that ended, once it had settled.
     pub errors: f64,
+    /// The commonest way in which requests ended without a good answer, in words, and its share of all that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<(String, f64)>,
+    /// Median and 99th hundredth of the response times of good answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<[f64; 2]>,
     /// Share of late answers, once two thirds of it were left; none: nothing is known of any.
     pub late: Option<f64>,
     /// Why nothing of it can be believed.
@@ -472,6 +478,12 @@ impl Answer {
     /// None that is known: everything in it has a form.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self).map(|text| text + "\n")
+    }
+
+    /// Whether nothing broke, and what was found is the rate from which answers are late.
+    #[must_use]
+    pub fn is_only_late(&self) -> bool {
+        self.is_found() && self.closed.is_none() && self.cliff.bad.is_none() && self.knee.bad.is_some()
     }
 
     /// Whether a limit was between two rates that were tested, so that a bracket may be shown.

@@ -137,6 +137,8 @@ pub(super) fn trial(trial: &search::Trial) -> Trial {
         weight: f64::from(u8::from(trial.counts)),
         goodput: evidence.goodput,
         errors: evidence.errors.value(),
+        failing: trial.seen.beside.failing.clone(),
+        quantiles: trial.seen.beside.quantiles,
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         no_port: trial.seen.no_port,
@@ -151,7 +153,7 @@ fn why(trial: &search::Trial) -> String {
         return invalid.clone();
     }
     let evidence = &trial.finding.evidence;
-    let errors = format!("{} errors", told::percent(evidence.errors.value()));
+    let errors = told::errors(evidence.errors, &trial.seen.beside);
     let late = format!("{} late", told::percent(evidence.late.value()));
     match trial.vote {
         _ if trial.finding.hangs => "most of them have no answer".to_owned(),

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use seawall_cause::inquiry::{Inquiry, Known};
 use seawall_search::report::{Outcome, Report};
-use seawall_search::search::{Bounds, Search};
+use seawall_search::search::Search;
 
 use self::answer::{Answer, Cut, Generator, Grant};
 use self::plan::Plan;
@@ -142,13 +142,15 @@ fn look_for_cause(
     tell(answer, inquiry.report());
 }
 
-/// The rate at which it breaks: the cliff, or that of the baseline.
+/// The rate at which it breaks: the cliff, or the knee where nothing broke; the highest that was offered, where the goal is kept at none.
+/// None where nothing that is tried would have anything to be held against.
 fn broken_at(report: &Report, answer: &Answer) -> Option<f64> {
     match report.outcome {
-        Some(Outcome::UnstableBaseline) => {
-            Some(report.max_rate.map_or(Bounds::default().first, |most| most.min(Bounds::default().first)))
+        Some(Outcome::UnstableBaseline) => told::highest(report),
+        _ if answer.is_found() => {
+            let Answer { cliff, knee, .. } = answer;
+            cliff.point.or(cliff.bad).or(knee.point).or(knee.bad)
         }
-        _ if answer.is_found() => answer.cliff.point.or(answer.cliff.bad),
         _ => None,
     }
 }

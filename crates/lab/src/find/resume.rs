@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seawall_search::offer::Offer;
 use seawall_search::search::{Search, Step};
-use seawall_search::seen::{Block, Seen};
+use seawall_search::seen::{Beside, Block, Seen};
 
 use super::answer::{Answer, Asked, Grant, Trial};
 use super::plan::Plan;
@@ -110,6 +110,7 @@ fn seen(trial: &Trial) -> Result<Seen, Diverged> {
         invalid: trial.invalid.clone(),
         no_port: trial.no_port,
         interrupted: false,
+        beside: Beside { failing: trial.failing.clone(), quantiles: trial.quantiles },
     })
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use seawall_cause::class::Class;
 use seawall_cause::report as cause;
 use seawall_search::belief::Bracket;
+use seawall_search::evidence::Share;
 use seawall_search::offer::Purpose;
 use seawall_search::report::{self, Report};
 use seawall_search::search::Search;
-use seawall_search::seen::{Block, mean_latency};
+use seawall_search::seen::{Beside, Block, mean_latency};
 use seawall_search::vote;
 
 use super::answer::{self, Answer, Cut, Generator, Limit, Outcome, SCHEMA, Trial, Vote};
@@ -126,6 +127,13 @@ pub(super) fn service(report: &Report) -> Option<f64> {
     mean_latency(&baseline.seen.blocks)
 }
 
+/// The highest rate that was offered and is believed, if anything was ever answered well.
+pub(super) fn highest(report: &Report) -> Option<f64> {
+    let believed = || report.trials.iter().filter(|trial| trial.vote != vote::Vote::Invalid);
+    let answered = |trial: &report::Trial| trial.seen.blocks.iter().any(|block| block.good > 0);
+    believed().any(answered).then(|| believed().map(|trial| trial.offer.rate).reduce(f64::max)).flatten()
+}
+
 /// One trial.
 pub(super) fn trial(trial: &report::Trial) -> Trial {
     let evidence = &trial.evidence;
@@ -141,6 +149,8 @@ pub(super) fn trial(trial: &report::Trial) -> Trial {
         weight: trial.weight,
         goodput: evidence.goodput,
         errors: evidence.errors.value(),
+        failing: trial.seen.beside.failing.clone(),
+        quantiles: trial.seen.beside.quantiles,
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         no_port: trial.seen.no_port,
@@ -172,13 +182,16 @@ pub fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
+/// A share of failures that stands for all of them.
+const MOSTLY: f64 = 0.95;
+
 /// Why a trial points where it does.
 fn why(trial: &report::Trial) -> String {
     if let Some(invalid) = &trial.seen.invalid {
         return invalid.clone();
     }
     let evidence = &trial.evidence;
-    let errors = format!("{} errors", percent(evidence.errors.value()));
+    let errors = errors(evidence.errors, &trial.seen.beside);
     let flight = format!("in flight {:.0} to {:.0}", evidence.from, evidence.to);
     match (trial.vote, trial.kind) {
         (vote::Vote::Bad, Some(vote::Kind::Rejecting)) => errors,
@@ -188,6 +201,16 @@ fn why(trial: &report::Trial) -> String {
         (vote::Vote::Good, _) => "held".to_owned(),
         _ => format!("{errors}, {flight}"),
     }
+}
+
+/// How many failed, and how.
+pub(super) fn errors(share: Share, beside: &Beside) -> String {
+    let of = match &beside.failing {
+        Some((way, part)) if *part < MOSTLY => format!(" ({} of them {way})", percent(*part)),
+        Some((way, _)) => format!(" ({way})"),
+        None => String::new(),
+    };
+    format!("{} errors{}", percent(share.value()), if share.count > 0.0 { &of } else { "" })
 }
 
 /// With as many digits as it takes to tell it from nothing.

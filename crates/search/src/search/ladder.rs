@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Calm, Phase, Search, Step};
 use crate::offer::{Offer, Purpose, Rule};
-use crate::report::Outcome;
+use crate::report::{Outcome, Trial};
 use crate::seen::{mean_latency, sum};
 use crate::vote::{Standard, Vote};
 
@@ -16,6 +16,11 @@ const RUNG: (Duration, Duration) = (Duration::from_millis(400), Duration::from_s
 const RUNG_TOLERANCE: f64 = 0.25;
 /// Where the cliff is looked for at first, from the last good rung and the first bad one.
 const RANGE: (f64, f64) = (0.3, 1.3);
+/// A share of errors that a limit shows just below a rung, and a target that fails once in a while at any rate.
+const FEW_ERRORS: f64 = 0.05;
+/// As much is looked for at so much of the rate, until so many errors would have been seen.
+const HALF: f64 = 0.5;
+const ENOUGH: f64 = 12.0;
 
 impl Search {
     pub(super) fn plan_baseline(&mut self) {
@@ -39,8 +44,14 @@ impl Search {
 
     pub(super) fn plan_rung(&mut self) {
         let (ceiling, whose) = self.bounds.ceiling();
+        // What was to be held below a bad rung could not be believed.
+        if let Some(bad) = self.first_bad() {
+            return self.break_at(bad);
+        }
+        // A rung that cannot be believed was not climbed.
         let rungs = self.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Ladder);
-        let last = rungs.map(|trial| trial.offer.rate).fold(0.0, f64::max);
+        let climbed = rungs.filter(|trial| trial.vote != Vote::Invalid);
+        let last = climbed.map(|trial| trial.offer.rate).fold(0.0, f64::max);
         if last >= ceiling {
             return self.hold_ceiling(whose);
         }
@@ -51,27 +62,75 @@ impl Search {
         self.agenda.push_back(Step::Offer(Offer { least, rule, ..offer }));
     }
 
+    /// The lowest rate at which a trial was bad and is not forgiven.
+    fn first_bad(&self) -> Option<f64> {
+        let bad = self.trials.iter().filter(|trial| trial.vote == Vote::Bad && trial.weight > 0.0);
+        bad.map(|trial| trial.offer.rate).reduce(f64::min)
+    }
+
     /// Nothing broke up to the highest rate that may be offered: that rate is held for longer.
     fn hold_ceiling(&mut self, whose: Outcome) {
         let (ceiling, _) = self.bounds.ceiling();
-        if self.trials.iter().any(|trial| trial.offer.purpose == Purpose::Confirm) {
-            return self.end(whose);
+        // One that cannot be believed held nothing.
+        let held = |trial: &Trial| trial.offer.purpose == Purpose::Confirm && trial.vote != Vote::Invalid;
+        if self.trials.iter().any(held) {
+            return self.leave_ceiling(whose);
         }
         self.agenda.push_back(Step::Offer(self.whole(Purpose::Confirm, ceiling, self.profile.confirm)));
     }
 
+    /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks.
+    fn leave_ceiling(&mut self, whose: Outcome) {
+        if self.fails_at_any_rate() || self.is_late_at_any_rate() {
+            return self.end(Outcome::UnstableBaseline);
+        }
+        let (ceiling, _) = self.bounds.ceiling();
+        let Some(late) = self.report().knee.and_then(|knee| knee.bad) else { return self.end(whose) };
+        self.range = (RANGE.0 * late / 2.0, ceiling);
+        (self.unbroken, self.cliff_by) = (true, Some(self.elapsed));
+        self.enter(Phase::Knee);
+    }
+
+    /// What was held while the ladder was climbed: the highest rate, for longer than a rung, or one below a bad rung.
+    pub(super) fn learn_held(&mut self) {
+        let Some(last) = self.trials.last() else { return };
+        let (rate, bad) = (last.offer.rate, last.vote == Vote::Bad);
+        if bad && self.first_bad() == Some(rate) {
+            return self.learn_bad();
+        }
+        self.forgive_rung(rate);
+        if let Some(bad) = self.first_bad() {
+            self.break_at(bad);
+        }
+    }
+
+    /// Few errors may have nothing to do with the rate: a rate far below is held for as long as it takes to see as many there.
+    fn doubt_rung(&mut self, bad: f64) {
+        let share = self.trials.last().map_or(0.0, |last| last.evidence.errors.value());
+        if share <= 0.0 || share > FEW_ERRORS || self.fails_at_any_rate() {
+            return self.break_at(bad);
+        }
+        let rate = HALF * bad;
+        let enough = Duration::from_secs_f64((ENOUGH / (share * rate)).min(self.profile.most.as_secs_f64()));
+        let offer = self.whole(Purpose::Confirm, rate, enough.max(RUNG.1));
+        // Some errors are what is looked for: they end it no sooner than all of them.
+        self.agenda.push_back(Step::Offer(Offer { least: offer.most, ..offer }));
+    }
+
     pub(super) fn learn_rung(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (rate, failing) = (last.offer.rate, last.evidence.errors.count > 0.0);
-        if last.vote != Vote::Bad {
-            return self.forgive_rung(rate);
-        }
-        let again = self.trials.iter().filter(|trial| trial.offer.rate == rate).count() > 1;
+        if last.vote == Vote::Bad { self.learn_bad() } else { self.forgive_rung(last.offer.rate) }
+    }
+
+    fn learn_bad(&mut self) {
+        let Some(last) = self.trials.last() else { return };
+        let (offer, failing) = (last.offer, last.evidence.errors.count > 0.0);
+        let asked = |trial: &&Trial| (trial.offer.rate, trial.offer.purpose) == (offer.rate, offer.purpose);
+        let again = self.trials.iter().filter(asked).count() > 1;
         if failing || again {
-            return self.break_at(rate);
+            return self.doubt_rung(offer.rate);
         }
         // One pause at its begin looks like a target that hangs.
-        let offer = last.offer;
         self.cool_down();
         self.agenda.push_back(Step::Offer(offer));
     }
@@ -85,8 +144,11 @@ impl Search {
         }
     }
 
-    /// The first rate that is too much.
+    /// The first rate that is too much, unless those far below it are, too.
     pub(super) fn break_at(&mut self, bad: f64) {
+        if self.fails_at_any_rate() {
+            return self.end(Outcome::UnstableBaseline);
+        }
         let good = self.trials.iter().filter(|trial| trial.weight > 0.0 && trial.vote == Vote::Good);
         let good = good.map(|trial| trial.offer.rate).fold(bad / 16.0, f64::max);
         self.range = (RANGE.0 * good, RANGE.1 * bad);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Phase, Search, Step};
 use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
+use crate::report::{Limit, Outcome};
 use crate::vote::{Kind, Vote};
 
 /// A bracket is wide while its upper bound is beyond its lower by this factor: then its middle halves it best.
@@ -161,8 +162,19 @@ impl Search {
         if !self.manners.spent && !self.looked_cold {
             return self.look_cold(cliff);
         }
+        if let Some(whose) = self.is_at_ceiling() {
+            self.cliff = None;
+            return self.end(whose);
+        }
         self.cliff_by = Some(self.elapsed);
         self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
+    }
+
+    /// What broke once held ever after, up to the highest rate: whose limit that is.
+    fn is_at_ceiling(&self) -> Option<Outcome> {
+        let (ceiling, whose) = self.bounds.ceiling();
+        let Limit { good, bad, .. } = self.report().cliff;
+        (bad.is_none() && good.is_some_and(|good| good >= HELD * ceiling)).then_some(whose)
     }
 
     pub(super) fn plan_knee(&mut self) {

@@ -7,7 +7,7 @@ use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Allowance, Limit, Outcome, Report, Trial};
 use crate::seen::BLOCK;
-use crate::vote::Vote;
+use crate::vote::{Kind, Vote};
 
 /// An overload to recover from: of the upper bound, and for how long.
 const OVERLOAD: (f64, Duration) = (1.3, Duration::from_secs(2));
@@ -20,6 +20,8 @@ const AGAIN: f64 = 0.9;
 
 impl Search {
     pub(super) fn plan_recovery(&mut self) {
+        // Where nothing broke there is only the knee, and no overload to recover from.
+        self.cliff = self.cliff.filter(|_| !self.unbroken);
         let Some(cliff) = self.cliff else { return self.end(Outcome::Found) };
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
@@ -81,9 +83,15 @@ impl Search {
         let counting = self.trials.iter().filter(|trial| trial.weight > 0.1);
         let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.offer.rate)).collect();
         let of = |vote| voted.iter().filter(move |(voted, _)| *voted == vote).map(|(_, rate)| *rate);
-        let bad = of(Vote::Bad).reduce(f64::min);
+        let bad = of(Vote::Bad).reduce(f64::min).or_else(|| self.spent_bad());
         let good = of(Vote::Good).filter(|rate| bad.is_none_or(|bad| *rate < bad)).reduce(f64::max);
         Limit { bracket, good, bad }
+    }
+
+    /// What was good before something was spent says nothing afterwards; what was too much was too much.
+    fn spent_bad(&self) -> Option<f64> {
+        let bad = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent));
+        bad.filter(|_| self.manners.spent).map(|trial| trial.offer.rate).reduce(f64::min)
     }
 
     fn goodput(&self) -> Option<f64> {

@@ -8,13 +8,14 @@ use super::servers::{Bucket, Fate, Pace, Places, Quota, Server, Service, Workers
 use super::target::{Arrivals, Simulated};
 use crate::compare::{Change, Run, compare};
 use crate::goal::{Goal, Lateness};
-use crate::offer::Purpose;
+use crate::offer::{Offer, Purpose};
 use crate::profile::Profile;
-use crate::report::{Outcome, Report};
+use crate::report::{Limit, Outcome, Report};
 use crate::search::{Bounds, Search, Step};
+use crate::seen::Seen;
 use crate::shapes::erlang;
 use crate::target::{Target, search};
-use crate::vote::Kind;
+use crate::vote::{Kind, Vote};
 
 /// Requests at exponential distances of a server that is warm.
 fn poisson(mut server: impl Server, rate: f64, requests: u32) -> (f64, f64) {
@@ -222,13 +223,14 @@ fn a_slow_generator_is_said_to_be_the_limit() {
         for procedure in &mut procedures {
             search(procedure, &mut plant.target(&BOTH, 1).generated_by(most));
             let report = procedure.report();
-            let broke = report.cliff.bad.is_some_and(|bad| bad <= most * 1.02);
+            let below = |limit: Limit| limit.bad.is_some_and(|bad| bad <= most * 1.02);
+            let broke = below(report.cliff) || report.knee.is_some_and(below);
             assert!(
                 broke || report.outcome == Some(Outcome::GeneratorLimited),
                 "{class:?}: {:?}",
                 report.outcome
             );
-            assert!(report.cliff.bracket.is_none() || broke, "{class:?}: {:?}", report.cliff);
+            assert!(report.cliff.bracket.is_none() || below(report.cliff), "{class:?}: {:?}", report.cliff);
         }
     }
 }
@@ -355,4 +357,129 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
 fn a_long_run_of_nothing_special_has_no_errors() {
     let LongRun { errors, late, .. } = Plant::draw(Class::QueueFixed, 1).long_run(1.0, 10.0, 1_000);
     assert_eq!((errors, late), (0.0, 0.0));
+}
+
+/// Answers at once, but for every so many-th, which fails.
+struct Failing {
+    every: u32,
+    served: u32,
+}
+
+impl Server for Failing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        self.served += 1;
+        Fate { end: at + 0.005, good: !self.served.is_multiple_of(self.every) }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+/// Answers as many as there are; above a rate one of thirty is late.
+struct LateAbove {
+    rate: f64,
+    last: f64,
+    served: u32,
+}
+
+impl LateAbove {
+    fn new(rate: f64) -> Self {
+        Self { rate, last: 0.0, served: 0 }
+    }
+}
+
+impl Server for LateAbove {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        let often = at - self.last < 1.0 / self.rate;
+        (self.last, self.served) = (at, self.served + 1);
+        let late = often && self.served.is_multiple_of(30);
+        Fate { end: at + if late { 0.4 } else { 0.005 }, good: true }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+fn capped(server: impl Server + 'static, max_rate: f64) -> Report {
+    let mut target = Simulated::new(Box::new(server), Arrivals::Constant, 0.25, 1);
+    let bounds = Bounds { max_rate: Some(max_rate), ..Bounds::default() };
+    let mut procedure = Search::new(BOTH, Profile::QUICK, bounds);
+    search(&mut procedure, &mut target);
+    procedure.report()
+}
+
+#[test]
+fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
+    // One in a hundred shows in a rung, and one in four hundred only when the highest rate is held.
+    for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0)] {
+        let report = capped(Failing { every, served: 0 }, max_rate);
+        assert_eq!(report.outcome, Some(Outcome::UnstableBaseline), "one in {every} up to {max_rate}");
+        assert_eq!(report.cliff.bracket, None);
+    }
+    let report = capped(Failing { every: 5_000, served: 0 }, 2_000.0);
+    assert_eq!(report.outcome, Some(Outcome::Capped), "one in 5,000 is fewer than one in a thousand");
+}
+
+#[test]
+fn where_answers_are_only_late_the_knee_is_found_and_nothing_is_said_to_break() {
+    let report = capped(LateAbove::new(900.0), 2_000.0);
+    assert_eq!((report.outcome, report.cliff.bracket, report.cliff.bad), (Some(Outcome::Found), None, None));
+    let knee = report.knee.unwrap();
+    assert!(knee.good.unwrap() <= 900.0 && knee.bad.unwrap() >= 900.0, "{knee:?}");
+    assert!(knee.bad.unwrap() / knee.good.unwrap() < 2.1, "{knee:?}");
+    let early = capped(LateAbove::new(10.0), 2_000.0);
+    assert_eq!(early.outcome, Some(Outcome::UnstableBaseline), "late from the first rate on");
+}
+
+/// Fails once in four hundred above a rate, which two seconds do not tell from chance.
+struct SeldomFailing {
+    last: f64,
+    served: u32,
+}
+
+impl Server for SeldomFailing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        let much = at - self.last < 1.0 / 900.0;
+        (self.last, self.served) = (at, self.served + 1);
+        Fate { end: at + 0.005, good: !(much && self.served.is_multiple_of(400)) }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+#[test]
+fn what_breaks_while_the_highest_rate_is_held_is_no_cap() {
+    let report = capped(SeldomFailing { last: 0.0, served: 0 }, 1_000.0);
+    assert!(report.cliff.bad.is_some(), "{:?}", report.outcome);
+    assert_ne!(report.outcome, Some(Outcome::Capped));
+}
+
+/// A target that answers at once before a generator that cannot be believed when the highest rate is held for the first time.
+struct Distrusted {
+    target: Simulated,
+    distrusted: u32,
+}
+
+impl Target for Distrusted {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        let seen = self.target.carry_out(offer);
+        let doubtful = offer.purpose == Purpose::Confirm && self.distrusted == 0;
+        self.distrusted += u32::from(doubtful);
+        Seen { invalid: doubtful.then(|| "it is too late".to_owned()), ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.target.rest(time)
+    }
+}
+
+#[test]
+fn the_highest_rate_is_not_held_by_a_trial_that_cannot_be_believed() {
+    let server = Failing { every: u32::MAX, served: 0 };
+    let target = Simulated::new(Box::new(server), Arrivals::Constant, 0.25, 1);
+    let bounds = Bounds { max_rate: Some(500.0), ..Bounds::default() };
+    let mut procedure = Search::new(BOTH, Profile::QUICK, bounds);
+    search(&mut procedure, &mut Distrusted { target, distrusted: 0 });
+    let report = procedure.report();
+    let held = report.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Confirm);
+    let votes: Vec<_> = held.map(|trial| trial.vote).collect();
+    assert_eq!((report.outcome, votes), (Some(Outcome::Capped), vec![Vote::Invalid, Vote::Good]));
 }

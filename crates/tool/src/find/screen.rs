@@ -237,19 +237,19 @@ fn headline(answer: &Answer) -> String {
     if let Some(closed) = &answer.closed {
         return clients::headline(closed, answer);
     }
-    let Limit { lower, upper, good, bad, .. } = answer.cliff;
-    let between = match (lower.zip(upper), good.zip(bad)) {
-        (Some((lower, upper)), _) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
-        (None, Some((good, bad))) => {
-            format!("between {} and {} requests/s, as far as tested", rate(good), rate(bad))
-        }
-        _ => "at a rate that is not known".to_owned(),
-    };
+    let Limit { lower, good, .. } = answer.cliff;
+    let between = between(&answer.cliff);
     let held =
         good.map_or_else(|| "nothing was held".to_owned(), |good| format!("{}/s was held", rate(good)));
     match answer.outcome {
         Outcome::Found if answer.depletion.is_some() => {
             format!("FOUND: it breaks {between}, once an allowance is used up")
+        }
+        Outcome::Found if answer.is_only_late() => {
+            format!("FOUND: nothing breaks, but answers are late {}", self::between(&answer.knee))
+        }
+        Outcome::Found if is_wide(&answer.cliff) => {
+            format!("FOUND, roughly: it breaks {between}; --thorough tells more")
         }
         Outcome::Found => format!("FOUND: it breaks {between}"),
         Outcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
@@ -257,9 +257,42 @@ fn headline(answer: &Answer) -> String {
         Outcome::GeneratorLimited => {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
-        Outcome::UnstableBaseline => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
+        Outcome::UnstableBaseline => unstable(answer),
         Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
         Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
+    }
+}
+
+/// In which a limit is.
+fn between(limit: &Limit) -> String {
+    match (limit.lower.zip(limit.upper), limit.good.zip(limit.bad), limit.bad) {
+        (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
+        (None, Some((good, bad)), _) => {
+            format!("between {} and {} requests/s, as far as tested", rate(good), rate(bad))
+        }
+        (None, None, Some(bad)) => format!("at {} requests/s or below", rate(bad)),
+        (None, None, None) => "at a rate that is not known".to_owned(),
+    }
+}
+
+/// Beyond this factor a bracket is a guess at where to look.
+const WIDEST: f64 = 2.0;
+
+fn is_wide(limit: &Limit) -> bool {
+    limit.lower.zip(limit.upper).is_some_and(|(lower, upper)| upper > WIDEST * lower)
+}
+
+/// The goal is not kept at the first rate, or at none.
+fn unstable(answer: &Answer) -> String {
+    let highest = answer.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
+    match answer.trials.as_slice() {
+        [] => "UNSTABLE BASELINE: it fails with next to nothing to do".to_owned(),
+        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", rate(only.rate), only.why),
+        [first, ..] => format!(
+            "UNSTABLE BASELINE: the goal is kept at no rate from {}/s to {}/s",
+            rate(first.rate),
+            rate(highest)
+        ),
     }
 }
 

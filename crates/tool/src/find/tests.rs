@@ -27,7 +27,7 @@ use super::draft::Draft;
 use super::ground::{Site, sight};
 use super::plan::Order;
 use super::progress::Progress;
-use super::{Files, carry_out, page, screen};
+use super::{Files, carry_out, code, page, screen};
 use crate::exit;
 
 /// A simulated target, of which experiments say nothing.
@@ -214,6 +214,45 @@ fn made() -> Vec<(&'static str, Answer)> {
         ("unstable-baseline", searched(&plan(), &mut broken)),
         ("interrupted", searched(&plan(), &mut short)),
     ]
+}
+
+/// Answers at once, but one of thirty: that one fails at any rate, or is late above a rate.
+#[derive(Default)]
+struct OneOfThirty {
+    late_above: Option<f64>,
+    last: f64,
+    served: u32,
+}
+
+impl Server for OneOfThirty {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        let often = self.late_above.is_some_and(|rate| at - self.last < 1.0 / rate);
+        (self.last, self.served) = (at, self.served + 1);
+        let this = self.served.is_multiple_of(30);
+        let late = if this && often { 0.4 } else { 0.005 };
+        Fate { end: at + late, good: !this || self.late_above.is_some() }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+fn one_of_thirty(late_above: Option<f64>) -> Answer {
+    let server = OneOfThirty { late_above, ..OneOfThirty::default() };
+    let mut field = field(Class::QueueFixed, 1);
+    field.target = Simulated::new(Box::new(server), target::Arrivals::Constant, 0.25, 1);
+    searched(&Plan { max_rate: Some(1_000.0), ..plan() }, &mut field)
+}
+
+/// The pipeline that reads the exit code must not take it for a rate that was held.
+#[test]
+fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
+    let [never, late] = [None, Some(300.0)].map(one_of_thirty);
+    assert_eq!((never.outcome, code(&never, None)), (Outcome::UnstableBaseline, exit::UNSTABLE));
+    let line = |answer: &Answer| screen::text(answer).lines().next().unwrap_or_default().to_owned();
+    assert!(line(&never).starts_with("UNSTABLE BASELINE: the goal is kept at no rate from 20/s to "));
+    assert_eq!((late.outcome, code(&late, None)), (Outcome::Found, exit::FOUND));
+    assert!(line(&late).starts_with("FOUND: nothing breaks, but answers are late "), "{}", line(&late));
+    assert_eq!((late.cliff.lower, late.cliff.bad), (None, None));
 }
 
 #[test]

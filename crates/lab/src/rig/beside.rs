@@ -1,0 +1,78 @@
+//! What a reader is told of an offer beside its blocks: in which way most requests failed, and how quick the others were. Pure.
+
+use std::time::Duration;
+
+use seawall_load::fault::{Class, Fault};
+use seawall_load::stats::Stats;
+use seawall_search::seen::Beside;
+
+/// Of a load's figures.
+pub(super) fn beside(total: &Stats) -> Beside {
+    Beside { failing: failing(total), quantiles: quantiles(total) }
+}
+
+/// What was outstanding at the end was closed by this side, and is no failure.
+fn failing(total: &Stats) -> Option<(String, f64)> {
+    let statuses = total.statuses.iter().filter(|(status, _)| Class::of_status(*status) != Class::Good);
+    let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
+    let faults = total.examples.iter().zip(total.faults).filter_map(|(example, count)| {
+        let words = example.as_ref().filter(|_| count > 0)?.to_string();
+        (words != Fault::Aborted.to_string()).then_some((words, count))
+    });
+    let ways: Vec<_> = answers.chain(faults).collect();
+    let all: u64 = ways.iter().map(|(_, count)| count).sum();
+    let (words, most) = ways.into_iter().max_by_key(|(_, count)| *count)?;
+    Some((words, most as f64 / all as f64))
+}
+
+fn quantiles(total: &Stats) -> Option<[f64; 2]> {
+    let response = &total.class(Class::Good).response;
+    let seconds = |quantile| Duration::from_nanos(response.quantile(quantile)).as_secs_f64();
+    (response.count() > 0).then(|| [0.5, 0.99].map(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use seawall_load::stats::Finished;
+
+    use super::*;
+
+    fn ended(outcomes: &[Result<u16, Fault>]) -> Stats {
+        let mut total = Stats::default();
+        for (at, outcome) in (1..).zip(outcomes) {
+            let end = 1_000_000 * at;
+            total.finish(&Finished {
+                target: 0,
+                outcome: *outcome,
+                due: 0,
+                sent: Some(0),
+                first_byte: None,
+                end,
+                bytes_in: 0,
+                bytes_out: 0,
+            });
+        }
+        total
+    }
+
+    #[test]
+    fn the_commonest_failure_is_told_and_what_was_given_up_is_none() {
+        let refused = Fault::Connect(ErrorKind::ConnectionRefused);
+        let outcomes = [Ok(503), Err(refused), Ok(200), Err(refused), Err(refused)];
+        assert_eq!(failing(&ended(&outcomes)), Some(("connect: connection refused".to_owned(), 0.75)));
+        assert_eq!(
+            failing(&ended(&[Ok(200), Ok(404), Err(Fault::Aborted)])),
+            Some(("status 404".to_owned(), 1.0))
+        );
+        assert_eq!(failing(&ended(&[Ok(200), Err(Fault::Aborted)])), None);
+    }
+
+    #[test]
+    fn response_times_are_those_of_good_answers() {
+        let [median, slow] = quantiles(&ended(&[Ok(200), Ok(200), Ok(200), Ok(503)])).unwrap();
+        assert!((median - 0.002).abs() < 1e-4 && (slow - 0.003).abs() < 1e-4, "{median} {slow}");
+        assert_eq!(quantiles(&ended(&[Ok(503)])), None);
+    }
+}

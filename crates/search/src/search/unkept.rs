@@ -1,0 +1,51 @@
+//! A goal that is kept at no rate: as much fails, or is late, far below the highest rate that was offered as there. Then there is no limit
+//! to look for, and to name one would blame the load for what it has no part in.
+
+use super::Search;
+use crate::evidence::Share;
+use crate::offer::Purpose;
+use crate::report::Trial;
+use crate::vote::Vote;
+
+/// Failures below which a share is bad luck, and standard deviations above the bound that are none.
+const FEW: f64 = 5.0;
+const SURE: f64 = 2.0;
+/// Far below the highest rate.
+const BELOW: f64 = 0.5;
+/// As much: no less than this part of the share there.
+const ALIKE: f64 = 1.0 / 3.0;
+
+impl Search {
+    /// Whether errors are.
+    pub(super) fn fails_at_any_rate(&self) -> bool {
+        self.at_any_rate(self.goal.errors, |trial| trial.evidence.errors)
+    }
+
+    /// Whether late answers are.
+    pub(super) fn is_late_at_any_rate(&self) -> bool {
+        self.goal.late.is_some_and(|late| self.at_any_rate(late.share, |trial| trial.evidence.late))
+    }
+
+    fn at_any_rate(&self, bound: f64, share: impl Fn(&Trial) -> Share) -> bool {
+        let said = || self.trials.iter().filter(|trial| says(trial));
+        let highest = said().map(|trial| trial.offer.rate).fold(0.0, f64::max);
+        let (low, high): (Vec<_>, Vec<_>) = said().partition(|trial| trial.offer.rate <= BELOW * highest);
+        let (low, high) = (pooled(low.into_iter().map(&share)), pooled(high.into_iter().map(&share)));
+        low.count >= FEW && low.above(bound) > SURE && low.value() >= ALIKE * high.value()
+    }
+}
+
+/// Those that count for the cliff, and the baseline.
+fn says(trial: &Trial) -> bool {
+    trial.vote != Vote::Invalid && (trial.weight > 0.1 || trial.offer.purpose == Purpose::Baseline)
+}
+
+/// All of them together, which vary as those do that weigh most.
+fn pooled(shares: impl Iterator<Item = Share>) -> Share {
+    let all = shares.fold(Share::default(), |all, share| Share {
+        count: all.count + share.count,
+        of: all.of + share.of,
+        inflation: all.inflation + share.inflation * share.of,
+    });
+    Share { inflation: all.inflation / all.of.max(1.0), ..all }
+}
