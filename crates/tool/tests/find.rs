@@ -340,6 +340,8 @@ fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the
     }
     assert!(why.contains("(ephemeral range 20000-20299 towards one destination"), "{why}");
     assert_eq!(cause["class"], "ports", "{run}");
-    let signs = cause["evidence"].as_array().unwrap();
-    assert!(signs.iter().any(|sign| sign["by"] == "another source"), "{cause}");
+    let (signs, tried) = (cause["evidence"].as_array().unwrap(), run["experiments"].as_array().unwrap());
+    // A machine so busy that its experiments cannot be believed says so of them.
+    let doubted = tried.iter().any(|tried| tried["says"].as_str().unwrap().starts_with("nothing"));
+    assert!(doubted || signs.iter().any(|sign| sign["by"] == "another source"), "{cause}");
 }
