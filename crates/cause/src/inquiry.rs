@@ -209,10 +209,17 @@ impl Inquiry {
         }
         let look = self.recovery == Recovery::Look;
         let next = if look { Some(battery::again(&self.case())) } else { self.repetition() };
-        let next = next.or_else(|| self.opening());
+        let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
         let next =
             next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
         next.filter(|next| self.affords(next)).map(Step::Try)
+    }
+
+    /// Where this machine lacks ports, they say the more the less is known of the target: whether another address has some comes first.
+    fn other_ports(&self) -> Option<Experiment> {
+        let case = self.case();
+        let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
+        (plan.make)(&case).filter(|_| case.times(plan.name) < plan.times)
     }
 
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path

@@ -11,6 +11,9 @@ pub trait Ground: Target + closed::Target + Subject {
     /// Finds out the highest rate that this generator can offer, without troubling the target.
     fn calibrate(&mut self) -> Calibration;
 
+    /// Closes all connections to the target, so that those which a search has kept hold no places there.
+    fn hang_up(&mut self);
+
     /// Most clients, each of which waits for its answer, that this generator can keep busy.
     fn most_clients(&self) -> u32;
 }

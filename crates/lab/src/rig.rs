@@ -8,6 +8,7 @@
 
 mod beside;
 mod blocks;
+mod bunches;
 mod closed;
 mod doubts;
 mod experiments;
@@ -16,6 +17,7 @@ mod kit;
 mod sink;
 mod stop;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
@@ -30,12 +32,14 @@ use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::session::{Session, StartError};
 use seawall_load::supply::List;
 use seawall_load::target::{Target as Asked, Weight};
-use seawall_search::offer::Offer;
+use seawall_search::evidence::Evidence;
+use seawall_search::offer::{Offer, Rule};
 use seawall_search::seen::{BLOCK, Block, Seen};
 use seawall_search::target::Target;
+use seawall_search::vote::Vote;
 
 use self::blocks::Blocks;
-use self::doubts::Limits;
+use self::doubts::{Limits, joined, lack};
 use self::held::Held;
 pub use self::kit::Kit;
 use self::kit::{NoSession, SESSIONS, Sessions};
@@ -44,6 +48,9 @@ pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
 use crate::ground::{Calibration, Ground};
 use crate::means;
+use crate::probe::System;
+use crate::probe::files::Files;
+use crate::probe::net::{self, PORT_RANGE};
 
 /// Told of the blocks of an offer whenever there is another, while it goes on.
 pub type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
@@ -121,13 +128,14 @@ impl Rig {
         };
         let load = offered(offer, &schedule);
         let mut blocks = Blocks::new(&schedule, self.bound);
-        let mut enough = false;
+        let (mut enough, mut no_port) = (false, 0);
         let Self { sessions, stop, observer, .. } = self;
         let carried = run(sessions.plain(offer.rate)?, &load, stop, |progress| {
+            no_port += experiments::without_port(progress.fates);
             if enough {
                 return false;
             }
-            progress.fates.iter().for_each(|fate| blocks.ended(fate));
+            blocks.ended(progress.fates);
             let known = blocks.complete().len();
             while !enough && blocks.complete_one(progress.to) {
                 enough = offer.enough(blocks.complete());
@@ -137,9 +145,13 @@ impl Rig {
             }
             enough
         })?;
-        let invalid = self.against(&carried, offer.most_in_flight);
+        let fails = fails(offer, blocks.complete());
+        let lack = lack(no_port, carried.outcome.total.done, fails, port_range());
+        let against = self.against(&carried, offer.most_in_flight, no_port);
+        let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
         let beside = beside::beside(&carried.outcome.total);
-        Ok(Seen { blocks: blocks.into_complete(), invalid, beside, ..Seen::default() })
+        let blocks = blocks.into_complete();
+        Ok(Seen { blocks, invalid, no_port, beside, ..Seen::default() })
     }
 
     fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {
@@ -159,7 +171,10 @@ impl Rig {
             let ended = fates.len() as u64;
             unanswered(&load, progress, ended) > experiment.most_in_flight as u64
         })?;
-        let invalid = self.against(&carried, experiment.most_in_flight as f64);
+        let no_port = experiments::without_port(&fates);
+        let against = self.against(&carried, experiment.most_in_flight as f64, no_port);
+        let tally = experiments::leave_out_bunches(experiment, &mut fates);
+        let invalid = joined(against.into_iter().chain(tally.doubt(false)));
         let total = &carried.outcome.total;
         Ok(Watched {
             hits: experiments::hits(fates),
@@ -183,12 +198,16 @@ impl Rig {
         Ok(Held::open(*address, connections.min(self.room / SESSIONS), &self.stop))
     }
 
-    /// Why a load that ends once so many are in flight says nothing about the target, in words.
-    fn against(&self, carried: &Carried, most_in_flight: f64) -> Option<String> {
+    /// Why a load that ends once so many are in flight, and of which so many found no port, says nothing about the target, in words.
+    fn against(&self, carried: &Carried, most_in_flight: f64, no_port: u64) -> Option<String> {
         let room = self.room as u64;
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
         let few = most_in_flight > room as f64 && !self.kit().multiplexes();
-        Limits::new(self.bound, few.then_some(room)).against(&carried.judgement, &carried.outcome.total)
+        Limits::new(self.bound, few.then_some(room)).against(
+            &carried.judgement,
+            &carried.outcome.total,
+            no_port,
+        )
     }
 
     /// What is left of a session of which a thread is gone is of no use.
@@ -197,6 +216,17 @@ impl Rig {
             self.sessions.forget();
         }
         error.to_string()
+    }
+
+    /// What came of an offer, and how long that took; nothing, if everything is to end.
+    fn timed(&mut self, try_it: impl FnOnce(&mut Self) -> Result<Seen, NoSession>) -> Seen {
+        if self.stop.is_stopped() {
+            return Seen { interrupted: true, ..Seen::default() };
+        }
+        let clock = RunClock::start();
+        let seen =
+            try_it(self).unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
+        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
     }
 
     fn calibrated(&self) -> Option<(f64, usize)> {
@@ -226,6 +256,18 @@ const SHARE: f64 = 0.7;
 fn plain(url: &str) -> Option<(Request, Weight)> {
     let asked = Asked { method: "GET".into(), url: url.to_owned(), ..Asked::default() };
     Some((Request::new(&asked, &Style::default()).ok()?, Weight::default()))
+}
+
+/// The ports from which this machine connects; none where it does not say so.
+fn port_range() -> Option<RangeInclusive<u16>> {
+    System.read(PORT_RANGE).ok().and_then(|text| net::port_range(&text))
+}
+
+/// Whether a trial is bad by its errors.
+fn fails(offer: &Offer, blocks: &[Block]) -> bool {
+    let (Rule::Whole(standard) | Rule::Decided(standard)) = offer.rule else { return false };
+    let evidence = Evidence::of(offer.rate, blocks, &standard);
+    evidence.errors.value() > standard.goal.errors && standard.vote(&evidence) == Vote::Bad
 }
 
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
@@ -294,14 +336,7 @@ fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64 {
 
 impl Target for Rig {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
-        if self.stop.is_stopped() {
-            return Seen { interrupted: true, ..Seen::default() };
-        }
-        let clock = RunClock::start();
-        let seen = self
-            .try_offer(offer)
-            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
-        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+        self.timed(|rig| rig.try_offer(offer))
     }
 
     fn rest(&mut self, time: Duration) -> bool {
@@ -330,6 +365,10 @@ impl Subject for Rig {
 }
 
 impl Ground for Rig {
+    fn hang_up(&mut self) {
+        self.sessions.forget();
+    }
+
     fn most_clients(&self) -> u32 {
         self.most_busy()
     }

@@ -44,11 +44,12 @@ pub(crate) struct Counting {
 
 impl Counting {
     /// What became of a hit, in the time of the trial.
-    fn fate(&self, finished: &Finished, carrier: Option<Carrier>) -> Fate {
+    fn fate(&self, finished: &Finished, own_lag: Nanos, carrier: Option<Carrier>) -> Fate {
         let since = |at: Nanos| at.saturating_sub(self.begins);
         Fate {
             due: since(finished.due),
             sent: finished.sent.map(since),
+            own_lag,
             end: since(finished.end),
             outcome: finished.outcome,
             bytes_in: finished.bytes_in,
@@ -127,16 +128,19 @@ impl Books {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then, and with it so many are in flight.
+    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its own lag: [`Fate::own_lag`].
     #[inline]
-    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos, in_flight: usize) {
+    pub(crate) fn launched(&mut self, hit: Hit, now: Nanos, room_since: Nanos, in_flight: usize) -> Nanos {
         if !self.counts(hit) {
-            return;
+            return 0;
         }
         self.stats.in_flight_peak = self.stats.in_flight_peak.max(in_flight as u64);
-        if !self.counting.closed && hit.due >= room_since {
-            self.stats.own_lag.record(now.saturating_sub(hit.due));
+        if self.counting.closed || hit.due < room_since {
+            return 0;
         }
+        let own_lag = now.saturating_sub(hit.due);
+        self.stats.own_lag.record(own_lag);
+        own_lag
     }
 
     /// The warm-up is over when it is due.
@@ -229,7 +233,7 @@ impl Books {
             self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
         }
         if self.counting.by_hit {
-            self.stats.fates.push(self.counting.fate(&finished, carrier(flight)));
+            self.stats.fates.push(self.counting.fate(&finished, flight.own_lag, carrier(flight)));
         }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
@@ -265,7 +269,7 @@ impl Books {
             self.stats.variants.count(variant, &finished);
         }
         if self.counting.by_hit {
-            self.stats.fates.push(self.counting.fate(&finished, None));
+            self.stats.fates.push(self.counting.fate(&finished, 0, None));
         }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);

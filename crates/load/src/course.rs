@@ -20,9 +20,10 @@ impl Shard {
         let Some((which, target)) = self.supply.pick(hit.seq) else {
             return self.never_sent(hit, Fault::Template);
         };
-        self.books.launched(hit, now, self.progress.room_since, self.flights.len() + 1);
+        let own_lag = self.books.launched(hit, now, self.progress.room_since, self.flights.len() + 1);
         let expires = deadline.min(now.saturating_add(self.rules.timeout));
         let key = self.flights.insert(hit, which, target, expires);
+        self.flights.of(key).own_lag = own_lag;
         self.travel(|pool, now, desk| pool.place(key, now, desk));
     }
 

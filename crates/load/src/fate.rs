@@ -15,6 +15,8 @@ pub struct Fate {
     pub due: Nanos,
     /// When its first byte left; none if it ended before that.
     pub sent: Option<Nanos>,
+    /// How long it was due and had room before this machine came to send it; 0 in a closed loop, and for what waited for room.
+    pub own_lag: Nanos,
     /// Its last byte, or the failure.
     pub end: Nanos,
     /// The status of its complete answer, or why there is none.
@@ -30,6 +32,12 @@ impl Fate {
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.outcome.is_ok_and(|status| Class::of_status(status) == Class::Good)
+    }
+
+    /// When this machine came to send it: what it waited for a connection after that is not this machine's.
+    #[must_use]
+    pub fn launched(&self) -> Nanos {
+        self.due.saturating_add(self.own_lag)
     }
 
     /// From the instant when it was due to its end.

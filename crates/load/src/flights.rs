@@ -38,6 +38,8 @@ pub(crate) struct Flight {
     pub(crate) first: Option<Which>,
     /// Index of its target in the statistics.
     pub(crate) target: usize,
+    /// How long this machine was too late to send it.
+    pub(crate) own_lag: Nanos,
     /// When the first byte of its request left.
     pub(crate) sent: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
@@ -114,6 +116,7 @@ impl Flights {
             which: Which::Listed(0),
             first: None,
             target: 0,
+            own_lag: 0,
             sent: None,
             first_byte: None,
             carrier: None,

@@ -314,8 +314,25 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
         |fate: &Fate| fate.carrier.is_some_and(|carrier| carrier.number > 0 && carrier.first_byte.is_some());
     assert!(hits.iter().all(carried), "although nothing is recorded");
     assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.before > 0)));
+    assert!(hits.iter().all(|fate| fate.sent >= Some(fate.launched())), "its own lag is part of that");
+    assert_eq!(hits.iter().map(|fate| fate.own_lag).max(), Some(outcome.total.own_lag.max()));
     let (outcome, hits) = with_hits(&mut session, &paced(10, "1000"));
     assert_eq!((hits.len(), outcome.total.good()), (0, 10));
+}
+
+#[test]
+fn what_waits_for_room_has_no_lag_of_its_own() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/")]));
+    let by_hit = Load { by_hit: true, ..closed(20, 2) };
+    let (_, hits) = with_hits(&mut session, &by_hit);
+    assert!(hits.len() == 20 && hits.iter().all(|fate| fate.own_lag == 0), "clients are never late");
+    let mut crowded = Load { by_hit: true, ..paced(200, "1000000") };
+    crowded.in_flight.most = 1;
+    let (outcome, hits) = with_hits(&mut session, &crowded);
+    let own = hits.iter().filter(|fate| fate.own_lag > 0).count() as u64;
+    let late = hits.iter().filter(|fate| fate.sent > Some(fate.due)).count() as u64;
+    assert!(own <= outcome.total.own_lag.count() && own < late, "{own} of {late}");
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub struct Seen {
     pub took: Duration,
     /// Why nothing of it can be believed: the generator's fault, in words.
     pub invalid: Option<String>,
+    /// Requests for which the generator had no free port: if nothing can be believed, that is why.
+    pub no_port: u64,
     /// Somebody wants the search to end.
     pub interrupted: bool,
     /// For whoever reads of it: no vote is made of that.

@@ -355,3 +355,50 @@ fn an_error_that_nobody_reads_has_its_exit_code() {
     let status = command.args(["report", "/nowhere"]).stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }
+
+/// Runs a shell's script in a network namespace that has loopback alone, with the tool as `$0`; none where this machine lets nobody
+/// make one.
+fn in_a_namespace(script: &str, place: &Path) -> Option<Output> {
+    let unshare = |command: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "--"]).args(command).current_dir(place).stdin(Stdio::null()).output()
+    };
+    if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
+        eprintln!("no network namespace can be made here (unshare --net is refused)");
+        return None;
+    }
+    Some(unshare(&["sh", "-c", script, env!("CARGO_BIN_EXE_seawall")]).unwrap())
+}
+
+#[test]
+fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the_generator() {
+    // What connections leave behind keeps its port for a minute, as it does on any way but loopback.
+    let script = "set -e
+        ip link set lo up
+        echo 20000 20299 >/proc/sys/net/ipv4/ip_local_port_range
+        echo 0 >/proc/sys/net/ipv4/tcp_tw_reuse
+        $0 emulate server --listen 127.0.0.1:0 --ready-file ready --plant ports >plant &
+        trap 'kill $!; wait' EXIT
+        for at in $(seq 600); do test -s ready && break; sleep 0.1; done
+        address=$(grep -o '127.0.0.1:[0-9]*' ready | head -n 1)
+        code=0
+        $0 find http://$address/ --quick --budget 60s --requests-per-connection 1 --json run.json >said || code=$?
+        test $code = 4";
+    let place = tempfile::tempdir().unwrap();
+    let Some(output) = in_a_namespace(script, place.path()) else { return };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run: Value = serde_json::from_slice(&std::fs::read(place.path().join("run.json")).unwrap()).unwrap();
+    let (cause, trials) = (&run["cause"], run["trials"].as_array().unwrap());
+    assert_eq!(run["outcome"], "generator-limited");
+    let why = trials.iter().filter_map(|trial| trial["invalid"].as_str()).next_back().unwrap();
+    if !why.contains("no free port") {
+        // A machine so busy that it could not send either has said that.
+        return assert_eq!(cause["class"], "generator", "{why}");
+    }
+    assert!(why.contains("(ephemeral range 20000-20299 towards one destination"), "{why}");
+    assert_eq!(cause["class"], "ports", "{run}");
+    let (signs, tried) = (cause["evidence"].as_array().unwrap(), run["experiments"].as_array().unwrap());
+    // A machine so busy that its experiments cannot be believed says so of them.
+    let doubted = tried.iter().any(|tried| tried["says"].as_str().unwrap().starts_with("nothing"));
+    assert!(doubted || signs.iter().any(|sign| sign["by"] == "another source"), "{cause}");
+}

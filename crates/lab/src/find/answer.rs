@@ -441,11 +441,19 @@ pub struct Trial {
     pub late: Option<f64>,
     /// Why nothing of it can be believed.
     pub invalid: Option<String>,
+    /// Requests for which this machine had no free port, if that is why.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub no_port: u64,
     /// Somebody ended it.
     pub interrupted: bool,
     /// What was seen, a fifteenth of a second in each: sent, good, errors, timely, late, in flight at its end; response times of the
     /// good answers, summed; the longest of them.
     pub blocks: Vec<Block>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// One stretch of a trial.

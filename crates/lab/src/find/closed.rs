@@ -141,6 +141,7 @@ pub(super) fn trial(trial: &search::Trial) -> Trial {
         quantiles: trial.seen.beside.quantiles,
         late: is_judged_late(trial).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
+        no_port: trial.seen.no_port,
         interrupted: trial.seen.interrupted,
         blocks: blocks.iter().map(told::block).collect(),
     }

@@ -116,9 +116,17 @@ fn look_for_cause(
     steps: &mut Steps<'_, impl Watcher>,
 ) {
     if answer.outcome == answer::Outcome::GeneratorLimited {
-        return told::blame_generator(answer);
+        told::blame_generator(answer);
     }
-    let Some(limit) = broken_at(report, answer).filter(|_| answer.cut != Some(Cut::Signal)) else { return };
+    let lacked_ports = told::lacked_ports(answer);
+    let limit = lacked_ports.or_else(|| broken_at(report, answer));
+    let Some(limit) = limit.filter(|_| answer.cut != Some(Cut::Signal)) else { return };
+    // A backlog that is full of a search's connections would let none of an inquiry's in.
+    ground.hang_up();
+    if lacked_ports.is_none() && steps.wait_for_answers(ground, limit) {
+        answer.cut = Some(Cut::Signal);
+        return;
+    }
     let mut inquiry = Inquiry::new(Known {
         limit,
         service: told::service(report).unwrap_or(0.0),
@@ -130,7 +138,8 @@ fn look_for_cause(
         budget: steps.left().unwrap_or(Duration::MAX),
     });
     answer.cut = steps.inquire(ground, &mut inquiry).or(answer.cut);
-    told::cause(answer, inquiry.report());
+    let tell = if lacked_ports.is_some() { told::ports } else { told::cause };
+    tell(answer, inquiry.report());
 }
 
 /// The rate at which it breaks: the cliff, or the knee where nothing broke; the highest that was offered, where the goal is kept at none.

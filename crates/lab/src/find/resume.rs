@@ -108,6 +108,7 @@ fn seen(trial: &Trial) -> Result<Seen, Diverged> {
         blocks: trial.blocks.iter().map(block).collect(),
         took: seconds(trial.took)?,
         invalid: trial.invalid.clone(),
+        no_port: trial.no_port,
         interrupted: false,
         beside: Beside { failing: trial.failing.clone(), quantiles: trial.quantiles },
     })

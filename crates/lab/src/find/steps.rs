@@ -10,7 +10,7 @@ use std::time::Duration;
 use seawall_cause::experiment::{Experiment, Load};
 use seawall_cause::inquiry::{self, Inquiry};
 use seawall_cause::subject::Subject;
-use seawall_search::offer::{Offer, Purpose};
+use seawall_search::offer::{Offer, Purpose, Rule};
 use seawall_search::search::{self, Search};
 use seawall_search::target::Target;
 
@@ -27,6 +27,11 @@ pub(super) struct Steps<'w, W> {
 
 /// No trial of a rate is worth anything below this.
 const SHORTEST: Duration = Duration::from_millis(2200);
+
+/// Single requests before an inquiry, a second: as many as are few for any target, unless its limit is lower.
+const SINGLE: f64 = 10.0;
+/// How long they are sent at most.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl<'w, W: Watcher> Steps<'w, W> {
     pub(super) fn new(budget: Option<Duration>, watcher: &'w mut W) -> Self {
@@ -107,6 +112,26 @@ impl<'w, W: Watcher> Steps<'w, W> {
         let came = search.last().map(told::trial);
         self.watcher.ended(&Step::Offer(&fitted), came.as_ref(), self.time());
         None
+    }
+
+    /// Sends single requests to a target that breaks at such a rate until some are answered well, and for no longer than there is
+    /// time for; says whether somebody wants everything to end.
+    pub(super) fn wait_for_answers(&mut self, target: &mut (impl Target + ?Sized), limit: f64) -> bool {
+        let (rate, most) = (SINGLE.min(limit / 2.0), PATIENCE);
+        let offer = Offer {
+            purpose: Purpose::Probe,
+            rate,
+            least: Duration::ZERO,
+            most,
+            rule: Rule::Calm(f64::INFINITY),
+            most_in_flight: rate * most.as_secs_f64(),
+            drain: Duration::ZERO,
+        };
+        if !rate.is_normal() || self.left().is_some_and(|left| most > left) {
+            return false;
+        }
+        let step = Step::Experiment("until it answers");
+        self.step(step, || target.carry_out(&offer), |seen| seen.took).interrupted
     }
 
     /// Inquires to the end, or to that of the budget; says what ended it before.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
-use seawall_cause::watched::Watched;
+use seawall_cause::watched::{Hit, How, Watched};
 use seawall_search::closed;
 use seawall_search::goal::{Goal, Lateness};
 use seawall_search::offer::Offer;
@@ -30,11 +30,13 @@ pub(super) struct Field {
     most: Option<f64>,
     offers: usize,
     clients: u32,
+    /// How many offers there had been when its connections were closed.
+    hung_up: Option<usize>,
 }
 
 impl Field {
     pub(super) fn of(plant: &Plant, goal: &Goal) -> Self {
-        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000 }
+        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None }
     }
 }
 
@@ -71,6 +73,10 @@ impl Subject for Field {
 }
 
 impl Ground for Field {
+    fn hang_up(&mut self) {
+        self.hung_up = Some(self.offers);
+    }
+
     fn most_clients(&self) -> u32 {
         self.clients
     }
@@ -406,9 +412,111 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
         let is_told = answer.cut == Some(Cut::Budget) || answer.outcome == Outcome::Found;
         assert!(is_told, "{:?} {:?}", answer.outcome, answer.cut);
     }
-    let Field { target, most, offers, clients } = pool();
-    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients };
+    let Field { target, most, offers, clients, hung_up } = pool();
+    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients, hung_up };
     let answer = of_clients(&mut field, &plan(), None);
     assert_eq!((answer.outcome, answer.cut), (Outcome::Interrupted, Some(Cut::Signal)));
     assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());
+}
+
+/// A field to which this machine has so few ports that above a rate none is free, but from another address.
+struct Short(Field, f64);
+
+impl Offered for Short {
+    fn carry_out(&mut self, offer: &Offer) -> Seen {
+        let seen = self.0.carry_out(offer);
+        let lack = (offer.rate > self.1).then(|| (Some("9 requests found no free port".to_owned()), 9));
+        let (invalid, no_port) = lack.unwrap_or_default();
+        Seen { invalid, no_port, ..seen }
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        self.0.rest(time)
+    }
+}
+
+impl closed::Target for Short {
+    fn carry_out(&mut self, offer: &closed::Offer) -> Seen {
+        closed::Target::carry_out(&mut self.0, offer)
+    }
+
+    fn rest(&mut self, time: Duration) -> bool {
+        closed::Target::rest(&mut self.0, time)
+    }
+}
+
+impl Subject for Short {
+    fn watch(&mut self, experiment: &Experiment) -> Watched {
+        let how = if experiment.variation.another_source { How::Good } else { How::NoPort };
+        let hit = |at: u32| {
+            let due = f64::from(at) / 100.0;
+            Hit { due, sent: Some(due), end: due + 0.001, how, bytes: 2, carrier: None }
+        };
+        Watched { hits: (0..100).map(hit).collect(), took: Duration::from_secs(1), ..Watched::default() }
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.0.pause(time)
+    }
+}
+
+impl Ground for Short {
+    fn hang_up(&mut self) {
+        self.0.hang_up();
+    }
+
+    fn most_clients(&self) -> u32 {
+        self.0.most_clients()
+    }
+
+    fn calibrate(&mut self) -> Calibration {
+        self.0.calibrate()
+    }
+}
+
+#[test]
+fn before_an_inquiry_all_connections_are_closed_and_the_target_has_answered() {
+    let mut field = Field::of(&queue(), &plan().goal);
+    let mut seen = Heard::default();
+    let answer = find(&mut field, &Plan { cause: true, ..plan() }, None, &mut seen).unwrap();
+    assert_eq!(field.hung_up, Some(answer.trials.len()), "after the last trial");
+    assert_eq!(field.offers, answer.trials.len() + 1, "and then single requests until there are answers");
+    let at = seen.0.iter().position(|name| name == "until it answers");
+    assert!(at.is_some_and(|at| seen.0[at + 1] == "base"), "{:?}", seen.0);
+    let mut alone = Field::of(&queue(), &plan().goal);
+    run(&mut alone, &plan());
+    assert_eq!(alone.hung_up, None, "without one they are kept");
+}
+
+/// The experiments that began, by their names.
+#[derive(Default)]
+struct Heard(Vec<String>);
+
+impl Watcher for Heard {
+    fn begins(&mut self, step: &Step<'_>, _: Time) {
+        if let Step::Experiment(name) = step {
+            self.0.push((*name).to_owned());
+        }
+    }
+
+    fn ended(&mut self, _: &Step<'_>, _: Option<&answer::Trial>, _: Time) {}
+}
+
+#[test]
+fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
+    let plan = Plan { cause: true, ..plan() };
+    let mut short = Short(Field::of(&queue(), &plan.goal), 60.0);
+    let answer = find(&mut short, &plan, None, &mut Nobody).unwrap();
+    let cause = answer.cause.clone().unwrap();
+    assert_eq!((answer.outcome, cause.class.as_str()), (Outcome::GeneratorLimited, "ports"));
+    let by: Vec<_> = cause.evidence.iter().map(|sign| sign.by.as_str()).collect();
+    assert!(
+        cause.evidence[0].seen == "9 requests found no free port" && by.contains(&"another source"),
+        "{by:?}"
+    );
+    assert!(answer.also.is_empty() && answer.excluded.is_empty(), "of the target nothing is said");
+    let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
+    assert_eq!(read.trials.iter().filter(|trial| trial.no_port == 9).count(), 3);
+    let again = find(&mut short, &plan, Some(&read), &mut Nobody).unwrap();
+    assert_eq!(again.cause.map(|cause| cause.class), Some("ports".to_owned()), "what was read is known");
 }

@@ -158,6 +158,7 @@ pub(super) fn trial(trial: &report::Trial) -> Trial {
         quantiles: trial.seen.beside.quantiles,
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
+        no_port: trial.seen.no_port,
         interrupted: trial.seen.interrupted,
         blocks: trial.seen.blocks.iter().map(block).collect(),
     }
@@ -228,17 +229,40 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// The generator's limit is nothing of the target's.
+/// The highest rate at which this machine lacked ports, where that is why nothing more could be offered.
+pub(super) fn lacked_ports(answer: &Answer) -> Option<f64> {
+    let last = answer.trials.iter().rev().find(|trial| trial.invalid.is_some());
+    let short = last.is_some_and(|last| last.no_port > 0) && answer.outcome == Outcome::GeneratorLimited;
+    let without = answer.trials.iter().filter(|trial| trial.no_port > 0).map(|trial| trial.rate);
+    without.reduce(f64::max).filter(|_| short)
+}
+
+/// The generator's limit is nothing of the target's: it had no ports, or could not send more.
 pub(super) fn blame_generator(answer: &mut Answer) {
     let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid.clone());
     let seen = invalid.unwrap_or_else(|| answer.generator.how.clone());
     let evidence = answer::Evidence { seen, by: "the machine beside the trials".to_owned(), ratio: None };
+    let class = if lacked_ports(answer).is_some() { Class::Ports } else { Class::Generator };
     answer.cause = Some(answer::Cause {
-        class: Class::Generator.slug().to_owned(),
+        class: class.slug().to_owned(),
         confidence: 1.0,
         evidence: vec![evidence],
         figures: Vec::new(),
     });
+}
+
+/// Adds what an inquiry found out about the ports that are the cause: of the target it says nothing without them.
+pub(super) fn ports(answer: &mut Answer, report: &cause::Report) {
+    let mut asked = answer.clone();
+    cause(&mut asked, report);
+    let is_ports = |class: &str| class == Class::Ports.slug();
+    let told = asked.cause.into_iter().chain(asked.also).find(|cause| is_ports(&cause.class));
+    if let (Some(cause), Some(told)) = (&mut answer.cause, told) {
+        cause.evidence.extend(told.evidence);
+        cause.figures = told.figures;
+    }
+    answer.untested = asked.untested.into_iter().filter(|not| is_ports(&not.class)).collect();
+    answer.experiments = asked.experiments;
 }
 
 /// Adds what an inquiry found out.

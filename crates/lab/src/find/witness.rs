@@ -133,6 +133,10 @@ impl Subject for Witnessed<'_> {
 }
 
 impl Ground for Witnessed<'_> {
+    fn hang_up(&mut self) {
+        self.ground.hang_up();
+    }
+
     fn calibrate(&mut self) -> Calibration {
         self.ground.calibrate()
     }
@@ -399,6 +403,10 @@ mod tests {
     }
 
     impl Ground for Clocked {
+        fn hang_up(&mut self) {
+            self.0.hang_up();
+        }
+
         fn calibrate(&mut self) -> Calibration {
             self.0.calibrate()
         }

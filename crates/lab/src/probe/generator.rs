@@ -11,6 +11,8 @@ mod cpu;
 mod limits;
 mod network;
 
+pub(crate) use limits::{SOCKETS, TIME_WAIT};
+
 use std::time::Duration;
 
 use crate::probe::files::{Files, Reading};

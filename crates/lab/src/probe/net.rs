@@ -3,6 +3,8 @@
 //! Formats: Linux `proc_pid_net(5)`, `Documentation/networking/ip-sysctl.rst`, `net/core/net-procfs.c` (softnet_stat),
 //! `Documentation/networking/snmp_counter.rst`.
 
+use std::ops::RangeInclusive;
+
 /// Packets between the card and the stack, summed over CPUs. Of the whole machine, whatever the namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Softnet {
@@ -78,13 +80,21 @@ pub fn time_wait(text: &str) -> Option<u64> {
     words.next()?.parse().ok()
 }
 
-/// How many ports there are for connections to one destination from one address: `ip_local_port_range`, both ends
-/// included.
+/// Where ports of connections are from one address to one destination.
+pub const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// The ports there, the first and the last, in its words.
 #[must_use]
-pub fn ports(text: &str) -> Option<u64> {
+pub fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let mut ends = text.split_ascii_whitespace().map(str::parse::<u16>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
-    last.checked_sub(first).map(|steps| u64::from(steps) + 1)
+    (first <= last).then_some(first..=last)
+}
+
+/// How many they are.
+#[must_use]
+pub fn ports(text: &str) -> Option<u64> {
+    port_range(text).map(|range| range.len() as u64)
 }
 
 /// A number alone in a file, as most of `/proc/sys` and `/sys` is.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::probe::files::{Files, Reading, Unread, parsed};
-use crate::probe::net::{Softnet, Tcp, number, ports, speed, time_wait};
+use crate::probe::net::{PORT_RANGE, Softnet, Tcp, number, ports, speed, time_wait};
 use crate::probe::proc::{OpenFiles, stalled};
 use seawall_cgroup::{Home, Quota, Throttling, Version, memory_limit, reclaimable};
 
@@ -107,7 +107,7 @@ impl Snapshot {
             softnet: parsed(files, "/proc/net/softnet_stat", Softnet::parse),
             tcp: tcp(files),
             time_wait: parsed(files, "/proc/net/sockstat", time_wait),
-            ports: parsed(files, "/proc/sys/net/ipv4/ip_local_port_range", ports),
+            ports: parsed(files, PORT_RANGE, ports),
             open_files: parsed(files, "/proc/self/limits", OpenFiles::parse),
             conntrack: conntrack(files),
             links: links(files),

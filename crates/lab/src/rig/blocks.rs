@@ -1,8 +1,9 @@
 //! Hits and a schedule reduced to the blocks that a search is told of: pure, and in the time of the trial.
 //!
 //! What is due is due by the schedule, whatever became of it, so that a hit which waits for a connection, or which this machine has
-//! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. Whether this
-//! machine was too late is judged elsewhere, for the whole trial.
+//! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. What fails beside
+//! [`Bunches`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
+//! elsewhere, for the whole trial.
 
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::fate::Fate;
 use seawall_load::schedule::Schedule;
 use seawall_search::seen::{Block, SECOND as BLOCKS_OF_A_SECOND};
+
+use super::bunches::{Bunches, Tally};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
@@ -45,6 +48,9 @@ pub(super) struct Blocks<'s> {
     blocks: Vec<Block>,
     /// By the block in which a hit's bound passes: how many had ended by then.
     in_time: Vec<u32>,
+    bunches: Bunches,
+    /// By the block in which they ended: hits that are left out.
+    excused: Vec<u32>,
     complete: usize,
     /// Hits that ended in complete blocks.
     ended: u64,
@@ -53,14 +59,33 @@ pub(super) struct Blocks<'s> {
 impl<'s> Blocks<'s> {
     /// Of a schedule that begins with the first block; answers later than the bound are late.
     pub(super) fn new(schedule: &'s Schedule, bound: Option<Duration>) -> Self {
-        Self { schedule, bound: known(bound), blocks: Vec::new(), in_time: Vec::new(), complete: 0, ended: 0 }
+        Self {
+            schedule,
+            bound: known(bound),
+            blocks: Vec::new(),
+            in_time: Vec::new(),
+            bunches: Bunches::new(schedule.peak()),
+            excused: Vec::new(),
+            complete: 0,
+            ended: 0,
+        }
     }
 
-    /// A hit has ended.
-    pub(super) fn ended(&mut self, fate: &Fate) {
+    /// These hits have ended.
+    pub(super) fn ended(&mut self, fates: &[Fate]) {
+        self.bunches.learn(fates);
+        fates.iter().for_each(|fate| self.one_ended(fate));
+    }
+
+    fn one_ended(&mut self, fate: &Fate) {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
-        enter(at(&mut self.blocks, block_of(fate.end)), fate, in_time);
+        let block = block_of(fate.end);
+        if self.bunches.excuses(fate) {
+            *at(&mut self.excused, block) += 1;
+        } else {
+            enter(at(&mut self.blocks, block), fate, in_time);
+        }
         if let Some(passes) = passes.filter(|_| in_time) {
             *at(&mut self.in_time, block_of(passes)) += 1;
         }
@@ -74,10 +99,11 @@ impl<'s> Blocks<'s> {
         }
         let overdue = self.overdue(from, to);
         let sent = self.due(from, to);
+        let excused = self.excused.get(self.complete).copied().unwrap_or(0);
         let block = at(&mut self.blocks, self.complete);
         block.sent = count(sent);
         block.late += overdue;
-        self.ended += u64::from(block.ended());
+        self.ended += u64::from(block.ended()) + u64::from(excused);
         block.in_flight = count(self.schedule.hits_before(to).saturating_sub(self.ended));
         self.complete += 1;
         true
@@ -86,6 +112,11 @@ impl<'s> Blocks<'s> {
     /// Those that are complete.
     pub(super) fn complete(&self) -> &[Block] {
         &self.blocks[..self.complete]
+    }
+
+    /// What became of all that ended, beside this machine's bunches and apart from them.
+    pub(super) fn tally(&self) -> Tally {
+        self.bunches.tally()
     }
 
     /// Without what is not complete.
@@ -149,13 +180,13 @@ mod tests {
     }
 
     fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
+        Fate { due, sent: Some(due), own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
     }
 
     /// Blocks of these hits, so many of them complete.
     fn blocks(schedule: &Schedule, bound: Option<Duration>, hits: &[Fate], so_many: usize) -> Vec<Block> {
         let mut blocks = Blocks::new(schedule, bound);
-        hits.iter().for_each(|hit| blocks.ended(hit));
+        blocks.ended(hits);
         while blocks.complete_one(edge(so_many)) {}
         blocks.into_complete()
     }
@@ -203,10 +234,21 @@ mod tests {
     }
 
     #[test]
+    fn what_fails_beside_a_bunch_is_in_flight_until_then_and_neither_an_error_nor_late() {
+        let late = |outcome| Fate { sent: Some(100 * MS), own_lag: 100 * MS, ..fate(0, 110 * MS, outcome) };
+        let told = |outcome| -> Vec<_> {
+            let seen = blocks(&even(10), Some(Duration::from_millis(150)), &[late(outcome)], 3);
+            seen.iter().map(|b| (b.sent, b.ended(), b.late + b.timely, b.in_flight)).collect()
+        };
+        assert_eq!(told(Ok(503)), [(1, 0, 0, 1), (1, 0, 0, 1), (0, 0, 0, 1)]);
+        assert_eq!(told(Ok(200)), [(1, 0, 0, 1), (1, 1, 1, 1), (0, 0, 0, 1)], "an answer is one");
+    }
+
+    #[test]
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
         let mut blocks = Blocks::new(&schedule, None);
-        blocks.ended(&fate(0, MS, Ok(200)));
+        blocks.ended(&[fate(0, MS, Ok(200))]);
         assert!(!blocks.complete_one(edge(1) - 1) && blocks.complete().is_empty());
         assert!(blocks.complete_one(edge(1)) && !blocks.complete_one(edge(1)));
         assert_eq!(blocks.into_complete().len(), 1);
@@ -224,7 +266,10 @@ mod tests {
         let mut hits = Vec::new();
         while let Next::Due(hit) = cursor.next(until - 1) {
             let outcome = if random() % 4 == 0 { Err(Fault::Timeout) } else { Ok(200) };
-            hits.push(fate(hit.due, hit.due + random() % slow, outcome));
+            // One of sixteen was sent late by as much as makes a bunch of some rates, or by next to nothing.
+            let own_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
+            let sent = hit.due + own_lag;
+            hits.push(Fate { sent: Some(sent), own_lag, ..fate(hit.due, sent + random() % slow, outcome) });
         }
         hits
     }
@@ -250,12 +295,20 @@ mod tests {
             prop_assert_eq!(seen.len(), so_many);
             let all = |happened: &dyn Fn(&Fate) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
             let in_time = |hit: &Fate| hit.is_good() && hit.end <= hit.due + bound;
+            // A span begins when a late hit was sent and lasts as long as it was late.
+            let least = (SECOND / rate).max(MS);
+            let late = |hit: &Fate| hit.own_lag >= least;
+            let beside = |of: &Fate, hit: &Fate| (of.launched()..=of.launched() + of.own_lag).contains(&hit.launched());
+            let spans: Vec<_> = hits.iter().filter(|hit| late(hit)).collect();
+            let excused = |hit: &Fate| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
+            // Of what is left out it is said that it is late only if its bound passed before it ended.
+            let is_late = |hit: &Fate| !(in_time(hit) || excused(hit) && hit.end <= hit.due + bound);
             let known = |hit: &Fate| hit.end.min(hit.due + bound);
             prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));
             prop_assert_eq!(sum(&seen, |b| b.good), all(&|hit| hit.end < end && hit.is_good()));
-            prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good()));
+            prop_assert_eq!(sum(&seen, |b| b.errors), all(&|hit| hit.end < end && !hit.is_good() && !excused(hit)));
             prop_assert_eq!(sum(&seen, |b| b.timely), all(&|hit| hit.end < end && in_time(hit)));
-            prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| known(hit) < end && !in_time(hit)));
+            prop_assert_eq!(sum(&seen, |b| b.late), all(&|hit| known(hit) < end && is_late(hit)));
             let last = seen.last().map_or(0, |block| block.in_flight);
             prop_assert_eq!(f64::from(last), all(&|hit| hit.due < end && hit.end >= end));
         }

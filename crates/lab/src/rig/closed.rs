@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use seawall_load::clock::{Nanos, RunClock, nanos};
+use seawall_load::clock::{Nanos, nanos};
 use seawall_load::fate::Fate;
 use seawall_load::plan::Load;
 use seawall_load::schedule::{Arrivals, Until};
@@ -18,8 +18,9 @@ use seawall_search::closed::{Offer, Target};
 use seawall_search::seen::{BLOCK, Block, Seen, sum};
 
 use super::blocks::{at, block_of, edge, enter, known};
+use super::doubts::{joined, lack};
 use super::kit::NoSession;
-use super::{Rig, experiments, run};
+use super::{Rig, experiments, port_range, run};
 use crate::means::MOST_IN_FLIGHT;
 
 impl Rig {
@@ -32,9 +33,10 @@ impl Rig {
     fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
         let load = kept_busy(offer);
         let mut blocks = Blocks::new(offer, self.bound);
-        let mut enough = false;
+        let (mut enough, mut no_port) = (false, 0);
         let Self { sessions, stop, fastest, .. } = self;
         let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
+            no_port += experiments::without_port(progress.fates);
             if !enough {
                 progress.fates.iter().for_each(|fate| blocks.ended(fate));
             }
@@ -46,8 +48,9 @@ impl Rig {
         let blocks = blocks.into_complete();
         self.fastest =
             self.fastest.max(sum(&blocks, Block::ended) / (blocks.len() as f64 * BLOCK).max(BLOCK));
-        let invalid = self.against(&carried, f64::from(offer.clients));
-        Ok(Seen { blocks, invalid, ..Seen::default() })
+        let lack = lack(no_port, carried.outcome.total.done, false, port_range());
+        let against = self.against(&carried, f64::from(offer.clients), no_port);
+        Ok(Seen { blocks, invalid: joined(lack.into_iter().chain(against)), no_port, ..Seen::default() })
     }
 }
 
@@ -72,14 +75,7 @@ fn kept_busy(offer: &Offer) -> Load {
 
 impl Target for Rig {
     fn carry_out(&mut self, offer: &Offer) -> Seen {
-        if self.stop.is_stopped() {
-            return Seen { interrupted: true, ..Seen::default() };
-        }
-        let clock = RunClock::start();
-        let seen = self
-            .try_clients(offer)
-            .unwrap_or_else(|error| Seen { invalid: Some(self.told(&error)), ..Seen::default() });
-        Seen { took: Duration::from_nanos(clock.now()), interrupted: self.stop.is_stopped(), ..seen }
+        self.timed(|rig| rig.try_clients(offer))
     }
 
     fn rest(&mut self, time: Duration) -> bool {
@@ -181,7 +177,7 @@ mod tests {
     const MS: Nanos = SECOND / 1000;
 
     fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate { due, sent: Some(due), end, outcome, bytes_in: 0, carrier: None }
+        Fate { due, sent: Some(due), own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
     }
 
     fn offer(clients: u32, pause: Duration) -> Offer {

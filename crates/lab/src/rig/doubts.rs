@@ -3,19 +3,23 @@
 //! A judgement says when this machine was the limit of an attack, whose reader sees how late it was sent. A search sees blocks alone,
 //! so that what coloured them counts against the load here, too.
 
+use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use seawall_load::fault::Fault;
 use seawall_load::stats::Stats;
 use seawall_search::seen::BLOCK;
 
 use crate::judgement::Judgement;
+use crate::probe::generator::{SOCKETS, TIME_WAIT};
 use crate::verdict::Verdict;
 
 /// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
 /// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.
 const LAG: (f64, f64) = (0.25, 1.0);
 /// A lag that is usual.
-const LEAST_LAG: Duration = Duration::from_millis(1);
+pub(super) const LEAST_LAG: Duration = Duration::from_millis(1);
 
 /// What this machine must do for a load to be believed.
 #[derive(Debug, Clone, Copy)]
@@ -34,15 +38,14 @@ impl Limits {
         Self { lag: lag.max(LEAST_LAG), room }
     }
 
-    /// What speaks against these figures; none if they can be believed.
-    pub(super) fn against(self, judgement: &Judgement, total: &Stats) -> Option<String> {
+    /// What speaks against these figures; none if they can be believed. That so many requests found no port is said elsewhere: by
+    /// [`lack`], or by an inquiry that asks for it.
+    pub(super) fn against(self, judgement: &Judgement, total: &Stats, no_port: u64) -> Option<String> {
+        let ports_alone = total.fault(Fault::Local(ErrorKind::Other)) <= no_port;
         let limiting = judgement.reasons.iter().filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        let reasons: Vec<_> = limiting
-            .map(|reason| reason.measured.clone())
-            .chain(self.late(total))
-            .chain(self.crowded(total))
-            .collect();
-        (!reasons.is_empty()).then(|| reasons.join("; "))
+        let others = limiting.filter(|reason| !(ports_alone && reason.check == SOCKETS.id));
+        let measured = others.map(|reason| reason.measured.clone());
+        joined(measured.chain(self.late(total)).chain(self.crowded(total)))
     }
 
     fn late(self, total: &Stats) -> Option<String> {
@@ -62,8 +65,36 @@ impl Limits {
     }
 }
 
+/// Of the requests: more without a port than this, and the load was another than was asked for (as `probe` has it for sockets).
+const LACK: f64 = 0.01;
+
+/// What a lack of ports says against a trial of so many requests; `fails` if it is bad by its errors, of which any is one too many.
+pub(super) fn lack(
+    no_port: u64,
+    requests: u64,
+    fails: bool,
+    range: Option<RangeInclusive<u16>>,
+) -> Option<String> {
+    (no_port > 0 && (fails || no_port as f64 > LACK * requests as f64)).then(|| {
+        let range = range.map_or_else(String::new, |range| {
+            let lasting = range.len() as f64 / TIME_WAIT;
+            let (first, last) = range.into_inner();
+            format!(" (ephemeral range {first}-{last} towards one destination, enough for {lasting:.0} new connections a second)")
+        });
+        format!("{no_port} requests found no free port{range}")
+    })
+}
+
+/// All reasons as one; none without any.
+pub(super) fn joined(reasons: impl IntoIterator<Item = String>) -> Option<String> {
+    let reasons: Vec<_> = reasons.into_iter().collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
+    use seawall_load::stats::Finished;
+
     use super::*;
     use crate::verdict::Reason;
 
@@ -72,15 +103,58 @@ mod tests {
     }
 
     fn against(limits: Limits, total: &Stats) -> Option<String> {
-        limits.against(&judged(Verdict::Sound), total)
+        limits.against(&judged(Verdict::Sound), total, 0)
     }
 
     #[test]
     fn what_limited_the_generator_is_said_and_what_only_coloured_its_figures_is_not() {
         let limits = Limits::new(None, None);
-        let of = |verdict| limits.against(&judged(verdict), &Stats::default());
+        let of = |verdict| limits.against(&judged(verdict), &Stats::default(), 0);
         assert_eq!(of(Verdict::GeneratorLimited).as_deref(), Some("what was measured"));
         assert_eq!([of(Verdict::Degraded), of(Verdict::Sound)], [None, None]);
+    }
+
+    #[test]
+    fn ports_that_were_missing_are_not_the_machines_word_on_sockets_and_files_are() {
+        let reason = Reason::new(SOCKETS.id, Verdict::GeneratorLimited, "no sockets".into());
+        let judgement = Judgement::told(vec![reason]);
+        let of = |no_port| {
+            let mut total = Stats::default();
+            for _ in 0..3 {
+                total.finish(&finished(Fault::Local(ErrorKind::AddrNotAvailable)));
+            }
+            Limits::new(None, None).against(&judgement, &total, no_port)
+        };
+        assert_eq!((of(3), of(2).as_deref()), (None, Some("no sockets")));
+    }
+
+    fn finished(fault: Fault) -> Finished {
+        Finished {
+            target: 0,
+            outcome: Err(fault),
+            due: 0,
+            sent: None,
+            first_byte: None,
+            end: 1,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    #[test]
+    fn a_trial_without_ports_says_so_with_how_many_there_are() {
+        let said = lack(40, 100, false, Some(20_000..=20_599)).unwrap();
+        assert!(
+            said.starts_with("40 requests found no free port (ephemeral range 20000-20599 towards"),
+            "{said}"
+        );
+        assert!(said.contains("enough for 10 new"), "{said}");
+        assert_eq!(lack(40, 100, false, None).as_deref(), Some("40 requests found no free port"));
+        let said = |no_port, fails| lack(no_port, 1000, fails, None).is_some();
+        assert_eq!(
+            [said(10, false), said(11, false), said(1, true), said(0, true)],
+            [false, true, true, false]
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ use seawall_load::schedule::{Arrivals, Schedule, Spacing, Until};
 use seawall_load::spread::Spread;
 
 use super::blocks::CADENCE;
+use super::bunches::{Bunches, Tally};
 use crate::means::MOST_IN_FLIGHT;
 
 /// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
@@ -84,6 +85,20 @@ pub(super) fn quiet(experiment: &Experiment) -> Duration {
         experiment::Load::Bursts { quiet, .. } => quiet,
         experiment::Load::Rate { .. } | experiment::Load::Clients { .. } => Duration::ZERO,
     }
+}
+
+/// Leaves out what failed beside bunches that this machine sent. In a load of bursts bunches are what is asked for.
+pub(super) fn leave_out_bunches(experiment: &Experiment, fates: &mut Vec<Fate>) -> Tally {
+    let experiment::Load::Rate { rate, .. } = experiment.load else { return Tally::default() };
+    let mut bunches = Bunches::new(rate);
+    bunches.learn(fates);
+    fates.retain(|fate| !bunches.excuses(fate));
+    bunches.tally()
+}
+
+/// How many of these found no free port.
+pub(super) fn without_port(fates: &[Fate]) -> u64 {
+    fates.iter().filter(|fate| how(fate) == How::NoPort).count() as u64
 }
 
 /// In the order in which they were due, without those that were never sent.
@@ -264,9 +279,40 @@ mod tests {
     }
 
     #[test]
+    fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
+        let lasts = Duration::from_secs(1);
+        let fate = |own_lag| Fate {
+            due: 0,
+            sent: None,
+            own_lag,
+            end: 90_000_000,
+            outcome: Ok(503),
+            bytes_in: 0,
+            carrier: None,
+        };
+        let left = |load| {
+            let mut fates = vec![fate(50_000_000), fate(0)];
+            leave_out_bunches(&experiment(load), &mut fates);
+            fates.len()
+        };
+        let spacing = experiment::Spacing::Even;
+        let bursts = experiment::Load::Bursts { size: 100, times: 1, every: lasts, quiet: Duration::ZERO };
+        assert_eq!(left(experiment::Load::Rate { rate: 100.0, lasts, spacing }), 1);
+        assert_eq!(left(experiment::Load::Clients { clients: 2, lasts, requests: 9 }), 2);
+        assert_eq!(left(bursts), 2);
+    }
+
+    #[test]
     fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
-        let fate =
-            |due, outcome| Fate { due, sent: None, end: due + 500, outcome, bytes_in: 1, carrier: None };
+        let fate = |due, outcome| Fate {
+            due,
+            sent: None,
+            own_lag: 0,
+            end: due + 500,
+            outcome,
+            bytes_in: 1,
+            carrier: None,
+        };
         let told = hits(vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))]);
         let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.how)).collect();
         assert_eq!(told, [(0.0, 5e-7, How::Good), (2e-6, 2.5e-6, How::Status(503))]);

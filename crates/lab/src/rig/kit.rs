@@ -222,7 +222,7 @@ impl Sessions {
         self.varied = None;
     }
 
-    /// Begins anew, because a thread is gone.
+    /// Closes everything, and begins anew.
     pub(super) fn forget(&mut self) {
         self.plain.clear();
         self.varied = None;

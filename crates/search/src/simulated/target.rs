@@ -195,6 +195,6 @@ impl Simulated {
         self.failed += blocks.iter().map(|block| u64::from(block.errors)).sum::<u64>();
         let invalid = invalid.then(|| "fewer were sent than were due".to_owned());
         let took = Duration::from_secs_f64(lasted + drained);
-        Seen { blocks, took, invalid, interrupted: self.now > self.until, beside: Default::default() }
+        Seen { blocks, took, invalid, interrupted: self.now > self.until, ..Seen::default() }
     }
 }

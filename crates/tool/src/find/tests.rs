@@ -67,6 +67,8 @@ impl Subject for Field {
 }
 
 impl Ground for Field {
+    fn hang_up(&mut self) {}
+
     fn most_clients(&self) -> u32 {
         10_000
     }

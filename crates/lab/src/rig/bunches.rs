@@ -1,0 +1,216 @@
+//! Requests that this machine sent late and at once, and the errors beside them: pure, and in the time of the trial.
+//!
+//! A thread that was kept from its CPU sends in one piece what came due meanwhile. A small bucket or a cap refuses of such a bunch what it
+//! would have served one by one, so that those errors are this machine's and count neither as errors nor as ended. Arrivals that an
+//! arrival process bunches are due together and late by nothing: they are the load. That errors are left out may not make a trial
+//! better than it was: who fails as often for requests that were sent in time fails by itself, and where too much is left out the
+//! trial says nothing.
+
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::fate::Fate;
+use seawall_load::fault::Fault;
+
+use super::doubts::LEAST_LAG;
+
+/// A lag in which so many more requests came due makes a bunch: a bucket with room for one refuses the second.
+const MORE: f64 = 1.0;
+/// Of the requests that ended: more left out than this, and what is left is another load than was asked for.
+const MUCH: f64 = 0.1;
+/// Where requests that were sent in time fail at least so many times as often as the others, bunches are not why.
+const ALIKE: f64 = 0.5;
+
+/// When this machine sent bunches, and what became of whose requests.
+#[derive(Debug)]
+pub(super) struct Bunches {
+    /// A lag from which on it is one.
+    least: Nanos,
+    /// From the first request of each until as long after it as it was late, in order and apart.
+    spans: Vec<(Nanos, Nanos)>,
+    tally: Tally,
+}
+
+/// Requests that ended, beside bunches and apart from them, and those of them without a good answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    beside: Ends,
+    apart: Ends,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ends {
+    all: u64,
+    errors: u64,
+}
+
+impl Bunches {
+    /// Of a load of so many requests a second.
+    pub(super) fn new(rate: f64) -> Self {
+        let least = (MORE * SECOND as f64 / rate.max(f64::MIN_POSITIVE)) as Nanos;
+        let usual = LEAST_LAG.as_nanos() as Nanos;
+        Self { least: least.max(usual), spans: Vec::new(), tally: Tally::default() }
+    }
+
+    /// Learns of how late requests were. Called before any of what ended with them is judged: a bunch shows by any of its requests.
+    pub(super) fn learn(&mut self, fates: &[Fate]) {
+        let late = fates.iter().filter(|fate| fate.own_lag >= self.least);
+        let spans: Vec<_> = late.map(|fate| (fate.launched(), fate.launched() + fate.own_lag)).collect();
+        spans.into_iter().for_each(|span| self.enter(span));
+    }
+
+    /// Joined with all that it touches.
+    fn enter(&mut self, (from, to): (Nanos, Nanos)) {
+        let begin = self.spans.partition_point(|span| span.1 < from);
+        let end = self.spans.partition_point(|span| span.0 <= to);
+        let touched = &self.spans[begin..end];
+        let from = touched.first().map_or(from, |first| first.0.min(from));
+        let to = touched.last().map_or(to, |last| last.1.max(to));
+        self.spans.splice(begin..end, [(from, to)]);
+    }
+
+    /// Whether a request that ended is to be left out: it failed, and was sent in a bunch or right after one. Counts it, unless it
+    /// never left this machine.
+    pub(super) fn excuses(&mut self, fate: &Fate) -> bool {
+        if matches!(fate.outcome, Err(Fault::Local(_) | Fault::Source(..))) {
+            return false;
+        }
+        let (is_beside, failed) = (self.has(fate.sent.unwrap_or(fate.launched())), !fate.is_good());
+        let ends = if is_beside { &mut self.tally.beside } else { &mut self.tally.apart };
+        ends.all += 1;
+        ends.errors += u64::from(failed);
+        is_beside && failed
+    }
+
+    fn has(&self, at: Nanos) -> bool {
+        let next = self.spans.partition_point(|span| span.0 <= at);
+        next.checked_sub(1).is_some_and(|last| at <= self.spans[last].1)
+    }
+
+    /// What became of all so far.
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+impl Ends {
+    fn share(self) -> f64 {
+        if self.all > 0 { self.errors as f64 / self.all as f64 } else { 0.0 }
+    }
+}
+
+impl Tally {
+    /// Why a load in which errors were left out cannot be believed, in words; `fails` if it is bad by the errors that are left.
+    pub(super) fn doubt(self, fails: bool) -> Option<String> {
+        let Self { beside, apart } = self;
+        let is_most = beside.errors > apart.errors && apart.share() < ALIKE * beside.share();
+        let all = beside.all + apart.all;
+        let is_much = beside.errors as f64 > MUCH * all as f64;
+        (is_most && (is_much || fails)).then(|| {
+            let errors = beside.errors + apart.errors;
+            format!(
+                "{} of the {errors} errors among {all} requests came to what this machine had sent late and at once, or right after it",
+                beside.errors
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = SECOND / 1000;
+
+    fn fate(due: Nanos, own_lag: Nanos, status: u16) -> Fate {
+        let sent = due + own_lag;
+        Fate {
+            due,
+            sent: Some(sent),
+            own_lag,
+            end: sent + MS,
+            outcome: Ok(status),
+            bytes_in: 0,
+            carrier: None,
+        }
+    }
+
+    /// Those of these that are left out, at a hundred requests a second.
+    fn excused(fates: &[Fate]) -> Vec<bool> {
+        let mut bunches = Bunches::new(100.0);
+        bunches.learn(fates);
+        fates.iter().map(|fate| bunches.excuses(fate)).collect()
+    }
+
+    #[test]
+    fn errors_of_a_bunch_and_right_after_it_are_left_out_and_no_others() {
+        // Kept from its CPU from 100 to 140 ms; what is due every 10 ms leaves at 140.
+        let late = [100, 110, 120, 130, 140].map(|due| fate(due * MS, (140 - due) * MS, 429));
+        assert_eq!(excused(&late), [true; 5], "the last of it was not late");
+        let after = [fate(100 * MS, 40 * MS, 200), fate(180 * MS, 0, 429), fate(181 * MS, 0, 429)];
+        assert_eq!(excused(&after), [false, true, false], "as long after it as it was late");
+        assert_eq!(excused(&[fate(100 * MS, 40 * MS, 200), fate(139 * MS, 0, 429)]), [false, false]);
+    }
+
+    #[test]
+    fn a_lag_in_which_nothing_else_came_due_makes_no_bunch() {
+        assert_eq!(excused(&[fate(100 * MS, 9 * MS, 429)]), [false]);
+        assert_eq!(excused(&[fate(100 * MS, 10 * MS, 429)]), [true]);
+        let mut fast = Bunches::new(100_000.0);
+        fast.learn(&[fate(0, MS - 1, 429)]);
+        assert!(fast.spans.is_empty(), "a lag that is usual");
+    }
+
+    #[test]
+    fn what_is_due_at_once_by_chance_is_the_load() {
+        assert_eq!(excused(&[fate(MS, 0, 429), fate(MS, MS / 10, 429), fate(MS, MS / 5, 429)]), [false; 3]);
+    }
+
+    #[test]
+    fn what_waited_for_a_connection_counts_when_it_was_sent() {
+        let waited = Fate { sent: Some(150 * MS), ..fate(50 * MS, 0, 429) };
+        let refused = Fate { sent: None, ..fate(120 * MS, 20 * MS, 429) };
+        assert_eq!(excused(&[fate(100 * MS, 40 * MS, 200), waited, refused]), [false, true, true]);
+    }
+
+    #[test]
+    fn what_found_no_port_is_no_matter_of_bunches() {
+        let lacking = Fault::Local(std::io::ErrorKind::AddrNotAvailable);
+        let late = Fate { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
+        let mut bunches = Bunches::new(100.0);
+        bunches.learn(&[late]);
+        assert!(!bunches.excuses(&late) && bunches.tally() == Tally::default());
+    }
+
+    #[test]
+    fn bunches_that_touch_are_one_in_whatever_order_they_are_told() {
+        let mut bunches = Bunches::new(100.0);
+        for (from, to) in [(50, 60), (10, 20), (30, 40), (15, 32), (70, 80)] {
+            bunches.enter((from, to));
+        }
+        assert_eq!(bunches.spans, [(10, 40), (50, 60), (70, 80)]);
+        let has: Vec<_> = [9, 10, 40, 41, 55, 81].map(|at| bunches.has(at)).into();
+        assert_eq!(has, [false, true, true, false, true, false]);
+    }
+
+    fn tally(beside: (u64, u64), apart: (u64, u64)) -> Tally {
+        let ends = |(all, errors)| Ends { all, errors };
+        Tally { beside: ends(beside), apart: ends(apart) }
+    }
+
+    #[test]
+    fn a_load_is_not_believed_where_most_errors_were_left_out_and_what_is_left_would_be_another() {
+        let doubt = |beside, apart, fails| tally(beside, apart).doubt(fails).is_some();
+        assert!(!doubt((20, 12), (1000, 0), false), "few, and without them it held");
+        assert!(doubt((20, 12), (1000, 8), true), "those that are left may be their echo");
+        assert!(doubt((300, 120), (700, 5), false), "more than a tenth");
+        let said = tally((300, 120), (700, 5)).doubt(false);
+        assert!(said.is_some_and(|said| said.starts_with("120 of the 125 errors among 1000 requests")));
+    }
+
+    #[test]
+    fn a_target_that_fails_without_bunches_as_well_is_believed_however_late_this_machine_was() {
+        let doubt = |beside, apart| tally(beside, apart).doubt(true).is_some();
+        assert!(!doubt((40, 30), (960, 300)), "an overload");
+        assert!(!doubt((900, 400), (100, 40)), "most was sent late, and what was not fails alike");
+        assert!(!doubt((0, 0), (100, 40)) && !doubt((0, 0), (0, 0)));
+    }
+}
