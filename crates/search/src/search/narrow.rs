@@ -129,7 +129,9 @@ impl Search {
     /// Puts a trial on the agenda, and before it what makes the target what it must be for it.
     pub(super) fn offer(&mut self, offer: Offer) {
         if self.manners.spent {
+            // Where nothing that was seen counts any more, a bracket may reach far above what is known to be too much.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
+            let upper = self.spent_bad().map_or(upper, |bad| upper.min(bad));
             let (above, share, most) = ARM;
             let arm = self.trial(Purpose::Arm, above * self.manners.above * upper.max(offer.rate), most);
             self.agenda.push_back(Step::Offer(Offer {

@@ -79,17 +79,21 @@ impl Search {
         })
     }
 
+    /// The tested rates next to the bracket; what was good below one that was bad, and bad, if it can be, not below the bracket: what was bad
+    /// there was bad luck to all trials together.
     fn limit(&self, bracket: Option<Bracket>, votes: impl Fn(&Trial) -> Vote) -> Limit {
         let counting = self.trials.iter().filter(|trial| trial.weight > 0.1);
         let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.offer.rate)).collect();
         let of = |vote| voted.iter().filter(move |(voted, _)| *voted == vote).map(|(_, rate)| *rate);
-        let bad = of(Vote::Bad).reduce(f64::min).or_else(|| self.spent_bad());
+        let lower = bracket.map_or(0.0, |bracket| bracket.lower);
+        let within = of(Vote::Bad).filter(|rate| *rate >= lower).reduce(f64::min);
+        let bad = within.or_else(|| of(Vote::Bad).reduce(f64::min)).or_else(|| self.spent_bad());
         let good = of(Vote::Good).filter(|rate| bad.is_none_or(|bad| *rate < bad)).reduce(f64::max);
         Limit { bracket, good, bad }
     }
 
     /// What was good before something was spent says nothing afterwards; what was too much was too much.
-    fn spent_bad(&self) -> Option<f64> {
+    pub(super) fn spent_bad(&self) -> Option<f64> {
         let bad = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent));
         bad.filter(|_| self.manners.spent).map(|trial| trial.offer.rate).reduce(f64::min)
     }
