@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use seawall_cause::inquiry::{Inquiry, Known};
 use seawall_search::report::{Outcome, Report};
-use seawall_search::search::Search;
+use seawall_search::search::{self, Search};
 
 use self::answer::{Answer, Cut, Generator, Grant};
 use self::plan::Plan;
@@ -43,7 +43,12 @@ pub fn find(
     before: Option<&Answer>,
     watcher: &mut impl Watcher,
 ) -> Result<Answer, Diverged> {
-    let earlier = before.map(|before| Earlier::of(plan, before)).transpose()?;
+    let mut earlier = before.map(|before| Earlier::of(plan, before)).transpose()?;
+    if let (Some(whole), Some(earlier)) = (before, &mut earlier)
+        && is_whole(plan, whole, earlier)
+    {
+        return Ok(whole.clone());
+    }
     let mut steps = Steps::new(plan.budget, watcher);
     // What was ended before it had sent anything knows nothing of the generator either.
     let earlier = match earlier.filter(|earlier| earlier.search.last().is_some()) {
@@ -56,7 +61,13 @@ pub fn find(
     let Earlier { generator, mut search, mut grants, took } = earlier;
     let until = steps.left().map(|left| plan.for_search(left));
     grants.push(grant(&mut search, plan, until));
-    let cut = steps.search(ground, &mut search, until);
+    let mut cut = steps.search(ground, &mut search, until);
+    // Where nothing was found there is no cause to look for, and no time to keep for it.
+    if cut == Some(Cut::Budget) && plan.cause && !told::is_found(&search.report()) {
+        let until = steps.left();
+        grants.push(grant(&mut search, plan, until));
+        cut = steps.search(ground, &mut search, until);
+    }
     let report = search.report();
     let mut answer = told::search(plan, &report, cut);
     (answer.generator, answer.grants) = (generator, grants);
@@ -65,6 +76,12 @@ pub fn find(
     }
     answer.took = (took + steps.spent()).as_secs_f64();
     Ok(answer)
+}
+
+/// Whether there is nothing left to do of an earlier run: what it was sure of is not asked again.
+fn is_whole(plan: &Plan, before: &Answer, earlier: &mut Earlier) -> bool {
+    let asked = !plan.cause || before.cause.is_some() || !before.is_found();
+    before.cut.is_none() && asked && earlier.search.next_step() == search::Step::Over
 }
 
 /// Where a search stands before anything is sent in this run.

@@ -279,6 +279,24 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
 }
 
 #[test]
+fn of_a_whole_run_nothing_is_asked_anew() {
+    let mut field = Field::of(&queue(), &plan().goal);
+    for (before, plan) in [(searched(), plan()), (found(), Plan { cause: true, ..plan() })] {
+        let again = find(&mut field, &plan, Some(&before), &mut Nobody).unwrap();
+        assert!(again == before && field.offers == 0, "{} offers", field.offers);
+    }
+}
+
+#[test]
+fn where_nothing_was_found_the_time_for_the_cause_is_the_searchs() {
+    let short = Plan { budget: Some(Duration::from_secs(25)), ..plan() };
+    let trials = |cause| run(&mut Field::of(&queue(), &short.goal), &Plan { cause, ..short.clone() });
+    let (with, without) = (trials(true), trials(false));
+    assert!(with.is_found() || with.took > 20.0, "{:?} after {} s", with.outcome, with.took);
+    assert!(with.is_found() || !without.is_found());
+}
+
+#[test]
 fn a_watcher_hears_of_every_step_before_and_after_it() {
     #[derive(Default)]
     struct Book {

@@ -65,6 +65,11 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
     }
 }
 
+/// Whether there is a limit to ask the cause of.
+pub(super) fn is_found(report: &Report) -> bool {
+    matches!(outcome(report), Outcome::Found | Outcome::Metastable)
+}
+
 /// A search that had no more time has found what was between two rates that were tested.
 fn outcome(report: &Report) -> Outcome {
     match report.outcome {

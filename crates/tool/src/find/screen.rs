@@ -112,6 +112,11 @@ impl Sheet {
             signs.into_iter().any(|sign| sign.seen == says)
         };
         let words = words(&answer.server_side);
+        if words.is_empty()
+            && let Some(why) = answer.server_side.iter().flat_map(|window| &window.untested).next()
+        {
+            self.row("server", &format!("not seen: {why}"));
+        }
         for (at, word) in words.iter().filter(|word| !shown(word.says)).take(WORDS).enumerate() {
             let times = if word.ratio < 1.0 {
                 format!("against {}, {} times less likely", word.class, rate(1.0 / word.ratio))
@@ -236,8 +241,13 @@ fn headline(answer: &Answer) -> String {
     }
     let Limit { lower, good, .. } = answer.cliff;
     let between = between(&answer.cliff);
-    let held =
-        good.map_or_else(|| "nothing was held".to_owned(), |good| format!("{}/s was held", rate(good)));
+    // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
+    let offered =
+        answer.allowance.map(|held| format!("{}/s was held for {}", rate(held.rate), seconds(held.held)));
+    let held = match good {
+        Some(good) => format!("{}/s was held", rate(good)),
+        None => offered.unwrap_or_else(|| "nothing was held".to_owned()),
+    };
     match answer.outcome {
         Outcome::Found if answer.depletion.is_some() => {
             format!("FOUND: it breaks {between}, once an allowance is used up")
