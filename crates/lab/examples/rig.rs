@@ -50,7 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// One rate, whatever comes of it.
 fn offered(rig: &mut Rig, rate: f64) {
-    let standard = Standard { goal: Goal::CLIFF, tolerance: 1.0, settle: 0.3, least: 1.0, service: 0.0 };
+    let standard =
+        Standard { goal: Goal::CLIFF, tolerance: 1.0, settle: 0.3, least: 1.0, service: 0.0, slowest: 0.0 };
     let (most, drain) = (Duration::from_secs(5), Duration::from_millis(600));
     let (purpose, rule, most_in_flight) = (Purpose::Confirm, Rule::Whole(standard), rate);
     let seen = rig.carry_out(&Offer { purpose, rate, least: most, most, rule, most_in_flight, drain });

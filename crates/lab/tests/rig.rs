@@ -49,7 +49,8 @@ fn rig(server: &Server) -> Rig {
 
 /// One that ends at its end, or when it does damage.
 fn offer(rate: f64, most: Duration) -> Offer {
-    let standard = Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.0 };
+    let standard =
+        Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.0, slowest: 0.0 };
     let drain = Duration::from_millis(200);
     let rule = Rule::Whole(standard);
     Offer { purpose: Purpose::Narrow, rate, least: most, most, rule, most_in_flight: 50.0, drain }

@@ -64,6 +64,22 @@ const DISPERSIONS: [f64; 6] = [0.1, 0.35, 0.9, 2.0, 4.0, 9.0];
 /// Guess of their logarithm: mean and deviation.
 const GUESS: (f64, f64) = (-0.36, 1.0);
 
+/// Of the requests, those that the line at the limit is of, and how likely that is beforehand: all of them; or those that one of
+/// several servers gets, which is slower than the others.
+const WHOLE: (f64, f64) = (1.0, 0.985);
+const PARTS: [(f64, f64); 3] = [(0.5, 0.005), (0.333, 0.005), (0.2, 0.005)];
+
+/// The line before the limit.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    /// How what is answered varies, variance over mean.
+    dispersion: f64,
+    /// Of the capacity, from trial to trial, as a share.
+    noise: f64,
+    /// Of the requests, those that get into it.
+    part: f64,
+}
+
 /// Everything that is known.
 #[derive(Debug, Clone)]
 pub struct Belief<'w> {
@@ -171,9 +187,18 @@ impl<'w> Belief<'w> {
         let likely = DISPERSIONS.map(|dispersion| (dispersion, self.ln_dispersion(dispersion)));
         let most = likely.iter().map(|(_, ln)| *ln).fold(f64::NEG_INFINITY, f64::max);
         let likely: Vec<_> = likely.into_iter().filter(|(_, ln)| *ln > most - 6.0).collect();
-        let pairs = || likely.iter().flat_map(|pair| NOISE.map(|noise| (*pair, noise)));
+        let likeliest = likely.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1));
+        let lines = || {
+            let whole = likely.iter().flat_map(|pair| NOISE.map(|noise| (*pair, noise, WHOLE)));
+            // Of which part makes the line trials that overload tell far better than of how answers vary.
+            whole.chain(PARTS.into_iter().flat_map(move |part| {
+                likeliest.into_iter().flat_map(move |pair| NOISE.map(|noise| (pair, noise, part)))
+            }))
+        };
         let of = |theta: f64| {
-            ln_mean(pairs().map(|((dispersion, ln), noise)| ln + self.growth_at(theta, dispersion, noise)))
+            ln_mean(lines().map(|((dispersion, ln), noise, (part, prior))| {
+                ln + prior.ln() + self.growth_at(theta, Line { dispersion, noise, part })
+            }))
         };
         grid.iter().map(|theta| of(theta.exp())).collect()
     }
@@ -184,23 +209,24 @@ impl<'w> Belief<'w> {
         -(self.answers.of * dispersion.ln() + self.answers.sum / dispersion + guess * guess) / 2.0
     }
 
-    fn growth_at(&self, theta: f64, dispersion: f64, noise: f64) -> f64 {
+    fn growth_at(&self, theta: f64, line: Line) -> f64 {
         let all = self.witnesses.iter().filter(|witness| witness.weight > 0.0 && witness.evidence.sent > 0.0);
-        all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, dispersion, noise).ln()).sum()
+        all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, line).ln()).sum()
     }
 
     /// Density of what was left in flight, as a share of what was sent.
-    fn grown(&self, evidence: &Evidence, theta: f64, dispersion: f64, noise: f64) -> f64 {
+    fn grown(&self, evidence: &Evidence, theta: f64, line: Line) -> f64 {
+        let Line { dispersion, noise, part } = line;
         let Evidence { rate, seconds, sent, .. } = *evidence;
         let working = (rate.min(theta) * self.service).min(evidence.from.min(evidence.to));
         // In flight is an average of three looks, and what is without a queue is not known exactly.
         let blur = 1.0 + (0.15 * working).powi(2);
         let variance = dispersion * rate.min(theta) + (noise * theta).powi(2) * seconds + blur / seconds;
         // A queue that is empty says no more of the capacity than that blur lets through.
-        let drift = (rate - theta).max(-variance / (2.0 * blur));
+        let drift = (part * (rate - theta)).max(-variance / (2.0 * blur));
         let motion = Reflected { from: evidence.from - working, drift, variance };
         let plain = sent * motion.density(evidence.to - working, seconds);
-        let least = 1.0 - theta / rate;
+        let least = part * (1.0 - theta / rate);
         let (share, collapse) = match least > 0.0 {
             true if evidence.growth() > least => (COLLAPSE, rate / theta.max(1e-3 * rate)),
             true => (COLLAPSE, 0.0),

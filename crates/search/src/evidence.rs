@@ -115,6 +115,8 @@ pub struct Evidence {
     pub bursts: f64,
     /// Mean response time of the last 0.3 s's good answers, in seconds.
     pub latency: Option<f64>,
+    /// The slowest answer of each of the last three blocks, the middle one of them, in seconds: one may be chance.
+    pub slowest: f64,
     /// Seconds from its begin during which no more was in flight than without a queue.
     pub held: f64,
 }
@@ -133,7 +135,8 @@ impl Evidence {
             // Too short for growth; what failed failed.
             let errors = Share::counted(blocks, |block| block.errors, Block::ended);
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK);
-            return Self { rate, held, errors, goodput, latency: mean_latency(blocks), ..Self::default() };
+            let (latency, slowest) = (mean_latency(blocks), slowest(blocks));
+            return Self { rate, held, errors, goodput, latency, slowest, ..Self::default() };
         }
         let (first, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
@@ -155,6 +158,7 @@ impl Evidence {
             late: Share::counted(late, |block| block.late, |block| block.late + block.timely),
             bursts: bursts(late),
             latency: mean_latency(&rest[rest.len() - ENDS..]),
+            slowest: slowest(rest),
             held,
         }
     }
@@ -168,6 +172,12 @@ impl Evidence {
 
 fn in_flight(blocks: &[Block]) -> f64 {
     sum(blocks, |block| block.in_flight) / blocks.len().max(1) as f64
+}
+
+fn slowest(blocks: &[Block]) -> f64 {
+    let mut last: Vec<_> = blocks.iter().rev().take(ENDS).map(|block| block.slowest).collect();
+    last.sort_by(f64::total_cmp);
+    last.get(last.len() / 2).copied().unwrap_or_default()
 }
 
 fn held(blocks: &[Block], calm: f64) -> f64 {

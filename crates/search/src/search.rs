@@ -278,11 +278,11 @@ impl Search {
     }
 
     fn standard(&self) -> Standard {
-        let service = self.calm.map_or(0.0, |calm| calm.service);
+        let (service, slowest) = self.calm.map_or((0.0, 0.0), |calm| (calm.service, calm.slowest));
         // What was spent is spent of a limiter's present window, too, and windows of a second are common.
         let least = if self.manners.spent { 1.0 } else { 0.3 };
         let settle = (4.0 * service).clamp(least, 2.0);
-        Standard { goal: self.goal, tolerance: self.profile.tolerance, settle, least: 1.0, service }
+        Standard { goal: self.goal, tolerance: self.profile.tolerance, settle, least: 1.0, service, slowest }
     }
 
     /// A trial of a rate, which ends when it is decided.

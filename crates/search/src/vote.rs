@@ -53,6 +53,8 @@ pub struct Standard {
     pub least: f64,
     /// Mean response time of the target when it has nothing to do, in seconds.
     pub service: f64,
+    /// The slowest answer then, in seconds.
+    pub slowest: f64,
 }
 
 /// Standard deviations beyond which growth is no chance, at some ten looks a trial.
@@ -112,6 +114,8 @@ impl Standard {
         let failing = evidence.errors.value() > self.goal.errors;
         // Where all fail there is nothing slow; where nothing comes at all, a worker is stuck.
         let quick = evidence.latency.map_or(failing, |latency| latency < 3.0 * self.service + 0.005);
+        // One of several servers that is the limit answers slowly, and so few that the mean does not show it: its line comes with it.
+        let quick = quick && (failing || evidence.slowest < 3.0 * self.slowest + 0.005);
         match (quick, failing) {
             (true, true) => Kind::Rejecting,
             (true, false) => Kind::Hanging,

@@ -103,7 +103,8 @@ impl Standard {
     #[must_use]
     pub fn finding(&self, clients: u32, blocks: &[Block]) -> Finding {
         let Self { goal, settle, service } = *self;
-        let open = vote::Standard { goal, tolerance: 1.0, settle, least: 1.0, service };
+        let open =
+            vote::Standard { goal, tolerance: 1.0, settle, least: 1.0, service, slowest: f64::INFINITY };
         let clients = f64::from(clients);
         let evidence = Evidence { rate: clients, ..Evidence::of(clients, blocks, &open) };
         match self.stuck(clients, blocks) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::unkept::is_alike;
+use super::unkept::{is_alike, pooled};
 use super::{Calm, Phase, Search, Step};
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Outcome, Trial};
@@ -23,6 +23,9 @@ const FEW_ERRORS: f64 = 0.05;
 const HALF: f64 = 0.5;
 const ENOUGH: f64 = 8.0;
 const SOME: f64 = 3.0;
+/// How often the highest rate is held at most, and standard deviations that are no chance then.
+const LOOKS: usize = 3;
+const SURE: f64 = 2.5;
 
 impl Search {
     pub(super) fn plan_baseline(&mut self) {
@@ -73,12 +76,30 @@ impl Search {
     /// Nothing broke up to the highest rate that may be offered: that rate is held for longer.
     fn hold_ceiling(&mut self, whose: Outcome) {
         let (ceiling, _) = self.bounds.ceiling();
-        // One that cannot be believed held nothing.
-        let held = |trial: &Trial| trial.offer.purpose == Purpose::Confirm && trial.vote != Vote::Invalid;
-        if self.trials.iter().any(held) {
-            return self.leave_ceiling(whose);
+        // One that cannot be believed held nothing; and errors above the goal that may be chance are looked at for longer.
+        let held = |trial: &&Trial| trial.offer.rate >= ceiling && trial.offer.purpose == Purpose::Confirm;
+        let held = self.trials.iter().filter(held).filter(|trial| trial.vote != Vote::Invalid);
+        let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
+        let (times, doubtful) = (held.count(), errors.count >= SOME && errors.value() > self.goal.errors);
+        if times == 0 || doubtful && times < LOOKS {
+            let offer = self.whole(Purpose::Confirm, ceiling, self.profile.confirm);
+            return self.agenda.push_back(Step::Offer(offer));
         }
-        self.agenda.push_back(Step::Offer(self.whole(Purpose::Confirm, ceiling, self.profile.confirm)));
+        if errors.count >= ENOUGH && errors.above(self.goal.errors) > SURE {
+            self.break_seldom()
+        } else {
+            self.leave_ceiling(whose)
+        }
+    }
+
+    /// Few errors, but too many: whether they come with the rate is told by whether there are any far below.
+    fn break_seldom(&mut self) {
+        let (ceiling, _) = self.bounds.ceiling();
+        let below = self.trials.iter().filter(|trial| trial.offer.rate <= HALF * ceiling);
+        if below.map(|trial| trial.evidence.errors.count).sum::<f64>() > 0.0 {
+            return self.end(Outcome::UnstableBaseline);
+        }
+        self.break_at(ceiling);
     }
 
     /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks.

@@ -8,7 +8,7 @@ use crate::report::Trial;
 use crate::vote::Vote;
 
 /// Failures below which a share is bad luck, and standard deviations above the bound that are none.
-const FEW: f64 = 5.0;
+const FEW: f64 = 3.0;
 const SURE: f64 = 2.0;
 /// Far below the highest rate.
 const BELOW: f64 = 0.5;
@@ -47,7 +47,7 @@ fn says(trial: &Trial) -> bool {
 }
 
 /// All of them together, which vary as those do that weigh most.
-fn pooled(shares: impl Iterator<Item = Share>) -> Share {
+pub(super) fn pooled(shares: impl Iterator<Item = Share>) -> Share {
     let all = shares.fold(Share::default(), |all, share| Share {
         count: all.count + share.count,
         of: all.of + share.of,

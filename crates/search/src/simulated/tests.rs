@@ -408,8 +408,8 @@ fn capped(server: impl Server + 'static, max_rate: f64) -> Report {
 
 #[test]
 fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
-    // One in a hundred shows in a rung, and one in four hundred only when the highest rate is held.
-    for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0)] {
+    // One in a hundred shows in a rung, one in four hundred only when the highest rate is held, and of less only when it is for long.
+    for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0), (250, 280.0)] {
         let report = capped(Failing { every, served: 0 }, max_rate);
         assert_eq!(report.outcome, Some(Outcome::UnstableBaseline), "one in {every} up to {max_rate}");
         assert_eq!(report.cliff.bracket, None);
@@ -482,4 +482,42 @@ fn the_highest_rate_is_not_held_by_a_trial_that_cannot_be_believed() {
     let held = report.trials.iter().filter(|trial| trial.offer.purpose == Purpose::Confirm);
     let votes: Vec<_> = held.map(|trial| trial.vote).collect();
     assert_eq!((report.outcome, votes), (Some(Outcome::Capped), vec![Vote::Invalid, Vote::Good]));
+}
+
+/// Servers in turn, of which one is slower than the others.
+struct Uneven {
+    servers: Vec<Workers>,
+    next: usize,
+}
+
+impl Server for Uneven {
+    fn serve(&mut self, at: f64, rng: &mut fastrand::Rng) -> Fate {
+        self.next = (self.next + 1) % self.servers.len();
+        self.servers[self.next].serve(at, rng)
+    }
+
+    fn close(&mut self, at: f64) {
+        self.servers.iter_mut().for_each(|server| server.close(at));
+    }
+}
+
+/// Two of three answers stay quick, as they do where a limiter hangs.
+#[test]
+fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
+    for (service, slower) in [(0.01, 8.0), (0.002, 4.0), (0.03, 3.0)] {
+        let workers = |service| {
+            let mut workers = Workers::new(10, Service::Fixed(service), 0.0);
+            workers.notices = false;
+            workers
+        };
+        let servers = vec![workers(service), workers(service), workers(slower * service)];
+        let limit = 3.0 * 10.0 / (slower * service);
+        let uneven = Uneven { servers, next: 0 };
+        let mut target = Simulated::new(Box::new(uneven), Arrivals::Constant, f64::INFINITY, 1);
+        let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+        search(&mut procedure, &mut target);
+        let (kind, cliff) = (procedure.report().kind, procedure.report().cliff.bracket.unwrap());
+        assert_eq!(kind, Some(Kind::Queueing), "{service} s");
+        assert!((cliff.lower..=cliff.upper).contains(&limit), "{cliff:?} without {limit}");
+    }
 }

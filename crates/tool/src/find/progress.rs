@@ -266,8 +266,14 @@ mod tests {
         let progress = Progress::live().unwrap();
         let mut observer = progress.observer().unwrap();
         progress.end();
-        let standard =
-            Standard { goal: Goal::CLIFF, tolerance: 0.03, settle: 0.3, least: 1.0, service: 0.001 };
+        let standard = Standard {
+            goal: Goal::CLIFF,
+            tolerance: 0.03,
+            settle: 0.3,
+            least: 1.0,
+            service: 0.001,
+            slowest: 0.001,
+        };
         let second = Duration::from_secs(1);
         let rule = Rule::Whole(standard);
         let offer = Offer {
