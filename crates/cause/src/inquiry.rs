@@ -31,8 +31,10 @@ pub struct Known {
     pub tls: bool,
     /// The target is a name, and no address.
     pub named: bool,
-    /// No load may be at a higher rate, requests a second: `--max-rate`, or what the generator can send.
+    /// No second may have more requests: `--max-rate`.
     pub max_rate: Option<f64>,
+    /// No rate may be higher, requests a second: what the generator can send.
+    pub generator: Option<f64>,
     /// How long the inquiry may take, with its waits; base, near and over are tried in any case.
     pub budget: Duration,
 }
@@ -97,6 +99,8 @@ pub struct Inquiry {
     degraded: usize,
     /// Base was asked again.
     repeated: bool,
+    /// What is carried out when the second before it has nothing in it.
+    put_off: Option<Experiment>,
 }
 
 impl Inquiry {
@@ -113,6 +117,7 @@ impl Inquiry {
             recovery: Recovery::Calm,
             degraded: 0,
             repeated: false,
+            put_off: None,
         }
     }
 
@@ -178,8 +183,10 @@ impl Inquiry {
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
     pub fn rested(&mut self, time: Duration, goes_on: bool) {
         self.spent += time.as_secs_f64();
-        self.pending = None;
-        self.recovery = Recovery::Look;
+        self.pending = self.put_off.take().map(Step::Try);
+        if self.pending.is_none() {
+            self.recovery = Recovery::Look;
+        }
         if !goes_on {
             self.end();
         }
@@ -212,14 +219,27 @@ impl Inquiry {
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
         let next =
             next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
-        next.filter(|next| self.affords(next)).map(Step::Try)
+        let next = next.filter(|next| self.affords(next))?;
+        if self.has_to_keep_away(&next) {
+            self.put_off = Some(next);
+            return Some(Step::Rest(APART));
+        }
+        Some(Step::Try(next))
+    }
+
+    /// Whether it and what was tried last may have more in one second together than the user lets be offered.
+    fn has_to_keep_away(&self, next: &Experiment) -> bool {
+        let last = self.report.tried.last().filter(|last| last.watched.impossible.is_none());
+        let crowded =
+            |last: &Tried| [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_crowded);
+        self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
 
     /// Where this machine lacks ports, they say the more the less is known of the target: whether another address has some comes first.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
-        (plan.make)(&case).filter(|_| case.times(plan.name) < plan.times)
+        plan.experiment(&case).filter(|_| case.times(plan.name) < plan.times)
     }
 
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
@@ -272,7 +292,7 @@ impl Inquiry {
             case.times("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
         let raced = case.times("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
         let make =
-            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| (plan.make)(&case));
+            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
         let next = if still { make("long base") } else { None };
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
@@ -293,7 +313,7 @@ impl Inquiry {
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
         let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
-        plan.and_then(|plan| (plan.make)(&case))
+        plan.and_then(|plan| plan.experiment(&case))
             .or_else(|| self.settle(&odds))
             .or_else(|| self.last_look())
             .or_else(|| self.bisect())
@@ -304,7 +324,7 @@ impl Inquiry {
         let case = self.case();
         let old = ["two connections", "idle connections"];
         let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times(plan.name) == 0);
-        plans.find_map(|plan| (plan.make)(&case).filter(|next| self.affords(next)))
+        plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
     /// Halves what is not known of the time after which idle connections are closed, where a race was seen.
@@ -320,7 +340,7 @@ impl Inquiry {
 
     /// Bits for a second; none where it cannot be had.
     fn worth(&self, plan: &Plan, odds: &Odds) -> Option<f64> {
-        let experiment = (plan.make)(&self.case()).filter(|experiment| self.affords(experiment))?;
+        let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.by));
         let told: f64 = rules.map(|rule| odds.told_by(rule)).sum();
         // Again says less than the first time.
@@ -395,6 +415,8 @@ impl Inquiry {
 /// Silence after an overload that the target is not done with. What is left of it is worked off in backlog / (limit - load), and no
 /// more than 0.7 s of the rate were let in: three times that, and more.
 const REST: Duration = Duration::from_secs(3);
+/// Silence between two loads of which one may offer all its requests at once, where no second may have more than so many.
+const APART: Duration = Duration::from_secs(1);
 /// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
 const MOST_FOR_COUNT: f64 = 600.0;
 

@@ -286,6 +286,7 @@ mod tests {
             tls: false,
             named: false,
             max_rate: None,
+            generator: None,
             budget: Duration::from_secs(30),
         };
         let hit = |(how, idle): &(How, f64)| {

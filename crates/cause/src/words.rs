@@ -1,5 +1,6 @@
 //! What is said of causes: evidence, ties with what would tell, exclusions, what was not tested. Decides nothing.
 
+use crate::battery::PLANS;
 use crate::case::Case;
 use crate::class::Class;
 use crate::experiment::Experiment;
@@ -211,8 +212,13 @@ fn why(case: &Case<'_>, class: Class, degraded: bool) -> String {
         return "the target did not come to itself after an overload, so that nothing more was tried"
             .to_owned();
     }
+    let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));
     match missing.iter().find_map(|by| case.impossible(by)) {
         Some(why) => why.to_owned(),
+        None if missing.iter().any(barred) => {
+            let barred: Vec<_> = missing.iter().copied().filter(|by| barred(by)).collect();
+            format!("not tried: --max-rate has no room for {}", barred.join(", "))
+        }
         None if missing.is_empty() => "its signs are neither there nor clearly missing".to_owned(),
         None => format!("not tried: {}", missing.join(", ")),
     }

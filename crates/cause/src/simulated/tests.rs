@@ -6,6 +6,7 @@ use super::client::Simulated;
 use super::parts::Kept;
 use super::plants::{Plant, SINGLE};
 use super::scores::{self, Score, score, share};
+use crate::battery;
 use crate::class::Class;
 use crate::experiment::{Experiment, Load};
 use crate::inquiry::{Inquiry, Known, Step, lasts};
@@ -329,11 +330,71 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
         tls: false,
         named: false,
         max_rate: None,
+        generator: None,
         budget: Duration::from_secs(30),
     };
     let mut inquiry = Inquiry::new(known);
     assert_eq!(inquiry.next_step(), Step::Over);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+}
+
+/// Clients and bursts were bounded by the limit that the search had found: 71 requests in a second where 40 were let.
+#[test]
+fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
+    for (class, share) in
+        SINGLE.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
+    {
+        let mut plant = Plant::draw(class, 12);
+        let most = (share * plant.known.limit).floor();
+        plant.known.max_rate = Some(most);
+        let busiest = busiest_second(&due(&mut plant));
+        assert!(
+            busiest as f64 <= most + 1.0,
+            "{class}: {busiest} in a second, and no more than {most} may be"
+        );
+    }
+}
+
+/// When each request of an inquiry was due, in seconds, in order.
+fn due(plant: &mut Plant) -> Vec<f64> {
+    let (mut inquiry, mut due) = (Inquiry::new(plant.known.clone()), Vec::new());
+    loop {
+        match inquiry.next_step() {
+            Step::Over => break,
+            Step::Rest(time) => {
+                let goes_on = plant.subject.pause(time);
+                inquiry.rested(time, goes_on);
+            }
+            Step::Try(experiment) => {
+                assert!(battery::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap());
+                let quiet = match experiment.load {
+                    Load::Bursts { quiet, .. } => quiet.as_secs_f64(),
+                    _ => 0.0,
+                };
+                let began = plant.subject.now + quiet;
+                let watched = plant.subject.watch(&experiment);
+                due.extend(watched.hits.iter().map(|hit| began + hit.due));
+                inquiry.saw(&experiment, watched);
+            }
+        }
+    }
+    due.sort_by(f64::total_cmp);
+    due
+}
+
+fn busiest_second(due: &[f64]) -> usize {
+    // A hair less than a second: what is a second apart is in two.
+    let within = |from: &f64| due.iter().filter(|at| (*from..from + 1.0 - 1e-6).contains(*at)).count();
+    due.iter().map(within).max().unwrap_or(0)
+}
+
+#[test]
+fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 12);
+    plant.known.max_rate = Some(1.1 * plant.known.limit);
+    let inquiry = inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "row of bursts"));
+    let untested = &inquiry.report().untested;
+    assert!(untested.iter().any(|not| not.why.contains("--max-rate")), "{untested:?}");
 }
 
 #[test]
