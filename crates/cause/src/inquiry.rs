@@ -14,7 +14,7 @@ use crate::signs;
 use crate::sizes::{self, IDLE_APART};
 use crate::view::View;
 use crate::watched::{How, Watched};
-use crate::words;
+use crate::words::{self, Left};
 
 /// What the search has found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,6 +162,8 @@ impl Inquiry {
         }
         if experiment.name == "again" && ran && !invalid {
             self.learn_again();
+        } else if ran && !invalid && self.is_deserted() {
+            self.recovery = Recovery::Look;
         }
         self.conclude();
         // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
@@ -382,32 +384,45 @@ impl Inquiry {
         }
     }
 
-    /// Everything that can be said now.
+    /// Whether nobody was there in the last experiment, and somebody was before.
+    fn is_deserted(&self) -> bool {
+        let last = self.report.tried.last().is_some_and(|last| View::new(&last.watched).is_deserted());
+        last && self.has_calm()
+    }
+
+    /// Everything that can be said now: of a target that is gone, what was seen before.
     fn conclude(&mut self) {
-        let case = self.case();
+        let gone = self.case().last_answered();
+        let before = gone.map(|last| before_it_went(&self.report.tried, last));
+        let case = Case { known: &self.known, tried: before.as_deref().unwrap_or(&self.report.tried) };
+        let left = match gone.and_then(|last| self.report.tried.get(last)) {
+            Some(last) => Left::Gone(last.experiment.name),
+            None if self.degraded > 0 => Left::Degraded,
+            None => Left::Sound,
+        };
         let readings = odds::read(&case);
         let odds = Odds::new(&readings, 1.0);
-        let causes = self.causes(&readings, &odds);
+        let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
         let excluded = words::excluded(&readings, &odds, &named);
-        let untested = words::untested(&case, &odds, &named, &excluded, self.degraded > 0);
+        let untested = words::untested(&case, &odds, &named, &excluded, left);
         self.report.causes = causes;
         self.report.ties = ties;
         self.report.excluded = excluded;
         self.report.untested = untested;
+        self.report.gone = left.since();
     }
 
-    fn causes(&self, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
+    fn causes(&self, case: &Case<'_>, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
         if self.invalid >= INVALID {
             return vec![words::generator(&self.report.tried)];
         }
-        let case = self.case();
         let causes = if readings.is_empty() { vec![(Class::Unknown, 1.0)] } else { odds.causes() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
-            .map(|(class, confidence)| words::cause(&case, *class, *confidence, readings, odds, &named))
+            .map(|(class, confidence)| words::cause(case, *class, *confidence, readings, odds, &named))
             .collect()
     }
 }
@@ -419,6 +434,17 @@ const REST: Duration = Duration::from_secs(3);
 const APART: Duration = Duration::from_secs(1);
 /// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
 const MOST_FOR_COUNT: f64 = 600.0;
+
+/// What was seen before the target went: up to the experiment in which it answered last, and of that what had ended by then.
+fn before_it_went(tried: &[Tried], last: usize) -> Vec<Tried> {
+    let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
+    if let Some(last) = before.last_mut() {
+        let hits = &mut last.watched.hits;
+        let went = hits.iter().filter(|hit| hit.how.is_answer()).map(|hit| hit.end).fold(0.0, f64::max);
+        hits.retain(|hit| hit.end <= went);
+    }
+    before
+}
 
 /// Most good answers are gone, or far slower than they were.
 fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {

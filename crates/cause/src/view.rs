@@ -19,6 +19,12 @@ impl<'a> View<'a> {
         Self { hits: &watched.hits, watched }
     }
 
+    /// Whether nobody was there.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        !self.hits.is_empty() && self.hits.iter().all(|hit| hit.how.is_nobody())
+    }
+
     /// How many requests there are.
     #[must_use]
     pub fn count(&self) -> f64 {
@@ -167,6 +173,18 @@ impl Sorted {
 }
 
 impl How {
+    /// Somebody answered, well or not.
+    #[must_use]
+    pub fn is_answer(self) -> bool {
+        self == Self::Good || self.is_status()
+    }
+
+    /// Nobody is there: no connection stood, or nothing came of it.
+    #[must_use]
+    pub fn is_nobody(self) -> bool {
+        matches!(self, Self::Refused | Self::Unconnected | Self::Cut | Self::Failed)
+    }
+
     /// An answer with a status that is none.
     #[must_use]
     pub fn is_status(self) -> bool {
@@ -206,7 +224,7 @@ pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
 }
 
 fn answered(hit: &Hit) -> bool {
-    hit.how == How::Good || hit.how.is_status()
+    hit.how.is_answer()
 }
 
 /// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.

@@ -183,13 +183,12 @@ pub fn untested(
     odds: &Odds,
     named: &[Class],
     excluded: &[Excluded],
-    degraded: bool,
+    left: Left,
 ) -> Vec<Untested> {
     let open = odds::classes()
         .filter(|class| !named.contains(class) && excluded.iter().all(|out| out.class != *class));
     let open = open.filter(|class| *class != Class::Unknown && odds.probability(*class) < NEAR);
-    let mut untested: Vec<_> =
-        open.map(|class| Untested { class, why: why(case, class, degraded) }).collect();
+    let mut untested: Vec<_> = open.map(|class| Untested { class, why: why(case, class, left) }).collect();
     for (class, by) in [
         (Class::Ports, "another source"),
         (Class::Bandwidth, "head"),
@@ -203,14 +202,39 @@ pub fn untested(
     untested
 }
 
-fn why(case: &Case<'_>, class: Class, degraded: bool) -> String {
+/// In what state an inquiry has left the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// As it was, as far as anybody knows.
+    Sound,
+    /// Not itself again.
+    Degraded,
+    /// It answers nothing any more since this experiment.
+    Gone(&'static str),
+}
+
+impl Left {
+    /// The experiment since which it answers nothing any more.
+    #[must_use]
+    pub fn since(self) -> Option<&'static str> {
+        if let Self::Gone(since) = self { Some(since) } else { None }
+    }
+}
+
+fn why(case: &Case<'_>, class: Class, left: Left) -> String {
     let rules = odds::RULES.iter().filter(|rule| rule.under.iter().any(|(under, _)| *under == class));
     let mut missing: Vec<_> =
         rules.map(|rule| rule.by).filter(|by| case.times(by) == 0 && *by != "long base").collect();
     missing.dedup();
-    if degraded {
-        return "the target did not come to itself after an overload, so that nothing more was tried"
-            .to_owned();
+    match left {
+        Left::Sound => {}
+        Left::Degraded => {
+            return "the target did not come to itself after an overload, so that nothing more was tried"
+                .to_owned();
+        }
+        Left::Gone(since) => {
+            return format!("the target answers nothing any more since the experiment {since}");
+        }
     }
     let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));
     match missing.iter().find_map(|by| case.impossible(by)) {

@@ -11,7 +11,7 @@ use crate::class::Class;
 use crate::experiment::{Experiment, Load};
 use crate::inquiry::{Inquiry, Known, Step, lasts};
 use crate::subject::Subject;
-use crate::watched::Watched;
+use crate::watched::{How, Watched};
 
 /// Carries an inquiry out and hands each experiment over with what was seen, to be changed at will.
 fn inquire(plant: &mut Plant, mut change: impl FnMut(&Experiment, &mut Watched, &mut Simulated)) -> Inquiry {
@@ -182,11 +182,57 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     let mut plant = Plant::draw(Class::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         if experiment.name == "again" {
-            watched.hits.iter_mut().for_each(|hit| hit.how = crate::watched::How::TimedOut);
+            watched.hits.iter_mut().for_each(|hit| hit.how = How::TimedOut);
         }
     });
     assert_eq!(inquiry.report().tried.last().map(|tried| tried.experiment.name), Some("again"));
     assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
+}
+
+/// A process that was killed for its memory was called a cap on connections with a quota beside it.
+#[test]
+fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
+    for (dies, since) in [("over", "near"), ("many clients", "over")] {
+        let mut plant = Plant::draw(Class::CpuSaturation, 7);
+        let (mut alive, mut seen) = (Vec::new(), false);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            seen |= experiment.name == dies;
+            if seen {
+                watched
+                    .hits
+                    .iter_mut()
+                    .for_each(|hit| (hit.how, hit.sent, hit.carrier) = (How::Refused, None, None));
+            } else {
+                alive.push(experiment.name);
+            }
+        });
+        let report = inquiry.report();
+        let last = if dies == "over" { since } else { alive.last().unwrap() };
+        assert_eq!(report.gone, Some(last));
+        assert_eq!(report.tried.last().map(|tried| tried.experiment.name), Some("again"));
+        assert_ne!(report.causes.first().map(|cause| cause.class), Some(Class::ConnectionCap));
+        let tried = report.tried.iter().filter(|tried| tried.experiment.name != "again").count();
+        assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
+        assert!(
+            report.untested.iter().all(|not| not.why.contains("answers nothing any more")),
+            "{:?}",
+            report.untested
+        );
+    }
+}
+
+#[test]
+fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
+    let mut plant = Plant::draw(Class::CpuSaturation, 7);
+    let mut looks = 0;
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        looks += usize::from(experiment.name == "again");
+        if experiment.name == "again" && looks < 3 {
+            watched.hits.iter_mut().for_each(|hit| hit.how = How::Refused);
+        }
+    });
+    assert_eq!(inquiry.report().gone, None);
+    assert!(inquiry.report().tried.iter().any(|tried| tried.experiment.name == "many clients"));
 }
 
 /// The same was wanted again and again, without an end: what carries experiments out had to notice.
@@ -226,7 +272,7 @@ fn an_opening_without_a_single_request_is_not_asked_for_again() {
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
     let mut plant = Plant::draw(Class::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |_, watched, _| {
-        watched.hits.iter_mut().for_each(|hit| hit.how = crate::watched::How::Status(404));
+        watched.hits.iter_mut().for_each(|hit| hit.how = How::Status(404));
     });
     let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["base", "near", "over", "again"]);
