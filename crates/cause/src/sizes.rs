@@ -291,7 +291,7 @@ mod tests {
         };
         let hit = |(how, idle): &(How, f64)| {
             let carrier = Some(Carrier { before: 1, idle: *idle, ..Carrier::default() });
-            Hit { due: 0.0, sent: Some(0.0), end: 0.001, how: *how, bytes: 0, carrier }
+            Hit { due: 0.0, sent: Some(0.0), lag: 0.0, end: 0.001, how: *how, bytes: 0, carrier }
         };
         let experiment = battery::base(&Case { known: &known, tried: &[] });
         let watched = Watched { hits: idle.iter().map(hit).collect(), ..Watched::default() };

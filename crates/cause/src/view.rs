@@ -220,7 +220,16 @@ const LEAST_STALL: f64 = 0.03;
 /// and a gap in answers and then all of them at once, which needs many requests.
 #[must_use]
 pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
-    [teeth(view), gaps(view)]
+    [teeth(view), gaps(view)].map(|mut stalls| {
+        stalls.retain(|stall| !is_generators(stall, view));
+        stalls
+    })
+}
+
+/// Whether it was the generator that stood still: it came late to what was due meanwhile. A connection that is waited for is no lag of its.
+fn is_generators(stall: &Stall, view: &View<'_>) -> bool {
+    let during = |hit: &&Hit| (stall.began..stall.began + stall.length).contains(&hit.due);
+    view.hits.iter().filter(during).any(|hit| hit.lag > 0.5 * stall.length)
 }
 
 fn answered(hit: &Hit) -> bool {

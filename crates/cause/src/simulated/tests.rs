@@ -235,6 +235,35 @@ fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
     assert!(inquiry.report().tried.iter().any(|tried| tried.experiment.name == "many clients"));
 }
 
+/// On a machine that was busy with something else, what stood still was the generator, and the target was told to pause.
+#[test]
+fn what_stands_still_while_the_generator_is_late_is_no_pause() {
+    let named = |late: bool| {
+        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if matches!(experiment.load, Load::Rate { .. }) {
+                stand_still(watched, 0.4, 0.08, late);
+            }
+        });
+        let causes = inquiry.report().causes.iter().map(|cause| cause.class).collect::<Vec<_>>();
+        causes.contains(&Class::Pauses)
+    };
+    assert!(named(false));
+    assert!(!named(true));
+}
+
+/// Each so many seconds nothing goes on for so long; `late` if it is the generator that stands still.
+fn stand_still(watched: &mut Watched, every: f64, length: f64, late: bool) {
+    for hit in &mut watched.hits {
+        let (begun, took) = ((hit.due / every).floor() * every, hit.response());
+        let wait = begun + length - hit.due;
+        if wait > 0.0 {
+            hit.end = hit.due + wait + took;
+            hit.lag = if late { wait } else { 0.0 };
+        }
+    }
+}
+
 /// The same was wanted again and again, without an end: what carries experiments out had to notice.
 #[test]
 fn what_cannot_be_carried_out_is_not_asked_for_again() {
