@@ -203,6 +203,9 @@ pub static RULES: &[Rule] = &[
         &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
     )
     .weighs(0.8),
+    // Beside that it says little; without it much.
+    either("base", signs::stopped_by_quota, &[0.003], &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])])
+        .weighs(0.7),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
     either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
     either(

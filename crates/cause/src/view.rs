@@ -276,12 +276,18 @@ fn gaps(view: &View<'_>) -> Vec<Stall> {
     ends.windows(2).enumerate().filter_map(stall).collect()
 }
 
-/// How much answers come in step with a period, from 0 to 1 (Rayleigh's statistic).
+/// How much answers come in step with a period, from 0 to 1.
 #[must_use]
 pub fn in_step(view: &View<'_>, period: f64) -> f64 {
+    together(view.good().map(|hit| hit.end), period)
+}
+
+/// How much instants are in step with a period, from 0 to 1 (Rayleigh's statistic).
+#[must_use]
+pub fn together(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
     let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);
-    for hit in view.good() {
-        let angle = std::f64::consts::TAU * hit.end / period;
+    for at in instants {
+        let angle = std::f64::consts::TAU * at / period;
         sine += angle.sin();
         cosine += angle.cos();
         count += 1.0;

@@ -6,6 +6,7 @@ use crate::class::Class;
 use crate::experiment::Experiment;
 use crate::odds::{self, Odds, Reading};
 use crate::report::{Cause, Evidence, Excluded, Tie, Tried, Untested};
+use crate::signs;
 use crate::sizes;
 use crate::view::View;
 use crate::watched::{How, Watched};
@@ -100,9 +101,12 @@ pub fn ties(case: &Case<'_>, odds: &Odds, named: &[Class]) -> Vec<Tie> {
     ties
 }
 
+/// A CPU quota stops what has one thread for less than its period of 100 ms; what many threads overdraw, for little more, in seconds.
+const QUOTA: f64 = 0.15;
+
 /// What nothing on the client's side tells apart (causes-study.md, section 4).
 fn known_ties(case: &Case<'_>) -> Vec<Tie> {
-    use Class::{ConcurrencyCap, CpuSaturation, DelayingLimiter, PoolSaturation};
+    use Class::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
     let places = case.places();
     let tie = |between: &[Class], tell: &str| Tie { between: between.to_vec(), tell: tell.to_owned() };
     let mut ties = Vec::new();
@@ -110,6 +114,9 @@ fn known_ties(case: &Case<'_>) -> Vec<Tie> {
         ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker: under load look at the server's CPU (--cgroup, or top): near 100 % of a core it is the core, else a second worker helps"));
     } else {
         ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool or as many cores: under load look at the server's CPU (--cgroup): cores that are idle make it the pool; raise its size by one and search again"));
+    }
+    if (0.001..QUOTA).contains(&signs::still_for(case)) {
+        ties.push(tie(&[Pauses, CfsThrottling], "pauses or a CPU quota, which stops a target for less than 100 ms: read nr_throttled in the server's cpu.stat under load (--cgroup)"));
     }
     if (0.4..1.5).contains(&places) {
         ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker, or a limiter that lets one through at a time: look for a delaying limit in the proxy's configuration, or whether the server is idle under load"));

@@ -10,6 +10,7 @@ use crate::battery;
 use crate::class::Class;
 use crate::experiment::{Experiment, Load};
 use crate::inquiry::{Inquiry, Known, Step, lasts};
+use crate::report::Report;
 use crate::subject::Subject;
 use crate::watched::{How, Watched};
 
@@ -250,6 +251,29 @@ fn what_stands_still_while_the_generator_is_late_is_no_pause() {
     };
     assert!(named(false));
     assert!(!named(true));
+}
+
+/// An agent that its quota stopped in each period was told to pause, whatever its control group said.
+#[test]
+fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
+    let named = |every: f64| {
+        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if matches!(experiment.load, Load::Rate { .. }) {
+                stand_still(watched, every, 0.07, false);
+            }
+        });
+        inquiry.report().clone()
+    };
+    let pauses = |report: &Report| report.causes.iter().any(|cause| cause.class == Class::Pauses);
+    let throttled = named(0.1);
+    assert!(!pauses(&throttled), "{:?}", throttled.causes);
+    // Each 0.4 s is in step with 0.1 s, too.
+    let paused = named(0.4);
+    assert!(pauses(&paused), "{:?}", paused.causes);
+    let tie =
+        |report: &Report| report.ties.iter().any(|tie| tie.between == [Class::Pauses, Class::CfsThrottling]);
+    assert!(tie(&paused) && !tie(&throttled));
 }
 
 /// Each so many seconds nothing goes on for so long; `late` if it is the generator that stands still.
