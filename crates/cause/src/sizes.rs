@@ -259,7 +259,7 @@ fn ports(case: &Case<'_>) -> Vec<Figure> {
         .filter(|tried| !tried.experiment.variation.another_source)
         .map(|tried| tried.watched.connections)
         .sum();
-    figure("connections opened before", Some(opened as f64), "")
+    figure("connections opened before", (opened > 0).then_some(opened as f64), "")
 }
 
 fn bandwidth(case: &Case<'_>) -> Vec<Figure> {

@@ -30,6 +30,9 @@ pub fn says(experiment: &Experiment, watched: &Watched) -> String {
     )
 }
 
+/// A sign that is no more than this much likelier under a cause than under the next best is none that a reader should weigh.
+const SPEAKS: f64 = 2.0;
+
 /// A cause, with what speaks for it.
 #[must_use]
 pub fn cause(
@@ -54,7 +57,8 @@ pub fn cause(
             ratio: (here / there).powf(reading.rule.weight),
         }
     };
-    let mut evidence: Vec<_> = readings.iter().map(weigh).filter(|evidence| evidence.ratio > 1.2).collect();
+    let mut evidence: Vec<_> =
+        readings.iter().map(weigh).filter(|evidence| evidence.ratio >= SPEAKS).collect();
     evidence.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
     Cause { class, confidence, evidence, figures: sizes::of(class, case) }
 }

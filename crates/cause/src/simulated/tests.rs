@@ -126,6 +126,29 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
 }
 
+/// Of a pool it was told that answers come in step with 100 ms, by 0.05 of 1.
+#[test]
+fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
+    for class in SINGLE {
+        let report = score(Plant::draw(class, 11)).report;
+        for evidence in report.causes.iter().flat_map(|cause| &cause.evidence) {
+            assert!(evidence.ratio >= 2.0, "{class}: {evidence:?}");
+            assert!(!evidence.seen.contains(" 0 times"), "{class}: {evidence:?}");
+            let is_weak = evidence.seen.contains("come in step") && evidence.seen.contains("(0.0");
+            assert!(!is_weak || evidence.seen.contains("do not"), "{class}: {evidence:?}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
+    let mut plant = Plant::draw(Class::Ports, 4);
+    plant.subject.ports = 0;
+    let inquiry = inquire(&mut plant, |_, _, _| {});
+    let figures: Vec<_> = inquiry.report().causes.iter().flat_map(|cause| &cause.figures).collect();
+    assert!(figures.iter().all(|figure| figure.value > 0.0), "{figures:?}");
+}
+
 #[test]
 fn an_interrupted_inquiry_says_what_it_knows() {
     let mut plant = Plant::draw(Class::RateLimiter, 3);
