@@ -121,6 +121,21 @@ pub static RULES: &[Rule] = &[
     ),
     either(
         "over",
+        signs::refuses_by_what_is_under_way,
+        // By chance, nearly, and surely: from seeds 1 to 59 of simulated targets.
+        &[0.25, 0.4],
+        &[
+            (RateLimiter, &[0.05, 0.03]),
+            (ConcurrencyCap, &[0.2, 0.74]),
+            (PoolSaturation, &[0.1, 0.85]),
+            (DelayingLimiter, &[0.4, 0.5]),
+        ],
+    )
+    // What comes through once something is refused says a part of the same.
+    .weighs(0.8)
+    .joint(Joint::Mixed),
+    either(
+        "over",
         signs::flat,
         &[0.04],
         &[

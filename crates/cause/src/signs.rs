@@ -559,6 +559,53 @@ pub fn comes_after_refusal(case: &Case<'_>) -> Read {
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
 
+/// How sure it must be that more was under way when something was refused than when something was let through: not at all, and very.
+const MORE_UNDER_WAY: [f64; 2] = [0.8, 0.93];
+/// So many of each say so.
+const SAMPLE: usize = 200;
+
+/// Whether refusals go by what is under way: a cap refuses when its places are taken and never else, a bucket goes by what came before,
+/// however quickly that was answered.
+pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    if refused(case, &over) < 0.02 {
+        return None;
+    }
+    // Of what is let through one is under way when it is sent: itself.
+    let at = |good: bool| {
+        let hits: Vec<_> = over
+            .hits
+            .iter()
+            .filter(|hit| if good { hit.how == How::Good } else { hit.how.is_status() })
+            .collect();
+        let step = (hits.len() / SAMPLE).max(1);
+        let sent = hits.into_iter().step_by(step).filter_map(|hit| hit.sent);
+        sent.map(|at| over.under_way(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
+    };
+    let (through, not) = (at(true), at(false));
+    if through.len() < 20 || not.len() < 10 {
+        return None;
+    }
+    // Mann and Whitney's statistic: the chance that one of the refused had more beside it than one of the others.
+    let wins = |one: f64, other: f64| {
+        if one > other {
+            1.0
+        } else if one < other {
+            0.0
+        } else {
+            0.5
+        }
+    };
+    let sum: f64 = not.iter().map(|one| through.iter().map(|other| wins(*one, *other)).sum::<f64>()).sum();
+    let share = sum / (not.len() * through.len()) as f64;
+    let outcome = MORE_UNDER_WAY.iter().filter(|bound| share >= **bound).count();
+    let [refused, served] = [not, through].map(|counts| Sorted::of(counts.into_iter()).mean());
+    let seen = format!(
+        "{refused:.1} requests were under way when one was refused, {served:.1} when one was let through"
+    );
+    Some((outcome, seen))
+}
+
 /// Connections that carry nothing are in the way.
 pub fn held_stop(case: &Case<'_>) -> Read {
     let done = case.last("held connections")?;

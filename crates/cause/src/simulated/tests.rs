@@ -545,3 +545,18 @@ fn ties_name_what_would_tell() {
     let tie = score.report.ties.iter().find(|tie| tie.between.contains(&Class::CpuSaturation));
     assert!(tie.is_some_and(|tie| tie.tell.contains("--cgroup")), "{:?}", score.report.ties);
 }
+
+/// A bucket of three was called a cap on concurrency: it refuses four at once, however quickly each is answered.
+#[test]
+fn a_small_bucket_is_no_cap_and_a_cap_no_bucket() {
+    let right = |class: Class, draw: fn(Class, u64) -> Plant| {
+        let named = |seed| score(draw(class, seed)).named.first().copied();
+        (1..21).filter(|seed| named(*seed) == Some(class)).count()
+    };
+    for draw in [Plant::draw, Plant::draw_beside] {
+        for class in [Class::RateLimiter, Class::ConcurrencyCap] {
+            let right = right(class, draw);
+            assert!(right >= 18, "{class}: {right} of 20");
+        }
+    }
+}
