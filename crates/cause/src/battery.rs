@@ -14,11 +14,50 @@ pub struct Plan {
     /// Its name: [`crate::odds::Rule::by`].
     pub name: &'static str,
     /// What is tried; none: it says nothing of this target.
-    pub make: fn(&Case<'_>) -> Option<Experiment>,
+    make: fn(&Case<'_>) -> Option<Experiment>,
     /// How often at most.
     pub times: usize,
     /// It does harm: what holds connections or overloads comes last.
     pub harms: bool,
+}
+
+impl Plan {
+    /// What is tried; none: it says nothing of this target, or offers more in some second than the user lets it.
+    #[must_use]
+    pub fn experiment(&self, case: &Case<'_>) -> Option<Experiment> {
+        (self.make)(case).filter(|experiment| !exceeds(experiment, case))
+    }
+
+    /// Whether it would say something, and is not had because it offers more in some second than the user lets it.
+    #[must_use]
+    pub fn is_barred(&self, case: &Case<'_>) -> bool {
+        let is_bounded = case.known.max_rate.is_some() && case.base().is_some();
+        is_bounded && (self.make)(case).is_some_and(|experiment| exceeds(&experiment, case))
+    }
+}
+
+fn exceeds(experiment: &Experiment, case: &Case<'_>) -> bool {
+    case.known.max_rate.is_some_and(|most| most_in_a_second(&experiment.load) > most)
+}
+
+/// The most requests that a load offers in any second, as far as its rate says so. Clients that send again at once may send all of theirs
+/// in one.
+#[must_use]
+pub fn most_in_a_second(load: &Load) -> f64 {
+    match load {
+        Load::Rate { rate, .. } => *rate,
+        Load::Clients { requests, .. } => *requests as f64,
+        Load::Bursts { size, times, every, .. } => {
+            let begin = (1.0 / every.as_secs_f64().max(1e-6)).floor() + 1.0;
+            *size as f64 * begin.min(*times as f64)
+        }
+    }
+}
+
+/// Whether a load may offer all its requests of a second at its begin or its end: what comes before it and after it has to keep away.
+#[must_use]
+pub fn is_crowded(load: &Load) -> bool {
+    !matches!(load, Load::Rate { .. })
 }
 
 const fn plan(name: &'static str, make: fn(&Case<'_>) -> Option<Experiment>) -> Plan {
@@ -62,14 +101,26 @@ fn seconds(time: f64) -> Duration {
 
 /// No load is at a higher rate, requests a second.
 fn most(case: &Case<'_>) -> f64 {
+    users(case).min(case.known.generator.unwrap_or(f64::INFINITY))
+}
+
+/// No second has more, requests: what the user lets be offered.
+fn users(case: &Case<'_>) -> f64 {
     case.known.max_rate.unwrap_or(f64::INFINITY)
 }
 
-/// Rates to four digits: more are refused by the load engine, and mean nothing.
-fn rounded(rate: f64) -> f64 {
+/// By chance, where no second of that has more than the user lets be offered (five deviations of a Poisson count); else even.
+fn by_chance(case: &Case<'_>, rate: f64) -> Spacing {
+    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) { Spacing::Even } else { Spacing::Poisson }
+}
+
+/// Rates to four digits: more are refused by the load engine, and mean nothing. No higher than may be.
+fn rounded(rate: f64, most: f64) -> f64 {
+    let rate = rate.min(most);
     let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
-    let digits = (rate / unit).round();
-    if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit.round() }
+    let whole = |digits: f64| if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit.round() };
+    let (near, below) = (whole((rate / unit).round()), whole((rate / unit).round() - 1.0));
+    if near > most { below } else { near }
 }
 
 fn experiment(case: &Case<'_>, name: &'static str, load: Load, rate: f64) -> Experiment {
@@ -79,7 +130,8 @@ fn experiment(case: &Case<'_>, name: &'static str, load: Load, rate: f64) -> Exp
 }
 
 fn at(case: &Case<'_>, name: &'static str, share: f64, lasts: f64, spacing: Spacing) -> Experiment {
-    let rate = rounded((case.known.limit * share).min(most(case)));
+    let rate = rounded(case.known.limit * share, most(case));
+    let spacing = if spacing == Spacing::Poisson { by_chance(case, rate) } else { spacing };
     experiment(case, name, Load::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
@@ -124,13 +176,17 @@ fn one_client(case: &Case<'_>) -> Option<Experiment> {
 
 fn many_clients(case: &Case<'_>) -> Option<Experiment> {
     let places = case.places().ceil().clamp(1.0, 250.0);
-    Some(clients(case, "many clients", 4 * places as usize + 4))
+    let all = 4 * places as usize + 4;
+    // Fewer than two of each are the begin of a crowd, and no throughput.
+    let experiment = clients(case, "many clients", all);
+    let least = Load::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
+    (most_in_a_second(&least) <= users(case)).then_some(experiment)
 }
 
 fn clients(case: &Case<'_>, name: &'static str, clients: usize) -> Experiment {
     let lasts = 0.8_f64.max(12.0 * case.service()).min(2.0);
-    let load =
-        Load::Clients { clients, lasts: seconds(lasts), requests: (3.0 * case.known.limit).ceil() as u64 };
+    let requests = (3.0 * case.known.limit).ceil().min(users(case).floor()) as u64;
+    let load = Load::Clients { clients, lasts: seconds(lasts), requests };
     let experiment = experiment(case, name, load, case.known.limit);
     Experiment { most_in_flight: clients, ..experiment }
 }
@@ -143,6 +199,9 @@ fn at_once(case: &Case<'_>) -> Option<Experiment> {
     let size = (places * 0.98).round().max(2.0);
     // In between everybody must be gone, whichever way they were let through.
     let every = (2.5 * case.service() + 1.5 * size / case.known.limit).max(0.02);
+    // So many of them begin in a second at most.
+    let begin = (users(case) / size).floor();
+    let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
     let times = (2.5 / every).clamp(5.0, 20.0) as u64;
     Some(bursts(case, "all places at once", (size as u64, times), every, 0.1))
 }
@@ -203,7 +262,10 @@ fn two_connections(case: &Case<'_>) -> Option<Experiment> {
     let (service, limit) = (case.service(), case.known.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     // Two clients that never wait are too many for what serves but one or two at once.
-    let experiment = if case.places() > 3.0 {
+    let experiment = if users(case).is_finite() {
+        let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
+        at(case, "two connections", rate / limit, (1_800.0 / rate).min(4.0), Spacing::Even)
+    } else if case.places() > 3.0 {
         let load = Load::Clients { clients: 2, lasts: seconds((900.0 * service).min(4.0)), requests: 1_800 };
         experiment(case, "two connections", load, limit)
     } else {
@@ -225,7 +287,8 @@ pub fn idle_for(case: &Case<'_>, idle: f64) -> Experiment {
 
 fn left_alone(case: &Case<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
     // No more than are served at once: whoever waits is idle for less.
-    let size = (0.8 * case.places()).clamp(2.0, 8.0) as u64;
+    let size = (0.8 * case.places()).clamp(2.0, 8.0);
+    let size = size.min((users(case) / (times + 1) as f64).max(1.0)) as u64;
     bursts(case, name, (size, times + 1), idle + case.service(), 0.0)
 }
 
@@ -275,7 +338,7 @@ fn held(case: &Case<'_>) -> Option<Experiment> {
 /// More connections than a common backlog has room for, at one rate and at twice that: does as much hang?
 #[must_use]
 pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
-    let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 });
+    let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
     if rate > most(case) {
         return None;
     }
@@ -294,10 +357,32 @@ pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
 #[must_use]
 pub fn few_connections(case: &Case<'_>) -> Experiment {
     let few = (case.places() * 0.8).floor().max(1.0);
-    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit).min(most(case)));
+    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), most(case));
     let load = Load::Rate { rate, lasts: seconds(1.5), spacing: Spacing::Even };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
         Variation { connections: Some(few as usize), timeout: Some(seconds(2.5)), ..Variation::NONE };
     Experiment { variation, most_in_flight: 3_000, drain: seconds(1.5), ..experiment }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_four_digits_and_is_no_higher_than_may_be() {
+        assert_eq!(rounded(123.456, f64::INFINITY), 123.5);
+        assert_eq!(rounded(123.47, 123.46), 123.4);
+        assert_eq!(rounded(50.0, 40.0), 40.0);
+    }
+
+    #[test]
+    fn a_second_has_all_requests_of_clients_and_the_bursts_that_begin_in_it() {
+        let lasts = Duration::from_secs(2);
+        assert_eq!(most_in_a_second(&Load::Clients { clients: 3, lasts, requests: 60 }), 60.0);
+        let bursts = |every| Load::Bursts { size: 10, times: 3, every, quiet: lasts };
+        assert_eq!(most_in_a_second(&bursts(Duration::from_millis(600))), 20.0);
+        assert_eq!(most_in_a_second(&bursts(Duration::from_millis(100))), 30.0);
+        assert_eq!(most_in_a_second(&bursts(lasts)), 10.0);
+    }
 }

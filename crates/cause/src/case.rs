@@ -52,6 +52,17 @@ impl<'a> Case<'a> {
         self.all(name).last()
     }
 
+    /// Which experiment was the last of which anything was answered, where nobody is there any more: nobody was there after it, and a
+    /// rest has not changed that. Nothing says so of a target that has never answered.
+    #[must_use]
+    pub fn last_answered(&self) -> Option<usize> {
+        let view = |tried: &'a Tried| tried.watched.invalid.is_none().then(|| View::new(&tried.watched));
+        let looks = self.tried.iter().rev().filter_map(|tried| Some((tried.experiment.name, view(tried)?)));
+        let deserted = looks.take_while(|(name, view)| *name == "again" && view.is_deserted()).count();
+        let answered = |tried: &Tried| tried.watched.hits.iter().any(|hit| hit.how.is_answer());
+        (deserted > 1).then(|| self.tried.iter().rposition(answered)).flatten()
+    }
+
     /// Half the limit.
     #[must_use]
     pub fn base(&self) -> Option<Done<'a>> {

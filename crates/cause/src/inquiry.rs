@@ -14,7 +14,7 @@ use crate::signs;
 use crate::sizes::{self, IDLE_APART};
 use crate::view::View;
 use crate::watched::{How, Watched};
-use crate::words;
+use crate::words::{self, Left};
 
 /// What the search has found out.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +31,10 @@ pub struct Known {
     pub tls: bool,
     /// The target is a name, and no address.
     pub named: bool,
-    /// No load may be at a higher rate, requests a second: `--max-rate`, or what the generator can send.
+    /// No second may have more requests: `--max-rate`.
     pub max_rate: Option<f64>,
+    /// No rate may be higher, requests a second: what the generator can send.
+    pub generator: Option<f64>,
     /// How long the inquiry may take, with its waits; base, near and over are tried in any case.
     pub budget: Duration,
 }
@@ -97,6 +99,8 @@ pub struct Inquiry {
     degraded: usize,
     /// Base was asked again.
     repeated: bool,
+    /// What is carried out when the second before it has nothing in it.
+    put_off: Option<Experiment>,
 }
 
 impl Inquiry {
@@ -113,6 +117,7 @@ impl Inquiry {
             recovery: Recovery::Calm,
             degraded: 0,
             repeated: false,
+            put_off: None,
         }
     }
 
@@ -157,6 +162,8 @@ impl Inquiry {
         }
         if experiment.name == "again" && ran && !invalid {
             self.learn_again();
+        } else if ran && !invalid && self.is_deserted() {
+            self.recovery = Recovery::Look;
         }
         self.conclude();
         // Without base nothing can be held against anything, without a look nobody knows what an overload has left behind.
@@ -178,8 +185,10 @@ impl Inquiry {
     /// Nothing was sent for that long; `goes_on` is false if somebody wants everything to end.
     pub fn rested(&mut self, time: Duration, goes_on: bool) {
         self.spent += time.as_secs_f64();
-        self.pending = None;
-        self.recovery = Recovery::Look;
+        self.pending = self.put_off.take().map(Step::Try);
+        if self.pending.is_none() {
+            self.recovery = Recovery::Look;
+        }
         if !goes_on {
             self.end();
         }
@@ -212,14 +221,27 @@ impl Inquiry {
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
         let next =
             next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
-        next.filter(|next| self.affords(next)).map(Step::Try)
+        let next = next.filter(|next| self.affords(next))?;
+        if self.has_to_keep_away(&next) {
+            self.put_off = Some(next);
+            return Some(Step::Rest(APART));
+        }
+        Some(Step::Try(next))
+    }
+
+    /// Whether it and what was tried last may have more in one second together than the user lets be offered.
+    fn has_to_keep_away(&self, next: &Experiment) -> bool {
+        let last = self.report.tried.last().filter(|last| last.watched.impossible.is_none());
+        let crowded =
+            |last: &Tried| [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_crowded);
+        self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
 
     /// Where this machine lacks ports, they say the more the less is known of the target: whether another address has some comes first.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
-        (plan.make)(&case).filter(|_| case.times(plan.name) < plan.times)
+        plan.experiment(&case).filter(|_| case.times(plan.name) < plan.times)
     }
 
     /// Something was answered well at half the limit: else nothing that is tried has anything to be held against, and a wrong path
@@ -272,7 +294,7 @@ impl Inquiry {
             case.times("long base") == 0 && signs::stood_still_once(&case) && !self.shown("long base");
         let raced = case.times("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
         let make =
-            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| (plan.make)(&case));
+            |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
         let next = if still { make("long base") } else { None };
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
@@ -293,7 +315,7 @@ impl Inquiry {
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
         let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
-        plan.and_then(|plan| (plan.make)(&case))
+        plan.and_then(|plan| plan.experiment(&case))
             .or_else(|| self.settle(&odds))
             .or_else(|| self.last_look())
             .or_else(|| self.bisect())
@@ -304,7 +326,7 @@ impl Inquiry {
         let case = self.case();
         let old = ["two connections", "idle connections"];
         let mut plans = PLANS.iter().filter(|plan| old.contains(&plan.name) && case.times(plan.name) == 0);
-        plans.find_map(|plan| (plan.make)(&case).filter(|next| self.affords(next)))
+        plans.find_map(|plan| plan.experiment(&case).filter(|next| self.affords(next)))
     }
 
     /// Halves what is not known of the time after which idle connections are closed, where a race was seen.
@@ -320,7 +342,7 @@ impl Inquiry {
 
     /// Bits for a second; none where it cannot be had.
     fn worth(&self, plan: &Plan, odds: &Odds) -> Option<f64> {
-        let experiment = (plan.make)(&self.case()).filter(|experiment| self.affords(experiment))?;
+        let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.by));
         let told: f64 = rules.map(|rule| odds.told_by(rule)).sum();
         // Again says less than the first time.
@@ -362,32 +384,45 @@ impl Inquiry {
         }
     }
 
-    /// Everything that can be said now.
+    /// Whether nobody was there in the last experiment, and somebody was before.
+    fn is_deserted(&self) -> bool {
+        let last = self.report.tried.last().is_some_and(|last| View::new(&last.watched).is_deserted());
+        last && self.has_calm()
+    }
+
+    /// Everything that can be said now: of a target that is gone, what was seen before.
     fn conclude(&mut self) {
-        let case = self.case();
+        let gone = self.case().last_answered();
+        let before = gone.map(|last| before_it_went(&self.report.tried, last));
+        let case = Case { known: &self.known, tried: before.as_deref().unwrap_or(&self.report.tried) };
+        let left = match gone.and_then(|last| self.report.tried.get(last)) {
+            Some(last) => Left::Gone(last.experiment.name),
+            None if self.degraded > 0 => Left::Degraded,
+            None => Left::Sound,
+        };
         let readings = odds::read(&case);
         let odds = Odds::new(&readings, 1.0);
-        let causes = self.causes(&readings, &odds);
+        let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
         let excluded = words::excluded(&readings, &odds, &named);
-        let untested = words::untested(&case, &odds, &named, &excluded, self.degraded > 0);
+        let untested = words::untested(&case, &odds, &named, &excluded, left);
         self.report.causes = causes;
         self.report.ties = ties;
         self.report.excluded = excluded;
         self.report.untested = untested;
+        self.report.gone = left.since();
     }
 
-    fn causes(&self, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
+    fn causes(&self, case: &Case<'_>, readings: &[Reading], odds: &Odds) -> Vec<crate::report::Cause> {
         if self.invalid >= INVALID {
             return vec![words::generator(&self.report.tried)];
         }
-        let case = self.case();
         let causes = if readings.is_empty() { vec![(Class::Unknown, 1.0)] } else { odds.causes() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
-            .map(|(class, confidence)| words::cause(&case, *class, *confidence, readings, odds, &named))
+            .map(|(class, confidence)| words::cause(case, *class, *confidence, readings, odds, &named))
             .collect()
     }
 }
@@ -395,8 +430,21 @@ impl Inquiry {
 /// Silence after an overload that the target is not done with. What is left of it is worked off in backlog / (limit - load), and no
 /// more than 0.7 s of the rate were let in: three times that, and more.
 const REST: Duration = Duration::from_secs(3);
+/// Silence between two loads of which one may offer all its requests at once, where no second may have more than so many.
+const APART: Duration = Duration::from_secs(1);
 /// Above this rate, in requests a second, twice as much as much is no load that an inquiry may offer.
 const MOST_FOR_COUNT: f64 = 600.0;
+
+/// What was seen before the target went: up to the experiment in which it answered last, and of that what had ended by then.
+fn before_it_went(tried: &[Tried], last: usize) -> Vec<Tried> {
+    let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
+    if let Some(last) = before.last_mut() {
+        let hits = &mut last.watched.hits;
+        let went = hits.iter().filter(|hit| hit.how.is_answer()).map(|hit| hit.end).fold(0.0, f64::max);
+        hits.retain(|hit| hit.end <= went);
+    }
+    before
+}
 
 /// Most good answers are gone, or far slower than they were.
 fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {

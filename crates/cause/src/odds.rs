@@ -121,6 +121,21 @@ pub static RULES: &[Rule] = &[
     ),
     either(
         "over",
+        signs::refuses_by_what_is_under_way,
+        // By chance, nearly, and surely: from seeds 1 to 59 of simulated targets.
+        &[0.25, 0.4],
+        &[
+            (RateLimiter, &[0.05, 0.03]),
+            (ConcurrencyCap, &[0.2, 0.74]),
+            (PoolSaturation, &[0.1, 0.85]),
+            (DelayingLimiter, &[0.4, 0.5]),
+        ],
+    )
+    // What comes through once something is refused says a part of the same.
+    .weighs(0.8)
+    .joint(Joint::Mixed),
+    either(
+        "over",
         signs::flat,
         &[0.04],
         &[
@@ -203,6 +218,9 @@ pub static RULES: &[Rule] = &[
         &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
     )
     .weighs(0.8),
+    // Beside that it says little; without it much.
+    either("base", signs::stopped_by_quota, &[0.003], &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])])
+        .weighs(0.7),
     either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
     either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(Joint::Both),
     either(

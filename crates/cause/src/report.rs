@@ -15,6 +15,9 @@ pub struct Report {
     pub excluded: Vec<Excluded>,
     /// Causes of which nothing can be said, and why.
     pub untested: Vec<Untested>,
+    /// The last experiment of which anything was answered, where the target answers nothing any more: what came after it, or at its end, is no
+    /// sign of any cause.
+    pub gone: Option<&'static str>,
     /// What was tried, in order.
     pub tried: Vec<Tried>,
 }

@@ -5,7 +5,7 @@
 
 use crate::case::Case;
 use crate::sizes;
-use crate::view::{Sorted, Stall, View, in_step, stalls};
+use crate::view::{Sorted, Stall, View, in_step, stalls, together};
 use crate::watched::{Carrier, Hit, How};
 
 /// A sign's outcome, and what was seen in words. Of two outcomes 1 is that the sign is there.
@@ -190,15 +190,64 @@ pub fn idle_connections(case: &Case<'_>) -> Read {
     there(ends >= 2.0, seen)
 }
 
-/// Everything stands still for one length of time, below the limit already.
+/// A CPU quota's period, in seconds, unless somebody has set another one (`cpu.max`, kernel documentation of cgroup v2).
+const PERIOD: f64 = 0.1;
+/// So many standstills at least tell whether they end with a quota's periods: of fewer chance alone is in step (1 in 170 of these).
+const STILL: usize = 8;
+/// From here on they do.
+const IN_STEP: f64 = 0.8;
+
+/// Whether what stands still goes on whenever a CPU quota's period ends. What pauses at distances of its own that are all one
+/// multiple of it does so, too, and is no quota's: that stops a target in each period with as much to do, or in some by chance.
+fn is_throttled(case: &Case<'_>) -> bool {
+    let loads = ["base", "near", "long base", "over"].into_iter().flat_map(|name| case.all(name));
+    let ways: Vec<_> = loads.map(|done| stalls(&done.view)).collect();
+    [0, 1].into_iter().any(|way| {
+        let (mut count, mut step, mut distances) = (0, 0.0, Vec::new());
+        for stalls in ways.iter().map(|ways| &ways[way]).filter(|stalls| stalls.len() > 2) {
+            let ends = stalls.iter().map(|stall| stall.began + stall.length);
+            count += stalls.len();
+            step += stalls.len() as f64 * together(ends, PERIOD);
+            let distance =
+                |pair: &[Stall]| (pair[1].began + pair[1].length - pair[0].began - pair[0].length) / PERIOD;
+            distances.extend(stalls.windows(2).map(|pair| distance(pair).round()));
+        }
+        let distances = Sorted::of(distances.into_iter());
+        let own = distances.median() > 1.0 && distances.alike(0.0, 0.5) > 0.8;
+        count >= STILL && step > IN_STEP * count as f64 && !own
+    })
+}
+
+/// What stands still ends with a CPU quota's periods.
+pub fn stopped_by_quota(case: &Case<'_>) -> Read {
+    case.base()?;
+    let holds = is_throttled(case);
+    let not = if holds { "" } else { "not " };
+    there(holds, format!("what stood still did {not}go on in step with 100 ms"))
+}
+
+/// How long everything stood still, the one in the middle, in seconds; 0 where nothing did.
+#[must_use]
+pub fn still_for(case: &Case<'_>) -> f64 {
+    let [teeth, gaps] = still(case);
+    if teeth.all.count() > 0 { teeth.all.median() } else { gaps.all.median() }
+}
+
+/// Everything stands still for one length of time, below the limit already. What a CPU quota stops says nothing of pauses.
 pub fn stands_still(case: &Case<'_>) -> Read {
     case.base()?;
+    if is_throttled(case) {
+        return None;
+    }
     let [teeth, gaps] = still(case);
     let holds = |stalls: &Still| {
         alike(&stalls.base, 2) || stalls.base.count() > 0 && alike(&stalls.all, 3) || alike(&stalls.all, 4)
     };
     let told = if holds(&gaps) && !holds(&teeth) { &gaps } else { &teeth };
-    let seen = format!("{} times everything stood still, for {}", told.all.count(), ms(told.all.median()));
+    let seen = match told.all.count() {
+        0 => "nothing stood still".to_owned(),
+        times => format!("{times} times everything stood still, for {}", ms(told.all.median())),
+    };
     there(holds(&teeth) || holds(&gaps), seen)
 }
 
@@ -254,8 +303,9 @@ pub fn in_step_with_quota(case: &Case<'_>) -> Read {
     let loads = [case.last("near"), case.over()];
     // With fewer answers chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
-    let strength = loads.map(|done| in_step(&done.view, 0.1)).reduce(f64::max)?;
-    there(strength > 0.3, format!("answers come in step with 100 ms ({strength:.2} of 1)"))
+    let strength = loads.map(|done| in_step(&done.view, PERIOD)).reduce(f64::max)?;
+    let not = if strength > 0.3 { "" } else { "do not " };
+    there(strength > 0.3, format!("answers {not}come in step with 100 ms ({strength:.2} of 1)"))
 }
 
 /// Looking the name up is much of the time that requests take.
@@ -312,7 +362,10 @@ pub fn one_time(case: &Case<'_>) -> Read {
     let over = case.over()?.view;
     let gateway = |hit: &&Hit| matches!(hit.how, How::Status(500..=599)) && hit.response() > 0.15;
     let times = Sorted::of(over.hits.iter().filter(gateway).map(Hit::response));
-    let seen = format!("{} failed with a status of a gateway, after {}", times.count(), ms(times.median()));
+    let seen = match times.count() {
+        0 => "none failed late with a status of a gateway".to_owned(),
+        count => format!("{count} failed with a status of a gateway, after {}", ms(times.median())),
+    };
     there(times.count() >= 8 && times.alike(0.03, 0.005) > 0.8, seen)
 }
 
@@ -504,6 +557,53 @@ pub fn comes_after_refusal(case: &Case<'_>) -> Read {
     let share = good / rest / case.known.limit;
     let seen = format!("once something was refused, {share:.2} of the limit came through");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
+}
+
+/// How sure it must be that more was under way when something was refused than when something was let through: not at all, and very.
+const MORE_UNDER_WAY: [f64; 2] = [0.8, 0.93];
+/// So many of each say so.
+const SAMPLE: usize = 200;
+
+/// Whether refusals go by what is under way: a cap refuses when its places are taken and never else, a bucket goes by what came before,
+/// however quickly that was answered.
+pub fn refuses_by_what_is_under_way(case: &Case<'_>) -> Read {
+    let over = case.over()?.view;
+    if refused(case, &over) < 0.02 {
+        return None;
+    }
+    // Of what is let through one is under way when it is sent: itself.
+    let at = |good: bool| {
+        let hits: Vec<_> = over
+            .hits
+            .iter()
+            .filter(|hit| if good { hit.how == How::Good } else { hit.how.is_status() })
+            .collect();
+        let step = (hits.len() / SAMPLE).max(1);
+        let sent = hits.into_iter().step_by(step).filter_map(|hit| hit.sent);
+        sent.map(|at| over.under_way(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
+    };
+    let (through, not) = (at(true), at(false));
+    if through.len() < 20 || not.len() < 10 {
+        return None;
+    }
+    // Mann and Whitney's statistic: the chance that one of the refused had more beside it than one of the others.
+    let wins = |one: f64, other: f64| {
+        if one > other {
+            1.0
+        } else if one < other {
+            0.0
+        } else {
+            0.5
+        }
+    };
+    let sum: f64 = not.iter().map(|one| through.iter().map(|other| wins(*one, *other)).sum::<f64>()).sum();
+    let share = sum / (not.len() * through.len()) as f64;
+    let outcome = MORE_UNDER_WAY.iter().filter(|bound| share >= **bound).count();
+    let [refused, served] = [not, through].map(|counts| Sorted::of(counts.into_iter()).mean());
+    let seen = format!(
+        "{refused:.1} requests were under way when one was refused, {served:.1} when one was let through"
+    );
+    Some((outcome, seen))
 }
 
 /// Connections that carry nothing are in the way.

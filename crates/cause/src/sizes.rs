@@ -259,7 +259,7 @@ fn ports(case: &Case<'_>) -> Vec<Figure> {
         .filter(|tried| !tried.experiment.variation.another_source)
         .map(|tried| tried.watched.connections)
         .sum();
-    figure("connections opened before", Some(opened as f64), "")
+    figure("connections opened before", (opened > 0).then_some(opened as f64), "")
 }
 
 fn bandwidth(case: &Case<'_>) -> Vec<Figure> {
@@ -286,11 +286,12 @@ mod tests {
             tls: false,
             named: false,
             max_rate: None,
+            generator: None,
             budget: Duration::from_secs(30),
         };
         let hit = |(how, idle): &(How, f64)| {
             let carrier = Some(Carrier { before: 1, idle: *idle, ..Carrier::default() });
-            Hit { due: 0.0, sent: Some(0.0), end: 0.001, how: *how, bytes: 0, carrier }
+            Hit { due: 0.0, sent: Some(0.0), lag: 0.0, end: 0.001, how: *how, bytes: 0, carrier }
         };
         let experiment = battery::base(&Case { known: &known, tried: &[] });
         let watched = Watched { hits: idle.iter().map(hit).collect(), ..Watched::default() };

@@ -19,6 +19,12 @@ impl<'a> View<'a> {
         Self { hits: &watched.hits, watched }
     }
 
+    /// Whether nobody was there.
+    #[must_use]
+    pub fn is_deserted(&self) -> bool {
+        !self.hits.is_empty() && self.hits.iter().all(|hit| hit.how.is_nobody())
+    }
+
     /// How many requests there are.
     #[must_use]
     pub fn count(&self) -> f64 {
@@ -167,6 +173,18 @@ impl Sorted {
 }
 
 impl How {
+    /// Somebody answered, well or not.
+    #[must_use]
+    pub fn is_answer(self) -> bool {
+        self == Self::Good || self.is_status()
+    }
+
+    /// Nobody is there: no connection stood, or nothing came of it.
+    #[must_use]
+    pub fn is_nobody(self) -> bool {
+        matches!(self, Self::Refused | Self::Unconnected | Self::Cut | Self::Failed)
+    }
+
     /// An answer with a status that is none.
     #[must_use]
     pub fn is_status(self) -> bool {
@@ -202,11 +220,20 @@ const LEAST_STALL: f64 = 0.03;
 /// and a gap in answers and then all of them at once, which needs many requests.
 #[must_use]
 pub fn stalls(view: &View<'_>) -> [Vec<Stall>; 2] {
-    [teeth(view), gaps(view)]
+    [teeth(view), gaps(view)].map(|mut stalls| {
+        stalls.retain(|stall| !is_generators(stall, view));
+        stalls
+    })
+}
+
+/// Whether it was the generator that stood still: it came late to what was due meanwhile. A connection that is waited for is no lag of its.
+fn is_generators(stall: &Stall, view: &View<'_>) -> bool {
+    let during = |hit: &&Hit| (stall.began..stall.began + stall.length).contains(&hit.due);
+    view.hits.iter().filter(during).any(|hit| hit.lag > 0.5 * stall.length)
 }
 
 fn answered(hit: &Hit) -> bool {
-    hit.how == How::Good || hit.how.is_status()
+    hit.how.is_answer()
 }
 
 /// What is slow by itself is no stall: all that was due in one waits for its end, and the earlier, the longer.
@@ -249,12 +276,18 @@ fn gaps(view: &View<'_>) -> Vec<Stall> {
     ends.windows(2).enumerate().filter_map(stall).collect()
 }
 
-/// How much answers come in step with a period, from 0 to 1 (Rayleigh's statistic).
+/// How much answers come in step with a period, from 0 to 1.
 #[must_use]
 pub fn in_step(view: &View<'_>, period: f64) -> f64 {
+    together(view.good().map(|hit| hit.end), period)
+}
+
+/// How much instants are in step with a period, from 0 to 1 (Rayleigh's statistic).
+#[must_use]
+pub fn together(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
     let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);
-    for hit in view.good() {
-        let angle = std::f64::consts::TAU * hit.end / period;
+    for at in instants {
+        let angle = std::f64::consts::TAU * at / period;
         sine += angle.sin();
         cosine += angle.cos();
         count += 1.0;

@@ -32,6 +32,8 @@ pub struct Hit {
     pub due: f64,
     /// When it was; none if it never had a connection.
     pub sent: Option<f64>,
+    /// How long it was due before the generator came to send it: that it came so late is nothing of the target's.
+    pub lag: f64,
     /// When it ended, well or badly.
     pub end: f64,
     /// What became of it.

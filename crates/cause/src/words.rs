@@ -1,10 +1,12 @@
 //! What is said of causes: evidence, ties with what would tell, exclusions, what was not tested. Decides nothing.
 
+use crate::battery::PLANS;
 use crate::case::Case;
 use crate::class::Class;
 use crate::experiment::Experiment;
 use crate::odds::{self, Odds, Reading};
 use crate::report::{Cause, Evidence, Excluded, Tie, Tried, Untested};
+use crate::signs;
 use crate::sizes;
 use crate::view::View;
 use crate::watched::{How, Watched};
@@ -27,6 +29,9 @@ pub fn says(experiment: &Experiment, watched: &Watched) -> String {
         watched.connections
     )
 }
+
+/// A sign that is no more than this much likelier under a cause than under the next best is none that a reader should weigh.
+const SPEAKS: f64 = 2.0;
 
 /// A cause, with what speaks for it.
 #[must_use]
@@ -52,7 +57,8 @@ pub fn cause(
             ratio: (here / there).powf(reading.rule.weight),
         }
     };
-    let mut evidence: Vec<_> = readings.iter().map(weigh).filter(|evidence| evidence.ratio > 1.2).collect();
+    let mut evidence: Vec<_> =
+        readings.iter().map(weigh).filter(|evidence| evidence.ratio >= SPEAKS).collect();
     evidence.sort_by(|one, other| other.ratio.total_cmp(&one.ratio));
     Cause { class, confidence, evidence, figures: sizes::of(class, case) }
 }
@@ -99,9 +105,12 @@ pub fn ties(case: &Case<'_>, odds: &Odds, named: &[Class]) -> Vec<Tie> {
     ties
 }
 
+/// A CPU quota stops what has one thread for less than its period of 100 ms; what many threads overdraw, for little more, in seconds.
+const QUOTA: f64 = 0.15;
+
 /// What nothing on the client's side tells apart (causes-study.md, section 4).
 fn known_ties(case: &Case<'_>) -> Vec<Tie> {
-    use Class::{ConcurrencyCap, CpuSaturation, DelayingLimiter, PoolSaturation};
+    use Class::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
     let places = case.places();
     let tie = |between: &[Class], tell: &str| Tie { between: between.to_vec(), tell: tell.to_owned() };
     let mut ties = Vec::new();
@@ -109,6 +118,9 @@ fn known_ties(case: &Case<'_>) -> Vec<Tie> {
         ties.push(tie(&[CpuSaturation, PoolSaturation], "one busy core or one worker: under load look at the server's CPU (--cgroup, or top): near 100 % of a core it is the core, else a second worker helps"));
     } else {
         ties.push(tie(&[PoolSaturation, CpuSaturation], "a pool or as many cores: under load look at the server's CPU (--cgroup): cores that are idle make it the pool; raise its size by one and search again"));
+    }
+    if (0.001..QUOTA).contains(&signs::still_for(case)) {
+        ties.push(tie(&[Pauses, CfsThrottling], "pauses or a CPU quota, which stops a target for less than 100 ms: read nr_throttled in the server's cpu.stat under load (--cgroup)"));
     }
     if (0.4..1.5).contains(&places) {
         ties.push(tie(&[DelayingLimiter, CpuSaturation], "one worker, or a limiter that lets one through at a time: look for a delaying limit in the proxy's configuration, or whether the server is idle under load"));
@@ -182,13 +194,12 @@ pub fn untested(
     odds: &Odds,
     named: &[Class],
     excluded: &[Excluded],
-    degraded: bool,
+    left: Left,
 ) -> Vec<Untested> {
     let open = odds::classes()
         .filter(|class| !named.contains(class) && excluded.iter().all(|out| out.class != *class));
     let open = open.filter(|class| *class != Class::Unknown && odds.probability(*class) < NEAR);
-    let mut untested: Vec<_> =
-        open.map(|class| Untested { class, why: why(case, class, degraded) }).collect();
+    let mut untested: Vec<_> = open.map(|class| Untested { class, why: why(case, class, left) }).collect();
     for (class, by) in [
         (Class::Ports, "another source"),
         (Class::Bandwidth, "head"),
@@ -202,17 +213,47 @@ pub fn untested(
     untested
 }
 
-fn why(case: &Case<'_>, class: Class, degraded: bool) -> String {
+/// In what state an inquiry has left the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// As it was, as far as anybody knows.
+    Sound,
+    /// Not itself again.
+    Degraded,
+    /// It answers nothing any more since this experiment.
+    Gone(&'static str),
+}
+
+impl Left {
+    /// The experiment since which it answers nothing any more.
+    #[must_use]
+    pub fn since(self) -> Option<&'static str> {
+        if let Self::Gone(since) = self { Some(since) } else { None }
+    }
+}
+
+fn why(case: &Case<'_>, class: Class, left: Left) -> String {
     let rules = odds::RULES.iter().filter(|rule| rule.under.iter().any(|(under, _)| *under == class));
     let mut missing: Vec<_> =
         rules.map(|rule| rule.by).filter(|by| case.times(by) == 0 && *by != "long base").collect();
     missing.dedup();
-    if degraded {
-        return "the target did not come to itself after an overload, so that nothing more was tried"
-            .to_owned();
+    match left {
+        Left::Sound => {}
+        Left::Degraded => {
+            return "the target did not come to itself after an overload, so that nothing more was tried"
+                .to_owned();
+        }
+        Left::Gone(since) => {
+            return format!("the target answers nothing any more since the experiment {since}");
+        }
     }
+    let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));
     match missing.iter().find_map(|by| case.impossible(by)) {
         Some(why) => why.to_owned(),
+        None if missing.iter().any(barred) => {
+            let barred: Vec<_> = missing.iter().copied().filter(|by| barred(by)).collect();
+            format!("not tried: --max-rate has no room for {}", barred.join(", "))
+        }
         None if missing.is_empty() => "its signs are neither there nor clearly missing".to_owned(),
         None => format!("not tried: {}", missing.join(", ")),
     }

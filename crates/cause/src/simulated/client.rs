@@ -501,6 +501,7 @@ fn hit(request: &Request, first: f64, now: f64) -> Hit {
     Hit {
         due: request.due - first,
         sent: request.sent.map(|sent| sent - first),
+        lag: 0.0,
         end: end - first,
         how,
         bytes: request.bytes,

@@ -406,6 +406,7 @@ impl Drawer {
             tls: self.subject.handshake.is_some(),
             named: self.subject.resolver.is_some(),
             max_rate: None,
+            generator: None,
             budget: Duration::from_secs(40),
         };
         Plant { truth, known, subject: self.subject }

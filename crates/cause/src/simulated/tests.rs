@@ -6,11 +6,13 @@ use super::client::Simulated;
 use super::parts::Kept;
 use super::plants::{Plant, SINGLE};
 use super::scores::{self, Score, score, share};
+use crate::battery;
 use crate::class::Class;
 use crate::experiment::{Experiment, Load};
 use crate::inquiry::{Inquiry, Known, Step, lasts};
+use crate::report::Report;
 use crate::subject::Subject;
-use crate::watched::Watched;
+use crate::watched::{How, Watched};
 
 /// Carries an inquiry out and hands each experiment over with what was seen, to be changed at will.
 fn inquire(plant: &mut Plant, mut change: impl FnMut(&Experiment, &mut Watched, &mut Simulated)) -> Inquiry {
@@ -124,6 +126,29 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Generator));
 }
 
+/// Of a pool it was told that answers come in step with 100 ms, by 0.05 of 1.
+#[test]
+fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
+    for class in SINGLE {
+        let report = score(Plant::draw(class, 11)).report;
+        for evidence in report.causes.iter().flat_map(|cause| &cause.evidence) {
+            assert!(evidence.ratio >= 2.0, "{class}: {evidence:?}");
+            assert!(!evidence.seen.contains(" 0 times"), "{class}: {evidence:?}");
+            let is_weak = evidence.seen.contains("come in step") && evidence.seen.contains("(0.0");
+            assert!(!is_weak || evidence.seen.contains("do not"), "{class}: {evidence:?}");
+        }
+    }
+}
+
+#[test]
+fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
+    let mut plant = Plant::draw(Class::Ports, 4);
+    plant.subject.ports = 0;
+    let inquiry = inquire(&mut plant, |_, _, _| {});
+    let figures: Vec<_> = inquiry.report().causes.iter().flat_map(|cause| &cause.figures).collect();
+    assert!(figures.iter().all(|figure| figure.value > 0.0), "{figures:?}");
+}
+
 #[test]
 fn an_interrupted_inquiry_says_what_it_knows() {
     let mut plant = Plant::draw(Class::RateLimiter, 3);
@@ -181,11 +206,109 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
     let mut plant = Plant::draw(Class::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         if experiment.name == "again" {
-            watched.hits.iter_mut().for_each(|hit| hit.how = crate::watched::How::TimedOut);
+            watched.hits.iter_mut().for_each(|hit| hit.how = How::TimedOut);
         }
     });
     assert_eq!(inquiry.report().tried.last().map(|tried| tried.experiment.name), Some("again"));
     assert!(inquiry.report().untested.iter().all(|untested| untested.why.contains("come to itself")));
+}
+
+/// A process that was killed for its memory was called a cap on connections with a quota beside it.
+#[test]
+fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
+    for (dies, since) in [("over", "near"), ("many clients", "over")] {
+        let mut plant = Plant::draw(Class::CpuSaturation, 7);
+        let (mut alive, mut seen) = (Vec::new(), false);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            seen |= experiment.name == dies;
+            if seen {
+                watched
+                    .hits
+                    .iter_mut()
+                    .for_each(|hit| (hit.how, hit.sent, hit.carrier) = (How::Refused, None, None));
+            } else {
+                alive.push(experiment.name);
+            }
+        });
+        let report = inquiry.report();
+        let last = if dies == "over" { since } else { alive.last().unwrap() };
+        assert_eq!(report.gone, Some(last));
+        assert_eq!(report.tried.last().map(|tried| tried.experiment.name), Some("again"));
+        assert_ne!(report.causes.first().map(|cause| cause.class), Some(Class::ConnectionCap));
+        let tried = report.tried.iter().filter(|tried| tried.experiment.name != "again").count();
+        assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
+        assert!(
+            report.untested.iter().all(|not| not.why.contains("answers nothing any more")),
+            "{:?}",
+            report.untested
+        );
+    }
+}
+
+#[test]
+fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
+    let mut plant = Plant::draw(Class::CpuSaturation, 7);
+    let mut looks = 0;
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        looks += usize::from(experiment.name == "again");
+        if experiment.name == "again" && looks < 3 {
+            watched.hits.iter_mut().for_each(|hit| hit.how = How::Refused);
+        }
+    });
+    assert_eq!(inquiry.report().gone, None);
+    assert!(inquiry.report().tried.iter().any(|tried| tried.experiment.name == "many clients"));
+}
+
+/// On a machine that was busy with something else, what stood still was the generator, and the target was told to pause.
+#[test]
+fn what_stands_still_while_the_generator_is_late_is_no_pause() {
+    let named = |late: bool| {
+        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if matches!(experiment.load, Load::Rate { .. }) {
+                stand_still(watched, 0.4, 0.08, late);
+            }
+        });
+        let causes = inquiry.report().causes.iter().map(|cause| cause.class).collect::<Vec<_>>();
+        causes.contains(&Class::Pauses)
+    };
+    assert!(named(false));
+    assert!(!named(true));
+}
+
+/// An agent that its quota stopped in each period was told to pause, whatever its control group said.
+#[test]
+fn what_goes_on_again_whenever_a_quotas_period_ends_is_no_pause() {
+    let named = |every: f64| {
+        let mut plant = Plant::draw(Class::RateLimiter, 9);
+        let inquiry = inquire(&mut plant, |experiment, watched, _| {
+            if matches!(experiment.load, Load::Rate { .. }) {
+                stand_still(watched, every, 0.07, false);
+            }
+        });
+        inquiry.report().clone()
+    };
+    let pauses = |report: &Report| report.causes.iter().any(|cause| cause.class == Class::Pauses);
+    let throttled = named(0.1);
+    assert!(!pauses(&throttled), "{:?}", throttled.causes);
+    // Each 0.4 s is in step with 0.1 s, too.
+    let paused = named(0.4);
+    assert!(pauses(&paused), "{:?}", paused.causes);
+    let tie =
+        |report: &Report| report.ties.iter().any(|tie| tie.between == [Class::Pauses, Class::CfsThrottling]);
+    assert!(tie(&paused) && !tie(&throttled));
+}
+
+/// Each so many seconds nothing goes on for so long; `late` if it is the generator that stands still.
+fn stand_still(watched: &mut Watched, every: f64, length: f64, late: bool) {
+    for hit in &mut watched.hits {
+        let (begun, took) = ((hit.due / every).floor() * every, hit.response());
+        let wait = begun + length - hit.due;
+        if wait > 0.0 {
+            hit.end = hit.due + wait + took;
+            hit.lag = if late { wait } else { 0.0 };
+        }
+    }
 }
 
 /// The same was wanted again and again, without an end: what carries experiments out had to notice.
@@ -225,7 +348,7 @@ fn an_opening_without_a_single_request_is_not_asked_for_again() {
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
     let mut plant = Plant::draw(Class::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |_, watched, _| {
-        watched.hits.iter_mut().for_each(|hit| hit.how = crate::watched::How::Status(404));
+        watched.hits.iter_mut().for_each(|hit| hit.how = How::Status(404));
     });
     let tried: Vec<_> = inquiry.report().tried.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["base", "near", "over", "again"]);
@@ -329,11 +452,71 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
         tls: false,
         named: false,
         max_rate: None,
+        generator: None,
         budget: Duration::from_secs(30),
     };
     let mut inquiry = Inquiry::new(known);
     assert_eq!(inquiry.next_step(), Step::Over);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::Unknown));
+}
+
+/// Clients and bursts were bounded by the limit that the search had found: 71 requests in a second where 40 were let.
+#[test]
+fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
+    for (class, share) in
+        SINGLE.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
+    {
+        let mut plant = Plant::draw(class, 12);
+        let most = (share * plant.known.limit).floor();
+        plant.known.max_rate = Some(most);
+        let busiest = busiest_second(&due(&mut plant));
+        assert!(
+            busiest as f64 <= most + 1.0,
+            "{class}: {busiest} in a second, and no more than {most} may be"
+        );
+    }
+}
+
+/// When each request of an inquiry was due, in seconds, in order.
+fn due(plant: &mut Plant) -> Vec<f64> {
+    let (mut inquiry, mut due) = (Inquiry::new(plant.known.clone()), Vec::new());
+    loop {
+        match inquiry.next_step() {
+            Step::Over => break,
+            Step::Rest(time) => {
+                let goes_on = plant.subject.pause(time);
+                inquiry.rested(time, goes_on);
+            }
+            Step::Try(experiment) => {
+                assert!(battery::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap());
+                let quiet = match experiment.load {
+                    Load::Bursts { quiet, .. } => quiet.as_secs_f64(),
+                    _ => 0.0,
+                };
+                let began = plant.subject.now + quiet;
+                let watched = plant.subject.watch(&experiment);
+                due.extend(watched.hits.iter().map(|hit| began + hit.due));
+                inquiry.saw(&experiment, watched);
+            }
+        }
+    }
+    due.sort_by(f64::total_cmp);
+    due
+}
+
+fn busiest_second(due: &[f64]) -> usize {
+    // A hair less than a second: what is a second apart is in two.
+    let within = |from: &f64| due.iter().filter(|at| (*from..from + 1.0 - 1e-6).contains(*at)).count();
+    due.iter().map(within).max().unwrap_or(0)
+}
+
+#[test]
+fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 12);
+    plant.known.max_rate = Some(1.1 * plant.known.limit);
+    let inquiry = inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "row of bursts"));
+    let untested = &inquiry.report().untested;
+    assert!(untested.iter().any(|not| not.why.contains("--max-rate")), "{untested:?}");
 }
 
 #[test]
@@ -361,4 +544,19 @@ fn ties_name_what_would_tell() {
     let score = score(Plant::draw(Class::CpuSaturation, 9));
     let tie = score.report.ties.iter().find(|tie| tie.between.contains(&Class::CpuSaturation));
     assert!(tie.is_some_and(|tie| tie.tell.contains("--cgroup")), "{:?}", score.report.ties);
+}
+
+/// A bucket of three was called a cap on concurrency: it refuses four at once, however quickly each is answered.
+#[test]
+fn a_small_bucket_is_no_cap_and_a_cap_no_bucket() {
+    let right = |class: Class, draw: fn(Class, u64) -> Plant| {
+        let named = |seed| score(draw(class, seed)).named.first().copied();
+        (1..21).filter(|seed| named(*seed) == Some(class)).count()
+    };
+    for draw in [Plant::draw, Plant::draw_beside] {
+        for class in [Class::RateLimiter, Class::ConcurrencyCap] {
+            let right = right(class, draw);
+            assert!(right >= 18, "{class}: {right} of 20");
+        }
+    }
 }

@@ -53,6 +53,9 @@ pub struct Answer {
     pub excluded: Vec<Excluded>,
     /// Causes of which nothing can be said, and why.
     pub untested: Vec<Untested>,
+    /// The last experiment of which anything was answered, where the target answers nothing any more; none: it does, or nobody has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<String>,
     /// What was tried for the cause, in order.
     pub experiments: Vec<Tried>,
     /// What the target said of itself while clients missed something, in order; what is read may be from before it was asked.

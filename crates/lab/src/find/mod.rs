@@ -151,7 +151,8 @@ fn look_for_cause(
         keep_alive: plan.connections.keep_alive,
         tls: plan.target.tls,
         named: plan.target.named,
-        max_rate: [plan.max_rate, answer.generator.most].into_iter().flatten().reduce(f64::min),
+        max_rate: plan.max_rate,
+        generator: answer.generator.most,
         budget: steps.left().unwrap_or(Duration::MAX),
     });
     answer.cut = steps.inquire(ground, &mut inquiry).or(answer.cut);

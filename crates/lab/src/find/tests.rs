@@ -468,7 +468,7 @@ impl Subject for Short {
         let how = if experiment.variation.another_source { How::Good } else { How::NoPort };
         let hit = |at: u32| {
             let due = f64::from(at) / 100.0;
-            Hit { due, sent: Some(due), end: due + 0.001, how, bytes: 2, carrier: None }
+            Hit { due, sent: Some(due), lag: 0.0, end: due + 0.001, how, bytes: 2, carrier: None }
         };
         Watched { hits: (0..100).map(hit).collect(), took: Duration::from_secs(1), ..Watched::default() }
     }

@@ -58,6 +58,7 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         excluded: Vec::new(),
         untested: Vec::new(),
         experiments: Vec::new(),
+        gone: None,
         server_side: Vec::new(),
         trials: report.trials.iter().map(trial).collect(),
         grants: Vec::new(),
@@ -287,6 +288,7 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
     answer.excluded = report.excluded.iter().map(excluded).collect();
     let untested = |not: &cause::Untested| answer::Untested { class: slug(not.class), why: not.why.clone() };
     answer.untested = report.untested.iter().map(untested).collect();
+    answer.gone = report.gone.map(str::to_owned);
     let tried = |tried: &cause::Tried| answer::Tried {
         name: tried.experiment.name.to_owned(),
         says: tried.says.clone(),

@@ -387,6 +387,7 @@ mod tests {
             self.passes(lasts);
             let hit = |at: u32| Hit {
                 due: f64::from(at) / 100.0,
+                lag: 0.0,
                 sent: None,
                 end: f64::from(at) / 100.0 + 1.0,
                 how: How::TimedOut,

@@ -114,6 +114,7 @@ fn hit(fate: &Fate, first: Nanos) -> Hit {
     Hit {
         due: since(fate.due),
         sent: fate.sent.map(since),
+        lag: seconds(fate.own_lag),
         end: since(fate.end),
         how: how(fate),
         bytes: fate.bytes_in,

@@ -103,6 +103,7 @@ impl Sheet {
             Some(cause) => self.cause("cause", cause),
         }
         answer.also.iter().take(2).for_each(|cause| self.cause("and", cause));
+        self.gone(answer);
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
         }
@@ -124,6 +125,22 @@ impl Sheet {
                 format!("for {}, {} times likelier", word.class, rate(word.ratio))
             };
             self.row(if at == 0 { "server says" } else { "" }, &format!("- {}: {times}", word.says));
+        }
+    }
+
+    /// That the target is no longer there, and what it said of itself around that, beyond what speaks for a cause.
+    fn gone(&mut self, answer: &Answer) {
+        let Some(since) = &answer.gone else { return };
+        self.row(
+            "gone",
+            &format!(
+                "the target answers nothing any more since \"{since}\"; causes are told by what was before"
+            ),
+        );
+        let last = answer.server_side.last().map(|window| window.facts.iter());
+        let facts = last.into_iter().flatten().filter(|fact| fact.class.is_none());
+        for fact in facts.take(WORDS) {
+            self.row("", &format!("- the server says: {}", fact.says));
         }
     }
 

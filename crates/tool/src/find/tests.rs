@@ -188,6 +188,17 @@ fn found() -> Answer {
     FOUND.clone()
 }
 
+/// A process that was killed for its memory was nowhere on the screen.
+#[test]
+fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
+    let gone = Answer { gone: Some("over".to_owned()), ..found() };
+    let text = screen::text(&gone);
+    let at = text.find("gone").unwrap();
+    assert!(text[at..].contains("answers nothing any more since \"over\""), "{text}");
+    assert!(text[at..].contains("the server says: holds 91.0 of 100.0 MiB"), "{text}");
+    assert!(!screen::text(&found()).contains("gone"));
+}
+
 /// A run of each outcome, in the order of [`Outcome`].
 fn each() -> Vec<(&'static str, Answer)> {
     static EACH: LazyLock<Vec<(&'static str, Answer)>> = LazyLock::new(made);
