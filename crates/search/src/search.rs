@@ -187,7 +187,10 @@ impl Search {
         } else if invalid {
             self.doubt_generator(offer);
         } else {
-            self.invalid = 0;
+            // What spends a bucket, or waits for it, may be believed and the trial after it never.
+            if counts(offer.purpose) {
+                self.invalid = 0;
+            }
             self.learn(offer.purpose);
         }
     }

@@ -64,6 +64,13 @@ pub fn find(
     let mut cut = steps.search(ground, &mut search, until);
     // Where nothing was found there is no cause to look for, and no time to keep for it.
     if cut == Some(Cut::Budget) && plan.cause && !told::is_found(&search.report()) {
+        // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
+        let so_far = Answer {
+            generator: generator.clone(),
+            grants: grants.clone(),
+            ..told::search(plan, &search.report(), cut)
+        };
+        search = resume::search(plan, &so_far)?;
         let until = steps.left();
         grants.push(grant(&mut search, plan, until));
         cut = steps.search(ground, &mut search, until);

@@ -95,7 +95,11 @@ const GUESS: f64 = 2.0;
 
 /// What ended a search that is over.
 pub(super) fn ended_by(search: &Search) -> Option<Cut> {
-    (search.report().outcome == Some(report::Outcome::Interrupted)).then_some(Cut::Signal)
+    match search.report().outcome {
+        Some(report::Outcome::Interrupted) => Some(Cut::Signal),
+        None => Some(Cut::Budget),
+        Some(_) => None,
+    }
 }
 
 /// A bracket is stated where rates to both sides of the limit were offered; else the rates tested are all that is known.
@@ -134,7 +138,7 @@ fn kept(knee: report::Limit, report: &Report) -> report::Limit {
 
 /// Mean response time of the baseline, in seconds.
 pub(super) fn service(report: &Report) -> Option<f64> {
-    let baseline = report.trials.iter().find(|trial| trial.offer.purpose == Purpose::Baseline)?;
+    let baseline = report.trials.iter().rfind(|trial| trial.offer.purpose == Purpose::Baseline)?;
     mean_latency(&baseline.seen.blocks)
 }
 

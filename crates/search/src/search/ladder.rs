@@ -9,6 +9,8 @@ use crate::report::{Outcome, Trial};
 use crate::seen::{mean_latency, sum};
 use crate::vote::{Standard, Vote};
 
+/// The first rate is halved while too much of it fails, down to this or half of it, requests a second.
+const LEAST_FIRST: f64 = 4.0;
 /// Length of the baseline.
 const BASELINE: Duration = Duration::from_secs(2);
 /// A rung of the ladder.
@@ -24,7 +26,7 @@ const HALF: f64 = 0.5;
 const ENOUGH: f64 = 8.0;
 const SOME: f64 = 3.0;
 /// How often the highest rate is held at most, and standard deviations that are no chance then.
-const LOOKS: usize = 3;
+const LOOKS: usize = 5;
 const SURE: f64 = 2.5;
 
 impl Search {
@@ -39,6 +41,8 @@ impl Search {
         let (good, errors) = (sum(blocks, |block| block.good), sum(blocks, |block| block.errors));
         let slowest = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
         match mean_latency(blocks).filter(|_| errors <= 0.2 * (good + errors)) {
+            // What a limit below the first rate lets through is answered well.
+            None if good > 0.0 && self.bounds.first > LEAST_FIRST => self.bounds.first /= 2.0,
             None => self.end(Outcome::UnstableBaseline),
             Some(service) => {
                 self.calm = Some(Calm { service, slowest });
@@ -80,26 +84,15 @@ impl Search {
         let held = |trial: &&Trial| trial.offer.rate >= ceiling && trial.offer.purpose == Purpose::Confirm;
         let held = self.trials.iter().filter(held).filter(|trial| trial.vote != Vote::Invalid);
         let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
-        let (times, doubtful) = (held.count(), errors.count >= SOME && errors.value() > self.goal.errors);
+        let (times, doubtful) = (held.count(), errors.count > 1.0 && errors.value() > self.goal.errors);
         if times == 0 || doubtful && times < LOOKS {
             let offer = self.whole(Purpose::Confirm, ceiling, self.profile.confirm);
             return self.agenda.push_back(Step::Offer(offer));
         }
-        if errors.count >= ENOUGH && errors.above(self.goal.errors) > SURE {
-            self.break_seldom()
-        } else {
-            self.leave_ceiling(whose)
+        if errors.count >= SOME && errors.above(self.goal.errors) > SURE {
+            return self.doubt(ceiling, errors.value());
         }
-    }
-
-    /// Few errors, but too many: whether they come with the rate is told by whether there are any far below.
-    fn break_seldom(&mut self) {
-        let (ceiling, _) = self.bounds.ceiling();
-        let below = self.trials.iter().filter(|trial| trial.offer.rate <= HALF * ceiling);
-        if below.map(|trial| trial.evidence.errors.count).sum::<f64>() > 0.0 {
-            return self.end(Outcome::UnstableBaseline);
-        }
-        self.break_at(ceiling);
+        self.leave_ceiling(whose);
     }
 
     /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks.
@@ -146,10 +139,9 @@ impl Search {
         self.agenda.push_back(Step::Offer(Offer { least: enough, ..offer }));
     }
 
+    /// At the lowest bad rung; at the highest rate where only all looks at it together are bad.
     fn break_at_lowest(&mut self) {
-        if let Some(bad) = self.first_bad() {
-            self.break_at(bad);
-        }
+        self.break_at(self.first_bad().unwrap_or(self.bounds.ceiling().0));
     }
 
     pub(super) fn learn_rung(&mut self) {

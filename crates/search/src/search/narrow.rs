@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Phase, Search, Step};
 use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
-use crate::report::{Limit, Outcome};
+use crate::report::{Limit, Outcome, Trial};
 use crate::vote::{Kind, Vote};
 
 /// A bracket is wide while its upper bound is beyond its lower by this factor: then its middle halves it best.
@@ -132,8 +132,10 @@ impl Search {
             // Where nothing that was seen counts any more, a bracket may reach far above what is known to be too much.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
             let upper = self.spent_bad().map_or(upper, |bad| upper.min(bad));
-            let (above, share, most) = ARM;
-            let arm = self.trial(Purpose::Arm, above * self.manners.above * upper.max(offer.rate), most);
+            let (above, _, most) = ARM;
+            let rate = above * self.manners.above * upper.max(offer.rate);
+            let share = self.spending(rate);
+            let arm = self.trial(Purpose::Arm, rate, most);
             self.agenda.push_back(Step::Offer(Offer {
                 least: Duration::ZERO,
                 rule: Rule::Fails(share),
@@ -145,9 +147,25 @@ impl Search {
         self.agenda.push_back(Step::Offer(Offer { least, ..offer }));
     }
 
+    /// Which share fails once all is spent: where no more may be offered than hardly too much, half of what failed there.
+    fn spending(&self, rate: f64) -> f64 {
+        let share = ARM.1;
+        if rate <= self.bounds.ceiling().0 {
+            return share;
+        }
+        let failed = |bad: &Trial| bad.evidence.errors.value().max(bad.evidence.growth());
+        self.last_bad().map_or(share, |bad| share.min(failed(bad) / 2.0))
+    }
+
     /// As soon as the bracket is not wide: what was learnt of a degraded target is of no use, so that is found out early.
     fn wants_cold_look(&self, cliff: &Bracket) -> bool {
-        !self.manners.spent && !self.looked_cold && cliff.upper / cliff.lower < EARLY && self.overloads() > 0
+        let near = cliff.upper / cliff.lower < EARLY && self.overloads() > 0;
+        near && self.may_look_cold(cliff)
+    }
+
+    /// Not where the rate above the bracket may not be offered: the same rate again is no look at a rested target.
+    fn may_look_cold(&self, cliff: &Bracket) -> bool {
+        !self.manners.spent && !self.looked_cold && COLD * cliff.upper <= self.bounds.ceiling().0
     }
 
     /// A rate above the bracket after silence.
@@ -160,19 +178,18 @@ impl Search {
 
     /// The bracket is as narrow as it gets: is the target as weak when it is rested?
     fn leave_cliff(&mut self, cliff: &Bracket) {
-        if !self.manners.spent && !self.looked_cold {
+        if self.may_look_cold(cliff) {
             return self.look_cold(cliff);
         }
-        if let Some(whose) = self.is_at_ceiling() {
-            self.cliff = None;
-            return self.end(whose);
-        }
         self.cliff_by = Some(self.elapsed);
+        if self.is_at_ceiling().is_some() {
+            return self.enter(Phase::Recovery);
+        }
         self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
     }
 
     /// What broke once held ever after, up to the highest rate: whose limit that is.
-    fn is_at_ceiling(&self) -> Option<Outcome> {
+    pub(super) fn is_at_ceiling(&self) -> Option<Outcome> {
         let (ceiling, whose) = self.bounds.ceiling();
         let Limit { good, bad, .. } = self.report().cliff;
         (bad.is_none() && good.is_some_and(|good| good >= HELD * ceiling)).then_some(whose)

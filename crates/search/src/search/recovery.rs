@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Search, Step};
+use super::{LATE, Phase, Search, Step};
 use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Allowance, Limit, Outcome, Report, Trial};
 use crate::seen::BLOCK;
-use crate::vote::{Kind, Vote};
+use crate::vote::Vote;
 
 /// An overload to recover from: of the upper bound, and for how long.
 const OVERLOAD: (f64, Duration) = (1.3, Duration::from_secs(2));
@@ -23,6 +23,9 @@ impl Search {
         // Where nothing broke there is only the knee, and no overload to recover from.
         self.cliff = self.cliff.filter(|_| !self.unbroken);
         let Some(cliff) = self.cliff else { return self.end(Outcome::Found) };
+        if self.report().cliff.bad.is_none() {
+            return self.end_untold();
+        }
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
             return self.end(self.verdict());
@@ -38,8 +41,20 @@ impl Search {
         self.manners.recovery.holds = self.trials.last().map(|trial| trial.vote != Vote::Bad);
     }
 
+    /// No limit is between two rates where none was bad: the highest that may be offered was held, or its time did not tell.
+    fn end_untold(&mut self) {
+        self.cliff = None;
+        match self.is_at_ceiling() {
+            Some(whose) => self.end(whose),
+            None => self.enter(Phase::Over),
+        }
+    }
+
     fn verdict(&self) -> Outcome {
-        let degraded = self.manners.recovery.holds == Some(false) || self.manners.needs_silence;
+        let degraded = match self.manners.recovery.holds {
+            Some(holds) => !holds,
+            None => self.manners.needs_silence,
+        };
         if degraded { Outcome::Metastable } else { Outcome::Found }
     }
 
@@ -73,7 +88,8 @@ impl Search {
         self.limit(told, |trial| match trial.evidence.late {
             _ if trial.vote == Vote::Bad => Vote::Bad,
             late if late.of <= 0.0 => Vote::Undecided,
-            late if late.above(share) > SURE => Vote::Bad,
+            // No queue has had the time in a rung of the ladder.
+            late if late.above(share) > SURE && trial.evidence.seconds >= LATE => Vote::Bad,
             late if late.value() <= share => Vote::Good,
             _ => Vote::Undecided,
         })
@@ -92,9 +108,11 @@ impl Search {
         Limit { bracket, good, bad }
     }
 
-    /// What was good before something was spent says nothing afterwards; what was too much was too much.
+    /// What was good before something was spent, or used up, says nothing afterwards; what was too much was too much.
     pub(super) fn spent_bad(&self) -> Option<f64> {
-        let bad = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent));
+        let used_up = self.manners.depletion.is_some();
+        let too_much = |trial: &&Trial| trial.kind.is_some_and(|kind| used_up || kind.is_spent());
+        let bad = self.trials.iter().filter(too_much);
         bad.filter(|_| self.manners.spent).map(|trial| trial.offer.rate).reduce(f64::min)
     }
 

@@ -12,6 +12,9 @@ const PROBE: (f64, Duration, f64) = (5.0, Duration::from_secs(30), 3.0);
 /// Silence in place of them, where they keep the target from coming to itself.
 const SILENCE: Duration = Duration::from_secs(6);
 
+/// How much more than usual is offered at most to spend what was not: what even that does not spend has changed meanwhile.
+const MOST_ABOVE: f64 = 4.0;
+
 impl Search {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
@@ -22,7 +25,7 @@ impl Search {
             self.ask_again();
         } else if vote == Vote::Good && cold {
             self.learn_warm();
-        } else {
+        } else if vote != Vote::Bad {
             self.doubt_arming();
         }
     }
@@ -85,7 +88,7 @@ impl Search {
         let arm = at.checked_sub(1).map(|before| &self.trials[before]);
         if arm.is_some_and(|arm| arm.offer.purpose == Purpose::Arm && !arm.offer.failed(&arm.seen.blocks)) {
             self.reweigh(at, 0.0);
-            self.manners.above *= 2.0;
+            self.manners.above = (2.0 * self.manners.above).min(MOST_ABOVE);
         }
     }
 }

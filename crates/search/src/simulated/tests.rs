@@ -207,6 +207,7 @@ fn nothing_above_the_greatest_rate_is_ever_offered() {
             assert!(report.trials.iter().all(|trial| trial.offer.rate <= most), "{class:?}");
             let outcome = report.outcome;
             assert!(share > 1.0 || outcome == Some(Outcome::Capped), "{class:?}: {outcome:?}");
+            assert!(outcome != Some(Outcome::Found) || report.cliff.bad.is_some(), "{class:?}: {report:?}");
         }
     }
 }
@@ -520,4 +521,35 @@ fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
         assert_eq!(kind, Some(Kind::Queueing), "{service} s");
         assert!((cliff.lower..=cliff.upper).contains(&limit), "{cliff:?} without {limit}");
     }
+}
+
+/// No overload of such a limiter is far above it: what is spent shows in fewer errors.
+#[test]
+fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
+    for share in [0.87, 0.9, 0.95, 0.98] {
+        let (fill, size) = (1_000.0 * share, 100.0);
+        let bucket =
+            Bucket { fill, size, left: size, at: 0.0, service: Service::Fixed(0.001), refusal: 0.001 };
+        let report = capped(bucket, 1_000.0);
+        let cliff = report.cliff.bracket.unwrap();
+        assert_eq!(report.outcome, Some(Outcome::Found), "{share}");
+        assert!(
+            (cliff.lower..=cliff.upper).contains(&fill) && cliff.width() < 0.2,
+            "{cliff:?} without {fill}"
+        );
+        assert!(report.cliff.bad.is_some());
+    }
+}
+
+#[test]
+fn a_limiter_below_the_first_rate_is_no_unstable_target() {
+    let bucket =
+        Bucket { fill: 12.0, size: 1.0, left: 1.0, at: 0.0, service: Service::Fixed(0.001), refusal: 0.001 };
+    let mut target = Simulated::new(Box::new(bucket), Arrivals::Constant, 0.25, 1);
+    let mut procedure = Search::new(Goal::CLIFF, Profile::QUICK, Bounds::default());
+    search(&mut procedure, &mut target);
+    let report = procedure.report();
+    assert_eq!(report.outcome, Some(Outcome::Found));
+    let cliff = report.cliff.bracket.unwrap();
+    assert!((cliff.lower / 1.1..=cliff.upper * 1.1).contains(&12.0), "{cliff:?}");
 }
