@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// More than any file of `/proc` that is read here has on the largest machines. A bound, so that a file that is not
-/// what it seems cannot fill our memory.
-const LONGEST_TEXT: u64 = 4 << 20;
+/// More than any file of `/proc` that is read here has on the largest machines, but for tables of more than 100,000 sockets, which say
+/// that they were cut. A bound, so that a file that is not what it seems cannot fill our memory.
+const LONGEST_TEXT: u64 = 16 << 20;
 
 /// Most names that a directory may have.
 const MOST_NAMES: usize = 16_384;
