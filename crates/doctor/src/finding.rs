@@ -65,11 +65,11 @@ impl Finding {
 
     /// It could not be seen for this reason; `fix` says where to look.
     pub(crate) fn unknown(id: &'static str, why: &Unread, fix: impl Into<String>) -> Self {
-        Self::ok(id, "not seen".to_owned()).as_bad(Verdict::CannotTell, why.to_string(), fix)
+        Self::ok(id, "not seen".to_owned()).judged(Verdict::CannotTell, why.to_string(), fix)
     }
 
     /// The same, as worse than ok.
-    pub(crate) fn as_bad(self, verdict: Verdict, reason: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn judged(self, verdict: Verdict, reason: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { verdict, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
     }
 

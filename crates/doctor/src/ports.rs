@@ -145,7 +145,7 @@ fn range(look: &Look) -> Finding {
         return found;
     }
     let reason = "fewer ports than the kernel gives by itself (28232): new connections to one destination fail (EADDRNOTAVAIL) above that rate";
-    found.as_bad(
+    found.judged(
         Verdict::Warning,
         reason,
         "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
@@ -213,7 +213,7 @@ fn used(look: &Look) -> Finding {
         _ => return found,
     };
     let (reason, fix) = advice(look, ports, waiting * 2 >= taken, from.is_loopback());
-    found.as_bad(verdict, reason, fix)
+    found.judged(verdict, reason, fix)
 }
 
 /// What becomes of more, and what helps: keeping connections where most are closed, else more of what a port is counted by.
@@ -272,7 +272,7 @@ fn waiting(look: &Look) -> Finding {
         share if share >= NEARLY => Verdict::Warning,
         _ => return found,
     };
-    found.as_bad(
+    found.judged(
         verdict,
         "beyond the most, sockets skip TIME_WAIT: a late segment can reach the next connection at that port, or reset it",
         "keep connections alive; else raise net.ipv4.tcp_max_tw_buckets",
@@ -308,7 +308,7 @@ fn conntrack(look: &Look) -> Finding {
         share if share >= NEARLY => Verdict::Warning,
         _ => return found,
     };
-    found.as_bad(
+    found.judged(
         verdict,
         "packets that begin a connection are dropped without a word while the table is full: clients see timeouts of 1, 3 and 7 s on new connections alone",
         "keep connections alive; raise net.netfilter.nf_conntrack_max on the node (with nf_conntrack_buckets), or lower nf_conntrack_tcp_timeout_time_wait",
@@ -342,7 +342,7 @@ fn nat(look: &Look) -> Finding {
         return found;
     }
     let reason = "that is as many as the smallest share of a node at a cloud that translates addresses, and this machine is not told how large its share is";
-    found.as_bad(Verdict::CannotTell, reason, fix)
+    found.judged(Verdict::CannotTell, reason, fix)
 }
 
 /// Whether an address is one to which clouds translate: IPv4, and none of those that networks keep to themselves (RFC 6890).

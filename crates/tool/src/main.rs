@@ -1,6 +1,7 @@
 //! `seawall`, the load laboratory: one file per command, this one only chooses.
 
 mod attack;
+mod draft;
 mod emulate;
 mod encode;
 mod find;
