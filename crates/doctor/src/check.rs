@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_probe::Files;
 
 use crate::finding::Finding;
-use crate::ports;
+use crate::{cpu, ports};
 
 /// What a check looks at.
 pub struct Site<'a> {
@@ -28,7 +28,7 @@ pub struct Check {
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: &[Check] = &[ports::CHECK];
+pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK];
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@
 //! the tool.
 
 pub mod check;
+mod cpu;
 pub mod finding;
 mod ports;
 
