@@ -91,7 +91,7 @@ fn a_quota_around_the_group_counts_and_in_version_one_too() {
     ]);
     assert_eq!(complaints(&texts, nothing), []);
     let stops = |texts: &Texts| {
-        texts.set("/c/pod/cpu.stat", "nr_periods 24\nnr_throttled 20\nthrottled_time 9000000\n")
+        texts.set("/c/pod/cpu.stat", "nr_periods 24\nnr_throttled 20\nthrottled_time 9000000\n");
     };
     assert_eq!(complaints(&texts, stops), [(THROTTLING, Verdict::Fault)]);
 }

@@ -34,13 +34,13 @@ impl Crowd {
         let seen = files.read(group).map_err(|error| Unread::new(group, &error));
         let names = files.names("/proc").map_err(|error| Unread::new("/proc", &error));
         match (seen, names) {
-            (Ok(group), Ok(names)) => Self::Seen(joined(files, &group, names)),
+            (Ok(group), Ok(names)) => Self::Seen(joined(files, &group, &names)),
             (Err(why), _) | (_, Err(why)) => Self::Unseen(why),
         }
     }
 }
 
-fn joined(files: &dyn Files, group: &str, names: Vec<String>) -> Vec<Parallel> {
+fn joined(files: &dyn Files, group: &str, names: &[String]) -> Vec<Parallel> {
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     let mut crowd = Vec::new();
