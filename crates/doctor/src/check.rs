@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_probe::Files;
 
 use crate::finding::Finding;
-use crate::{cpu, ports};
+use crate::{cpu, ports, sockets};
 
 /// What a check looks at.
 pub struct Site<'a> {
@@ -28,7 +28,7 @@ pub struct Check {
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK];
+pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK, sockets::CHECK];
 
 #[cfg(test)]
 mod tests {

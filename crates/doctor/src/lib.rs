@@ -9,6 +9,7 @@ pub mod check;
 mod cpu;
 pub mod finding;
 mod ports;
+mod sockets;
 
 pub use check::{ALL, Check, Site};
 pub use finding::{Finding, Verdict};

@@ -107,3 +107,19 @@ fn a_range_of_ports_that_is_short_and_used_up_is_found_in_the_kernel_and_a_usual
     assert_eq!((verdict.as_str(), found["measured"][2]["value"].as_f64()), ("fault", Some(280.0)));
     assert!(found["reason"].as_str().unwrap().contains("5 new connections a second"), "{found}");
 }
+
+#[test]
+fn a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_not() {
+    if !is_inside("a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_not") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:1000").unwrap();
+    let verdicts = || ["sockets.listen", "sockets.backlog"].map(|id| verdict("sockets", id));
+    let clients: Vec<_> = (0..5).map(|_| TcpStream::connect("127.0.0.1:1000").unwrap()).collect();
+    assert_eq!(verdicts(), ["ok", "warning"]);
+    let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
+    assert_eq!(verdicts(), ["ok", "ok"]);
+    drop(accepted);
+    set("core/somaxconn", "16");
+    assert_eq!(verdicts(), ["ok", "warning"]);
+}
