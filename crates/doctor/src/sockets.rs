@@ -175,11 +175,16 @@ fn backlog(before: &Look, after: &Look, somaxconn: &Reading<u64>) -> Finding {
             "connections",
         );
     };
-    let text = format!(
-        "{} listeners; at {}, where most are, {still} connections waited to be accepted whenever it was looked at; no backlog is longer than {most} here",
-        listeners.len(),
-        worst.local
-    );
+    let text = match still {
+        0 => format!(
+            "at none of {} listeners did a connection wait at both looks; no backlog is longer than {most}",
+            listeners.len()
+        ),
+        _ => format!(
+            "at {} {still} connections waited to be accepted at both looks; no backlog is longer than {most}",
+            worst.local
+        ),
+    };
     let found = Finding::ok(BACKLOG, text).with("waiting", f64::from(still), "connections").with(
         "somaxconn",
         most as f64,

@@ -34,16 +34,23 @@ pub(crate) struct Args {
     /// Write the findings to this file, as JSON; - is standard output, and what is shown goes to standard error then
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// The resolver's configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    resolv_conf: String,
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing. A check takes five seconds at most. What it may
+Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns. A check takes five seconds at most. What it may
 not see (it needs no root, and without it sees less) is said to be unknown, with where to look.
 
 Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine
 could not be seen, 1 on bad input.
 
 Example: seawall doctor
+         seawall doctor dns --name api.example.com
          seawall doctor ports --json -";
 
 /// Runs the command.
@@ -58,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
-    let found = examine(&checks, |check, found| show(&screen::check(check.id, found), beside))?;
+    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found), beside))?;
     let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
     if let Some(draft) = draft {
         draft.finish(&Report::new(worst, &found).to_json()?)?;
@@ -81,11 +88,14 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Check>> {
 /// Runs checks one after the other, and hands on what each found as soon as it is known.
 fn examine(
     checks: &[&Check],
+    args: &Args,
     mut told: impl FnMut(&Check, &[Finding]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Finding>> {
     let clock = Clock::system();
     let wait = |time| pass(&clock, time);
-    let site = Site { files: &System, wait: &wait };
+    let now = || Duration::from_nanos(clock.now().as_nanos());
+    let site =
+        Site { files: &System, wait: &wait, now: &now, names: &args.name, resolv_conf: &args.resolv_conf };
     let mut all = Vec::new();
     for check in checks {
         let found = (check.examine)(&site);

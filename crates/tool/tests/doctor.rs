@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::print_stderr, reason = "a test that cannot be held here says so")]
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -122,4 +122,49 @@ fn a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_n
     drop(accepted);
     set("core/somaxconn", "16");
     assert_eq!(verdicts(), ["ok", "warning"]);
+}
+
+/// Answers at port 53 until the test ends: names of the cluster do not exist, each other has an address.
+fn serve_names() {
+    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            let mut message = buffer[..length].to_vec();
+            (message[2], message[3]) = (0x81, 0x80);
+            if message.windows(5).any(|part| part == b"local") {
+                message[3] = 0x83;
+            } else {
+                let kind = message[length - 3];
+                let size = if kind == 1 { 4 } else { 16 };
+                message[7] = 1;
+                message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 1, 0, size]);
+                message.extend(std::iter::repeat_n(1, usize::from(size)));
+            }
+            socket.send_to(&message, peer).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the_name_two() {
+    if !is_inside("a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the_name_two") {
+        return;
+    }
+    serve_names();
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    let text = "nameserver 127.0.0.1\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
+    std::fs::write(&configuration, text).unwrap();
+    let look_up = |name: &str| {
+        let check = format!("dns --name {name} --resolv-conf {}", configuration.display());
+        // A machine so busy that an answer was late is asked again.
+        let mut told = (0..100).map(|_| finding(&check, "dns.lookup"));
+        let is_late =
+            |found: &Value| found["reason"].as_str().is_some_and(|why| why.contains("had no answer within"));
+        let (verdict, found) = told.find(|(_, found)| !is_late(found)).unwrap();
+        (verdict, found["measured"][0]["value"].as_f64())
+    };
+    assert_eq!(look_up("api.example.com"), ("warning".to_owned(), Some(8.0)));
+    assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
 }

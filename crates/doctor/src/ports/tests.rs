@@ -1,5 +1,4 @@
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use seawall_probe::files::fake::Texts;
 
@@ -43,7 +42,7 @@ fn connections(count: u16, to: &str, state: u8) -> String {
 }
 
 fn found(texts: &Texts) -> Vec<Finding> {
-    examine(&Site { files: texts, wait: &|time: Duration| time })
+    examine(&Site::of(texts))
 }
 
 /// What is not ok.

@@ -46,7 +46,7 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<Finding> {
         happens(texts);
         time
     };
-    examine(&Site { files: texts, wait: &wait })
+    examine(&Site { wait: &wait, ..Site::of(texts) })
 }
 
 fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
