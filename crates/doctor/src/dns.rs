@@ -239,76 +239,78 @@ fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
             return Finding::unknown(LOOKUP, why, format!("look at {name} by hand: dig +search {name}"));
         }
     };
-    let (sent, answered, addresses) = (
-        looked.sum(|heard| heard.sent),
-        looked.sum(|heard| heard.answered),
-        looked.sum(|heard| heard.addresses),
-    );
-    let (cut, lost_over_tcp) = (looked.sum(|heard| heard.cut), looked.sum(|heard| heard.cut_lost));
-    let rounds = looked.rounds.len();
+    let (rounds, millis) = (looked.rounds.len(), looked.took.as_secs_f64() * 1e3);
     let tried: Vec<_> = looked.rounds.iter().map(|(name, _)| format!("{name}.")).collect();
+    let sent = looked.sum(|heard| heard.sent);
     let text = format!(
-        "{name} took {sent} questions in {rounds} rounds and {:.1} ms, and has {addresses} addresses (tried: {})",
-        looked.took.as_secs_f64() * 1e3,
+        "{name} took {sent} questions in {rounds} rounds and {millis:.1} ms, and has {} addresses (tried: {})",
+        looked.sum(|heard| heard.addresses),
         tried.join(" ")
     );
-    let found = Finding::ok(LOOKUP, text).with("questions", f64::from(sent), "questions").with(
-        "rounds",
-        rounds as f64,
-        "rounds",
-    );
-    let found = found.with("took", looked.took.as_secs_f64() * 1e3, "ms").with(
-        "over-tcp",
-        f64::from(cut),
-        "questions",
-    );
-    let timeout = config.timeout.as_secs();
-    match () {
-        () if lost_over_tcp > 0 => {
-            let reason =
-                "an answer was too long for UDP, and did not come over TCP, by which the rest is asked for";
-            found.judged(
-                Verdict::Fault,
-                reason,
-                "allow TCP to port 53 of the server (network policies, firewalls)",
-            )
-        }
-        () if answered + cut < sent => {
-            let reason = format!(
-                "{} questions had no answer within {} ms; the C library waits {timeout} s for it",
-                sent - answered - cut,
-                PATIENCE.each.as_millis()
-            );
-            found.judged(Verdict::Fault, reason, "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)")
-        }
-        () if looked.sum(|heard| heard.failed) > 0 => {
-            let reason = "the server says that it failed or refuses (SERVFAIL, REFUSED); the C library asks the next one, or gives up";
-            found.judged(
-                Verdict::Fault,
-                reason,
-                format!("look at the server's log and at the servers that it asks itself: dig {name}"),
-            )
-        }
-        () if addresses == 0 => {
-            let reason = "no name that was tried has an address";
-            found.judged(Verdict::Fault, reason, format!("look at the name: dig +search {name}"))
-        }
-        () if rounds > 1 => {
-            let reason = format!(
-                "{} of {rounds} rounds came to nothing: the name has fewer dots than ndots:{}, and is tried below search domains first",
-                rounds - 1,
-                config.ndots
-            );
-            found.judged(Verdict::Warning, reason, FEWER)
-        }
-        () if cut > 0 => {
-            let reason = "its answer is too long for UDP's 512 bytes: each lookup asks again over TCP, in a new connection";
-            found.judged(
-                Verdict::Warning,
-                reason,
-                "let longer answers come over UDP (options edns0), or give the name fewer addresses",
-            )
-        }
-        () => found,
+    let found = Finding::ok(LOOKUP, text)
+        .with("questions", f64::from(sent), "questions")
+        .with("rounds", rounds as f64, "rounds")
+        .with("took", millis, "ms")
+        .with("over-tcp", f64::from(looked.sum(|heard| heard.cut)), "questions");
+    if let Some((reason, fix)) = broken(config, name, looked) {
+        return found.judged(Verdict::Fault, reason, fix);
     }
+    match costly(config, looked) {
+        Some((reason, fix)) => found.judged(Verdict::Warning, reason, fix),
+        None => found,
+    }
+}
+
+/// Why programs here do not get the addresses in time or at all, and what to do.
+fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, String)> {
+    if looked.sum(|heard| heard.cut_lost) > 0 {
+        let reason =
+            "an answer was too long for UDP, and did not come over TCP, by which the rest is asked for";
+        return Some((
+            reason.to_owned(),
+            "allow TCP to port 53 of the server (network policies, firewalls)".to_owned(),
+        ));
+    }
+    // Each answer that was cut was asked for twice, and came over UDP.
+    let lost = looked.sum(|heard| heard.sent - heard.answered.min(heard.sent) - heard.cut);
+    if lost > 0 {
+        let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
+        let reason = format!(
+            "{lost} questions had no answer within {patience} ms; the C library waits {timeout} s for it"
+        );
+        let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
+        return Some((reason, fix.to_owned()));
+    }
+    if looked.sum(|heard| heard.failed) > 0 {
+        let reason = "the server says that it failed or refuses (SERVFAIL, REFUSED); the C library asks the next one, or gives up";
+        return Some((
+            reason.to_owned(),
+            format!("look at the server's log and at the servers that it asks itself: dig {name}"),
+        ));
+    }
+    let is_found = looked.sum(|heard| heard.addresses) > 0;
+    let reason = "no name that was tried has an address".to_owned();
+    (!is_found).then(|| (reason, format!("look at the name: dig +search {name}")))
+}
+
+/// Why they get them late, and what to do.
+fn costly(config: &Config, looked: &Lookup) -> Option<(String, &'static str)> {
+    let rounds = looked.rounds.len();
+    if rounds > 1 {
+        let reason = format!(
+            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} search domains say what is tried first",
+            rounds - 1,
+            config.ndots,
+            config.search.len()
+        );
+        return Some((reason, FEWER));
+    }
+    let reason =
+        "its answer is too long for UDP's 512 bytes: each lookup asks again over TCP, in a new connection"
+            .to_owned();
+    let is_cut = looked.sum(|heard| heard.cut) > 0;
+    is_cut.then_some((
+        reason,
+        "let longer answers come over UDP (options edns0), or give the name fewer addresses",
+    ))
 }
