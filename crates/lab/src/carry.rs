@@ -16,7 +16,7 @@ use seawall_load::trial::Trial;
 use crate::judgement::Judgement;
 use crate::machine::{Machine, Times};
 use crate::objective::Objectives;
-use crate::probe::System;
+use seawall_probe::System;
 
 /// A load under way. Dropping it aborts it.
 pub struct Carriage<'s> {

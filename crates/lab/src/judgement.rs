@@ -9,9 +9,9 @@ use seawall_load::summary::Summary;
 use serde::Serialize;
 
 use crate::objective::{Missed, Objectives};
-use crate::probe::{Finding, Grade};
 use crate::selfcheck;
 use crate::verdict::{Reason, Verdict, worst};
+use seawall_probe::{Finding, Grade};
 
 /// What is to be thought of a trial. As data it is the verdict and its reasons; the rest stands elsewhere there.
 #[derive(Debug, Clone, Serialize)]

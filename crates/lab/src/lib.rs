@@ -1,6 +1,6 @@
 //! What is found out with the load engine: whether a trial can be believed, and what it shows.
 //!
-//! [`probe`] reads this machine, [`machine`] watches it during one trial, [`selfcheck`] looks at the trial's own figures, and
+//! [`machine`] watches this machine during one trial, [`selfcheck`] looks at the trial's own figures, and
 //! [`judgement`] makes one verdict of them, with the [`objective`]s that the trial was held to; [`carry`] does all of it for a load,
 //! with the [`means`] that this machine has, and [`rig`] for all loads of a search. [`find`] makes many trials, on a [`ground`], and
 //! says where a target breaks and why; [`server_side`] asks the target itself, where it can be asked. Knows nothing of commands, exit codes and pages. Called by the tool.
@@ -12,7 +12,6 @@ pub mod judgement;
 pub mod machine;
 pub mod means;
 pub mod objective;
-pub mod probe;
 pub mod rig;
 pub mod selfcheck;
 pub mod server_side;

@@ -1,4 +1,4 @@
-//! This machine during one trial: joins [`crate::probe`], which knows no trials, with what the engine measured.
+//! This machine during one trial: joins [`seawall_probe`], which knows no trials, with what the engine measured.
 //!
 //! Each trial has a [`Machine`] of its own, so that it is told what the machine did then and nothing else: counts from the first
 //! request to the last answer, shares of time from the first request that counts to the last that is sent. Asks nobody for the
@@ -11,9 +11,9 @@ use seawall_load::fault::Fault;
 use seawall_load::interval::Interval;
 use seawall_load::outcome::Outcome;
 
-use crate::probe::threads::SHORTEST;
-use crate::probe::{Files, Finding, Run, Watch};
 use crate::selfcheck;
+use seawall_probe::threads::SHORTEST;
+use seawall_probe::{Files, Finding, Run, Watch};
 
 /// What the engine calls the threads that send.
 const SENDERS: &str = "sender ";
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
     use crate::judgement::Judgement;
-    use crate::probe::files::fake::Texts;
     use crate::verdict::Verdict;
+    use seawall_probe::files::fake::Texts;
 
     /// A machine with one sending thread, a CPU quota, and counters that go on from trial to trial.
     #[derive(Default)]

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_load::plan::Travel;
 use seawall_load::supply::Source;
 
-use crate::probe::{Snapshot, System};
+use seawall_probe::{Snapshot, System};
 
 /// Descriptors that are not connections: standard streams, pollers, files, lookups.
 pub const OTHER_FILES: u64 = 64;

@@ -48,9 +48,9 @@ pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
 use crate::ground::{Calibration, Ground};
 use crate::means;
-use crate::probe::System;
-use crate::probe::files::Files;
-use crate::probe::net::{self, PORT_RANGE};
+use seawall_probe::System;
+use seawall_probe::files::Files;
+use seawall_probe::net::{self, PORT_RANGE};
 
 /// Told of the blocks of an offer whenever there is another, while it goes on.
 pub type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;

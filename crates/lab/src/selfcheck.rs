@@ -1,7 +1,7 @@
 //! Was it the generator? What a trial's own figures say about that.
 //!
 //! A reason is never blamed on the target. What the machine says beside it (CPU, throttling, ports) is
-//! [`crate::probe`]'s; [`crate::judgement`] joins the two.
+//! [`seawall_probe`]'s; [`crate::judgement`] joins the two.
 //!
 //! Thresholds: send lag as in Treadmill and lancet (a p99 above a millisecond, or above 5 % of the median response
 //! time, colours the tail that one wanted to measure).

@@ -1,11 +1,10 @@
 //! `seawall find`: the rate at which a target breaks, and why.
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
-//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`draft`] writes files that are there as a
+//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
 //! whole or not at all, [`reach`] asks first whether there is a target, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 mod args;
-mod draft;
 mod gate;
 mod ground;
 mod page;
@@ -29,11 +28,11 @@ use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, read};
 
 pub(crate) use self::args::Args;
-use self::draft::{Draft, is_stdout};
 use self::ground::Site;
 use self::plan::Order;
 use self::progress::Progress;
 use self::signals::Signals;
+use crate::draft::{Draft, is_stdout};
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send.

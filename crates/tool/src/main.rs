@@ -1,6 +1,8 @@
 //! `seawall`, the load laboratory: one file per command, this one only chooses.
 
 mod attack;
+mod doctor;
+mod draft;
 mod emulate;
 mod encode;
 mod find;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
-/// Sends load at an exact rate, shows what came back, and emulates the clouds it is aimed at.
+/// Sends load at an exact rate, shows what came back, looks at machines without any, and emulates the clouds it is aimed at.
 #[derive(Debug, Parser)]
 #[command(name = "seawall", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
@@ -37,6 +39,8 @@ enum Command {
     Attack(Box<attack::Args>),
     /// Find the rate at which a target breaks, and why
     Find(Box<find::Args>),
+    /// Look for what is wrong with this node or pod, without any load
+    Doctor(doctor::Args),
     /// Summarise results: text, json, histograms, or one offline HTML page
     Report(report::Args),
     /// Convert results between gob, JSON lines and CSV
@@ -66,6 +70,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Attack(args) => attack::run(&args, cli.cpus),
         Command::Find(args) => find::run(&args, cli.cpus),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Report(args) => report::run(args),
         Command::Encode(args) => encode::run(args),
         Command::Plot(args) => plot::run(args),
@@ -75,7 +80,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
-    /// `find` has found a cliff, or a comparison of two runs nothing worse.
+    /// `find` has found a cliff, a comparison of two runs nothing worse, `doctor` nothing wrong.
     pub(crate) const FOUND: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const BAD_INPUT: u8 = 1;
@@ -89,6 +94,11 @@ mod exit {
     pub(crate) const UNSTABLE: u8 = 6;
     /// A cliff was found, and after overload the target does not recover by itself.
     pub(crate) const METASTABLE: u8 = 7;
-    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap.
+    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap, or
+    /// `doctor` could not see all that it looks at.
     pub(crate) const CANNOT_TELL: u8 = 8;
+    /// `doctor` found what does harm, or is next to it.
+    pub(crate) const FAULT: u8 = 9;
+    /// `doctor` found what will do harm under load.
+    pub(crate) const WARNED: u8 = 10;
 }

@@ -1,5 +1,6 @@
 //! `find` as it is typed: what is refused before anything is sent, and what two runs come to.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a test that cannot be held here says so")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;

@@ -21,8 +21,8 @@ use seawall_search::vote::Vote;
 use super::answer::{self, Answer, Excluded, Said, Window};
 use super::told::purpose;
 use crate::ground::{Calibration, Ground};
-use crate::probe::files::Files;
 use crate::server_side::{Edge, Load, Look, Observation, ServerSide, observe};
+use seawall_probe::files::Files;
 
 /// Most windows of a run: a thorough one has some hundred trials, of which half break.
 pub(super) const MOST: usize = 512;

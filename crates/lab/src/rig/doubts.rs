@@ -12,8 +12,8 @@ use seawall_load::stats::Stats;
 use seawall_search::seen::BLOCK;
 
 use crate::judgement::Judgement;
-use crate::probe::generator::{SOCKETS, TIME_WAIT};
 use crate::verdict::Verdict;
+use seawall_probe::generator::{SOCKETS, TIME_WAIT};
 
 /// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
 /// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use seawall_cgroup::{MemoryEvents, Quota, Throttling, cpu_time, memory_limit, processes_limit};
 
-use crate::probe::files::{Files, Reading, Unread, parsed};
-use crate::probe::net::number;
-use crate::probe::proc::stalled;
+use seawall_probe::files::{Files, Reading, Unread, parsed};
+use seawall_probe::net::number;
+use seawall_probe::proc::stalled;
 
 /// A group, as the directories in which its files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +151,7 @@ fn or<T>(one: Reading<T>, other: impl FnOnce() -> Reading<T>) -> Reading<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::files::fake::Texts;
+    use seawall_probe::files::fake::Texts;
 
     fn opened(texts: &Texts, directories: &[&str]) -> Result<Levels, BadGroup> {
         let directories: Vec<_> = directories.iter().map(|path| (*path).to_owned()).collect();
@@ -228,7 +228,7 @@ mod tests {
     /// Looks at the group that the tests run in: every file that is there must be in the form that is known.
     #[test]
     fn the_files_of_this_machines_groups_are_in_the_form_that_is_known() {
-        let files = crate::probe::System;
+        let files = seawall_probe::System;
         let text = |path| files.read(path).unwrap();
         let (memberships, mounts) = (text("/proc/self/cgroup"), text("/proc/self/mountinfo"));
         let homes = ["cpu", "cpuacct", "memory", "pids"]

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::probe::files::Files;
+use seawall_probe::files::Files;
 
 pub mod exposition;
 pub mod fetch;
@@ -116,7 +116,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::probe::files::fake::Texts;
+    use seawall_probe::files::fake::Texts;
 
     /// A target that counts how often it is asked for its page.
     fn counting(pages: usize) -> (Endpoint, thread::JoinHandle<()>) {

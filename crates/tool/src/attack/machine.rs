@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
-use seawall_lab::probe::{Finding, Grade};
 use seawall_load::summary::Summary;
+use seawall_probe::{Finding, Grade};
 use serde::Serialize;
 
 use super::about::About;

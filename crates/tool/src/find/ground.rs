@@ -6,7 +6,6 @@ use anyhow::Context as _;
 use seawall_lab::find::answer::Arrivals;
 use seawall_lab::find::witness::Sight;
 use seawall_lab::ground::Ground;
-use seawall_lab::probe::files::System;
 use seawall_lab::rig::{self, Rig};
 use seawall_lab::server_side::ServerSide;
 use seawall_load::clock::RunClock;
@@ -14,6 +13,7 @@ use seawall_load::engine::Travel;
 use seawall_load::request::Style;
 use seawall_load::schedule::Spacing;
 use seawall_load::supply::List;
+use seawall_probe::files::System;
 
 use super::progress::Observer;
 use super::reach::Reach;

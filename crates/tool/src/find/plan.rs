@@ -7,11 +7,11 @@ use std::num::NonZero;
 use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Arrivals, Connections};
 use seawall_lab::find::plan::{Plan, QUICK, Target};
-use seawall_lab::probe::files::System;
 use seawall_lab::server_side::{Endpoint, Group, ServerSide};
 use seawall_load::engine::Travel;
 use seawall_load::request::{Request, Style};
 use seawall_load::supply::List;
+use seawall_probe::files::System;
 use seawall_search::profile::Profile;
 
 use super::args::{Args, Spacing};

@@ -23,11 +23,11 @@ use seawall_search::simulated::servers::{Fate, Server, Service, Workers};
 use seawall_search::simulated::target::{self, Simulated};
 use seawall_search::target::Target as Offered;
 
-use super::draft::Draft;
 use super::ground::{Site, sight};
 use super::plan::Order;
 use super::progress::Progress;
 use super::{Files, carry_out, code, page, screen};
+use crate::draft::Draft;
 use crate::exit;
 
 /// A simulated target, of which experiments say nothing.

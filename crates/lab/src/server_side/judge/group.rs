@@ -4,8 +4,8 @@ use seawall_cause::class::Class;
 use seawall_cgroup::{Quota, Throttling};
 
 use super::Fact;
-use crate::probe::files::Reading;
 use crate::server_side::group::Levels;
+use seawall_probe::files::Reading;
 
 /// Fewest periods of a quota of which a share is said.
 const FEWEST_PERIODS: u64 = 5;
@@ -169,7 +169,7 @@ mod tests {
     use seawall_cgroup::MemoryEvents;
 
     use super::*;
-    use crate::probe::files::Unread;
+    use seawall_probe::files::Unread;
 
     const SPAN: f64 = 3.0;
 

@@ -1,6 +1,6 @@
 //! Reads a machine and changes nothing: what the kernel says about CPU, memory, network and limits.
 //!
-//! Three layers. Parsers ([`seawall_cgroup`], [`proc`], [`net`]) are pure: text in, values out, nothing panics on any text.
+//! Three layers. Parsers ([`seawall_cgroup`], [`proc`], [`net`], [`sockets`]) are pure: text in, values out, nothing panics on any text.
 //! A [`Snapshot`] reads the files and keeps what each said, or why it could not be read ([`Unread`]). Judges
 //! ([`generator`]) compare snapshots with thresholds whose source is named, and answer with [`Finding`]s.
 //!
@@ -13,9 +13,11 @@ pub mod generator;
 pub mod net;
 pub mod proc;
 pub mod snapshot;
+pub mod sockets;
 pub mod threads;
 
 pub use files::{Files, Reading, System, Unread};
 pub use finding::{Finding, Grade};
 pub use generator::{Run, Watch, between};
 pub use snapshot::Snapshot;
+pub use sockets::Sockets;

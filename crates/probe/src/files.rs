@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// More than any file of `/proc` that is read here has on the largest machines. A bound, so that a file that is not
-/// what it seems cannot fill our memory.
-const LONGEST_TEXT: u64 = 4 << 20;
+/// More than any file of `/proc` that is read here has on the largest machines, but for tables of more than 100,000 sockets, which say
+/// that they were cut. A bound, so that a file that is not what it seems cannot fill our memory.
+const LONGEST_TEXT: u64 = 16 << 20;
 
 /// Most names that a directory may have.
 const MOST_NAMES: usize = 16_384;
@@ -98,7 +98,9 @@ impl fmt::Display for Unread {
 }
 
 impl Unread {
-    pub(crate) fn new(path: &str, error: &io::Error) -> Self {
+    /// Why a file could not be read.
+    #[must_use]
+    pub fn new(path: &str, error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Missing(path.to_owned()),
             kind => Self::Refused(path.to_owned(), kind),
@@ -107,14 +109,17 @@ impl Unread {
 }
 
 /// Reads a file and makes a value of it.
-pub(crate) fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
+///
+/// # Errors
+/// It cannot be read, or is not in the form that is known.
+pub fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
     let text = files.read(path).map_err(|error| Unread::new(path, &error))?;
     parse(&text).ok_or_else(|| Unread::Malformed(path.to_owned()))
 }
 
 /// Files of a machine that exists in a test alone.
-#[cfg(test)]
-pub(crate) mod fake {
+#[cfg(any(test, feature = "fake"))]
+pub mod fake {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
 
@@ -122,23 +127,29 @@ pub(crate) mod fake {
 
     /// Texts by path.
     #[derive(Debug, Clone, Default)]
-    pub(crate) struct Texts(RefCell<BTreeMap<String, String>>);
+    pub struct Texts(RefCell<BTreeMap<String, String>>);
 
     impl Texts {
-        pub(crate) fn new(texts: &[(&str, &str)]) -> Self {
+        /// These texts, each at its path.
+        #[must_use]
+        pub fn new(texts: &[(&str, &str)]) -> Self {
             let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
             Self(RefCell::new(texts.collect()))
         }
 
-        pub(crate) fn set(&self, path: &str, text: &str) {
+        /// Writes one, or writes it anew.
+        pub fn set(&self, path: &str, text: &str) {
             self.0.borrow_mut().insert(path.to_owned(), text.to_owned());
         }
 
-        pub(crate) fn paths(&self) -> Vec<String> {
+        /// Where there are any.
+        #[must_use]
+        pub fn paths(&self) -> Vec<String> {
             self.0.borrow().keys().cloned().collect()
         }
 
-        pub(crate) fn remove(&self, path: &str) {
+        /// Takes one away.
+        pub fn remove(&self, path: &str) {
             self.0.borrow_mut().remove(path);
         }
     }

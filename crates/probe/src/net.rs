@@ -63,8 +63,9 @@ impl Tcp {
     }
 }
 
-/// A counter out of pairs of lines with one prefix: the names, then the values in the same order.
-fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
+/// A counter of `/proc/net/netstat` or `snmp`, which are pairs of lines with one prefix: the names, then the values in the same order.
+#[must_use]
+pub fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
     let (names, values) = (lines.next()?, lines.next()?);
     let place = names.split_ascii_whitespace().position(|other| other == name)?;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{Run, percent, seconds};
-use crate::probe::files::{Reading, Unread};
-use crate::probe::finding::{Check, Finding, Grade};
-use crate::probe::snapshot::{Level, Pressure, Snapshot};
-use crate::probe::threads::Thread;
+use crate::files::{Reading, Unread};
+use crate::finding::{Check, Finding, Grade};
+use crate::snapshot::{Level, Pressure, Snapshot};
+use crate::threads::Thread;
 
 const CPU: Check = Check { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
 /// locust warns its users at 90 % of a core (`locust/runners.py`). From 80 % on, four requests are at a busy thread on

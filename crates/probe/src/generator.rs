@@ -1,6 +1,6 @@
 //! Was it the generator? What the machine says about a run that has just taken place.
 //!
-//! [`crate::selfcheck`] judges what the engine measured itself (lag, hits not sent); this is the rest. [`crate::machine`] calls
+//! The load engine judges what the engine measured itself (lag, hits not sent); this is the rest. Who runs a trial calls
 //! it for each run: [`Watch::start`], [`Watch::sample`] while requests are sent, [`Watch::finish`].
 //!
 //! A grade must not be wrong, so a finding is worse than noted only when the generator itself was held up. A
@@ -11,14 +11,14 @@ mod cpu;
 mod limits;
 mod network;
 
-pub(crate) use limits::{SOCKETS, TIME_WAIT};
+pub use limits::{SOCKETS, TIME_WAIT};
 
 use std::time::Duration;
 
-use crate::probe::files::{Files, Reading};
-use crate::probe::finding::Finding;
-use crate::probe::snapshot::Snapshot;
-use crate::probe::threads::{Thread, Threads};
+use crate::files::{Files, Reading};
+use crate::finding::Finding;
+use crate::snapshot::Snapshot;
+use crate::threads::{Thread, Threads};
 
 /// What a run did, in plain numbers.
 #[derive(Debug, Clone, Default)]

@@ -15,13 +15,13 @@ use anyhow::Context as _;
 const LEFT: u32 = 100;
 
 /// Whether this names standard output.
-pub(super) fn is_stdout(place: &Path) -> bool {
+pub(crate) fn is_stdout(place: &Path) -> bool {
     place == Path::new("-")
 }
 
 /// A file that is not there yet. Dropped before it is finished, nothing is left of it.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     file: File,
     place: PathBuf,
     /// Where it is until it is finished; none where its place is no plain file, such as a pipe.
@@ -31,7 +31,7 @@ pub(super) struct Draft {
 impl Draft {
     /// # Errors
     /// The place cannot be written to, which is named.
-    pub(super) fn create(place: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(place: &Path) -> anyhow::Result<Self> {
         Self::open(place).with_context(|| format!("cannot write {}", place.display()))
     }
 
@@ -51,7 +51,7 @@ impl Draft {
     }
 
     /// Where it is until it is finished, if that is not its place.
-    pub(super) fn beside(&self) -> Option<&Path> {
+    pub(crate) fn beside(&self) -> Option<&Path> {
         self.beside.as_deref()
     }
 
@@ -59,7 +59,7 @@ impl Draft {
     ///
     /// # Errors
     /// It cannot be written to its end; what was at its place before is there still.
-    pub(super) fn finish(mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn finish(mut self, text: &str) -> anyhow::Result<()> {
         self.put(text).with_context(|| format!("cannot write {}", self.place.display()))
     }
 

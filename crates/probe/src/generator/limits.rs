@@ -2,8 +2,8 @@
 
 use super::cpu::stalls;
 use super::{Run, percent, seconds};
-use crate::probe::finding::{Check, Finding, Grade};
-use crate::probe::snapshot::{Conntrack, Memory, Snapshot};
+use crate::finding::{Check, Finding, Grade};
+use crate::snapshot::{Conntrack, Memory, Snapshot};
 
 /// As for the CPU; a generator that waits for memory is held up, whoever took it.
 const MEMORY_PRESSURE: Check = Check { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
@@ -55,7 +55,7 @@ pub(super) fn open_files(after: &Snapshot, most: u64) -> Finding {
 
 /// A socket that was not to be had is a request that the target never saw: any is one too many, and from 1 % on (as for
 /// hits that are not sent) the figures are not the target's.
-pub(crate) const SOCKETS: Check = Check { id: "sockets", unit: "% of connections", limit: 0.0 };
+pub const SOCKETS: Check = Check { id: "sockets", unit: "% of connections", limit: 0.0 };
 const SOCKETS_LIMITED: f64 = 1.0;
 
 /// Connections that failed on this side of the wire.
@@ -75,7 +75,7 @@ pub(super) fn sockets(run: &Run) -> Finding {
 }
 
 /// A port stays taken so long after the side that has it closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
-pub(crate) const TIME_WAIT: f64 = 60.0;
+pub const TIME_WAIT: f64 = 60.0;
 
 const PORTS: Check = Check { id: "ports", unit: "ports", limit: 0.0 };
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::probe::files::{Files, Reading, Unread, parsed};
-use crate::probe::proc::{SchedStat, ThreadStat};
+use crate::files::{Files, Reading, Unread, parsed};
+use crate::proc::{SchedStat, ThreadStat};
 
 /// Threads beyond this are not followed.
 const MOST_THREADS: usize = 1024;
 
 /// Shorter than this, a share says more about one scheduling decision than about a run.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(500);
+pub const SHORTEST: Duration = Duration::from_millis(500);
 
 const TASKS: &str = "/proc/self/task";
 
@@ -123,7 +123,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::files::fake::Texts;
+    use crate::files::fake::Texts;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,10 +1,10 @@
 //! Did packets get lost or held up on this side?
 
 use super::{percent, seconds};
-use crate::probe::files::Unread;
-use crate::probe::finding::{Check, Finding, Grade};
-use crate::probe::net::{Softnet, Tcp};
-use crate::probe::snapshot::{Link, Snapshot};
+use crate::files::Unread;
+use crate::finding::{Check, Finding, Grade};
+use crate::net::{Softnet, Tcp};
+use crate::snapshot::{Link, Snapshot};
 
 const BACKLOG: Check = Check { id: "packet-backlog", unit: "packets", limit: 0.0 };
 

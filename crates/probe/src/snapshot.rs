@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::probe::files::{Files, Reading, Unread, parsed};
-use crate::probe::net::{PORT_RANGE, Softnet, Tcp, number, ports, speed, time_wait};
-use crate::probe::proc::{OpenFiles, stalled};
+use crate::files::{Files, Reading, Unread, parsed};
+use crate::net::{PORT_RANGE, Softnet, Tcp, number, ports, speed, time_wait};
+use crate::proc::{OpenFiles, stalled};
 use seawall_cgroup::{Home, Quota, Throttling, Version, memory_limit, reclaimable};
 
 /// What the machine said at one instant.
@@ -238,7 +238,7 @@ fn link(files: &dyn Files, name: String) -> Option<Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::files::fake::Texts;
+    use crate::files::fake::Texts;
 
     fn take(texts: &Texts) -> Snapshot {
         Snapshot::take(texts, Duration::ZERO)
@@ -360,7 +360,7 @@ mod tests {
             open_files,
             conntrack,
             links,
-        } = Snapshot::take(&crate::probe::System, Duration::ZERO);
+        } = Snapshot::take(&crate::System, Duration::ZERO);
         assert!(open_files.is_ok());
         let failures = [
             quotas.err(),

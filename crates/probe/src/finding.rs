@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::probe::files::Unread;
+use crate::files::Unread;
 
 /// What a check came to, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,10 +40,13 @@ pub struct Finding {
 
 /// A check: its name, and the value up to which nothing is wrong.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Check {
-    pub(crate) id: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) limit: f64,
+pub struct Check {
+    /// A stable name.
+    pub id: &'static str,
+    /// Of what is measured.
+    pub unit: &'static str,
+    /// In `unit`.
+    pub limit: f64,
 }
 
 impl Check {

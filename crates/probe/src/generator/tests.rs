@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::probe::files::fake::Texts;
-use crate::probe::finding::Grade;
+use crate::files::fake::Texts;
+use crate::finding::Grade;
 
 const RUN: Run = Run {
     sending: Duration::from_secs(10),

@@ -1,0 +1,99 @@
+//! The list of checks, and what a check is given.
+
+use std::time::Duration;
+
+use seawall_probe::Files;
+
+use crate::finding::Finding;
+use crate::{cpu, dns, ports, sockets};
+
+/// What a check looks at.
+pub struct Site<'a> {
+    /// The machine, or that of a test.
+    pub files: &'a dyn Files,
+    /// Lets so much time pass, and says how much it was.
+    pub wait: &'a dyn Fn(Duration) -> Duration,
+    /// The time on a clock that does not jump.
+    pub now: &'a dyn Fn() -> Duration,
+    /// Names that the programs here look up.
+    pub names: &'a [String],
+    /// Where the resolver's configuration is.
+    pub resolv_conf: &'a str,
+}
+
+impl<'a> Site<'a> {
+    /// A machine on which no time passes and nobody looks any name up.
+    #[must_use]
+    pub fn of(files: &'a dyn Files) -> Self {
+        Self {
+            files,
+            wait: &|time| time,
+            now: &|| Duration::ZERO,
+            names: &[],
+            resolv_conf: "/etc/resolv.conf",
+        }
+    }
+}
+
+/// One thing that can be looked into by itself. Changes nothing, and takes no more than five seconds.
+pub struct Check {
+    /// Its name, which begins the name of each finding.
+    pub id: &'static str,
+    /// What it looks at, in a line.
+    pub about: &'static str,
+    /// What it can find, by name; one finding of each is told at every look, and of names one for each of them.
+    pub findings: &'static [&'static str],
+    /// Looks, and judges.
+    pub examine: fn(&Site) -> Vec<Finding>,
+}
+
+/// All of them, in the order in which they are run.
+pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK];
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+
+    use seawall_probe::System;
+    use seawall_probe::files::fake::Texts;
+
+    use super::*;
+    use crate::finding::Verdict;
+
+    /// A site with one name to look up.
+    fn nowhere() -> Site<'static> {
+        static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
+        Site { names: &NAMES, ..Site::of(&System) }
+    }
+
+    #[test]
+    fn every_finding_has_a_name_of_its_own_that_its_check_begins() {
+        let mut names: Vec<_> = ALL.iter().flat_map(|check| check.findings).collect();
+        for check in ALL {
+            let begins = |name: &&str| name.strip_prefix(check.id).is_some_and(|rest| rest.starts_with('.'));
+            assert!(check.findings.iter().all(begins), "{}", check.id);
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.iter().map(|check| check.findings.len()).sum::<usize>());
+    }
+
+    /// A check that finds nothing to read must not be taken for one that finds nothing wrong.
+    #[test]
+    fn nothing_is_ok_on_a_machine_that_says_nothing_and_no_finding_is_left_out() {
+        for check in ALL {
+            let waited = Cell::new(Duration::ZERO);
+            let wait = |time| {
+                waited.set(waited.get() + time);
+                time
+            };
+            let found = (check.examine)(&Site { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
+            let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
+            assert_eq!(names, check.findings);
+            let told = found.iter().filter(|finding| finding.verdict != Verdict::CannotTell);
+            assert_eq!(told.collect::<Vec<_>>(), Vec::<&Finding>::new());
+            assert!(waited.get() <= Duration::from_secs(2), "{}", check.id);
+        }
+    }
+}

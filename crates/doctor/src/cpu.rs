@@ -1,0 +1,205 @@
+//! `cpu`: whether a quota stops this group's threads, how many of them there are for it, and how long work waits for a CPU.
+//!
+//! A quota is a sum for a period, 100 ms in Kubernetes: threads that run at once use it up together, and then all of them stop until the
+//! period ends. So a mean of 30 % of the quota hides pauses that are most of a period.
+
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::time::Duration;
+
+use seawall_probe::Snapshot;
+use seawall_probe::snapshot::Level;
+
+use self::workers::{Crowd, Parallel};
+use crate::check::{Check, Site};
+use crate::finding::{Finding, Verdict};
+
+const THROTTLING: &str = "cpu.throttling";
+const WORKERS: &str = "cpu.workers";
+const PRESSURE: &str = "cpu.pressure";
+
+pub(crate) const CHECK: Check = Check {
+    id: "cpu",
+    about: "throttling of this control group for two seconds, its quota against the threads of its processes (GOMAXPROCS, nginx, Envoy), pressure",
+    findings: &[THROTTLING, WORKERS, PRESSURE],
+    examine,
+};
+
+/// Twenty periods of Kubernetes' quotas.
+const WINDOW: Duration = Duration::from_secs(2);
+
+fn examine(site: &Site) -> Vec<Finding> {
+    let before = Snapshot::take(site.files, Duration::ZERO);
+    let span = (site.wait)(WINDOW);
+    let after = Snapshot::take(site.files, span);
+    let crowd = Crowd::read(site.files);
+    vec![throttling(&before, &after), workers(&after, &crowd), pressure(&before, &after)]
+}
+
+/// In one group, in the window and since the group began, each in periods in which something ran, and those in which it was stopped.
+struct Stops<'a> {
+    level: &'a Level,
+    window: (u64, u64),
+    ever: (u64, u64),
+    stopped: Duration,
+}
+
+impl<'a> Stops<'a> {
+    fn between(before: &Snapshot, level: &'a Level) -> Self {
+        let groups = before.quotas.as_deref().unwrap_or_default();
+        let earlier =
+            groups.iter().find(|group| group.directory == level.directory).unwrap_or(level).throttling;
+        let later = level.throttling;
+        let window = (
+            later.periods.saturating_sub(earlier.periods),
+            later.throttled.saturating_sub(earlier.throttled),
+        );
+        let stopped = later.stopped.saturating_sub(earlier.stopped);
+        Self { level, window, ever: (later.periods, later.throttled), stopped }
+    }
+
+    /// Percent of the periods: in the window, and since the group began.
+    fn shares(&self) -> (f64, f64) {
+        let share = |(periods, throttled)| throttled as f64 * 100.0 / u64::max(periods, 1) as f64;
+        (share(self.window), share(self.ever))
+    }
+}
+
+/// Where the Kubernetes community's alert is (`CPUThrottlingHigh` of kubernetes-mixin, `cpuThrottlingPercent`).
+const OFTEN: f64 = 25.0;
+
+/// How often the quota of the group, or of one around it, stopped everything in it.
+fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
+    let groups = match &after.quotas {
+        Ok(groups) => groups,
+        Err(why) => {
+            return Finding::unknown(
+                THROTTLING,
+                why,
+                "look at cpu.stat of the container's control group, on the node below /sys/fs/cgroup/kubepods.slice",
+            );
+        }
+    };
+    let stops = groups.iter().map(|level| Stops::between(before, level));
+    let Some(worst) = stops
+        .max_by(|one, other| one.shares().partial_cmp(&other.shares()).unwrap_or(std::cmp::Ordering::Equal))
+    else {
+        return Finding::ok(THROTTLING, "no CPU quota holds here".to_owned())
+            .with("window", 0.0, "%")
+            .with("ever", 0.0, "%");
+    };
+    let (window, ever) = worst.shares();
+    let text = format!(
+        "a quota of {} cores ({}) stopped its threads in {} of {} periods while it was watched, for {:.2} s together, and in {} of {} since the group began",
+        worst.level.cores,
+        worst.level.directory,
+        worst.window.1,
+        worst.window.0,
+        worst.stopped.as_secs_f64(),
+        worst.ever.1,
+        worst.ever.0
+    );
+    let found = Finding::ok(THROTTLING, text).with("window", window, "%").with("ever", ever, "%").with(
+        "quota",
+        worst.level.cores,
+        "cores",
+    );
+    let verdict = match (window, ever) {
+        (window, _) if window >= OFTEN => Verdict::Fault,
+        (window, ever) if window > 0.0 || ever >= OFTEN => Verdict::Warning,
+        _ => return found,
+    };
+    found.judged(
+        verdict,
+        "once the quota of a period is used up all threads stand still until the next begins: answers wait for up to that long while the CPU seems idle",
+        "raise the CPU limit, or take it away and keep the request; or run no more threads at once than the quota has cores (cpu.workers)",
+    )
+}
+
+/// A quota against the threads that want to run at once.
+fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
+    let fix = "set what runs at once to the quota, rounded up: GOMAXPROCS (Go before 1.25 takes all cores of the machine), Envoy's --concurrency, nginx's \
+               worker_processes, Java's -XX:ActiveProcessorCount";
+    let groups = match &after.quotas {
+        Ok(groups) => groups,
+        Err(why) => return Finding::unknown(WORKERS, why, fix),
+    };
+    let Some(quota) = groups.iter().map(|level| level.cores).min_by(f64::total_cmp) else {
+        return Finding::ok(
+            WORKERS,
+            "no CPU quota holds here, so no number of threads is too many for it".to_owned(),
+        );
+    };
+    let crowd = match crowd {
+        Crowd::Seen(crowd) => crowd,
+        Crowd::Unseen(why) => return Finding::unknown(WORKERS, why, fix),
+    };
+    // A core that is only partly ours still runs one thread at a time.
+    let fits = quota.ceil().max(1.0);
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        crowd.iter().filter(|one| one.threads as f64 > fits).partition(|one| one.is_stated);
+    let most = |of: &[&Parallel]| of.iter().copied().max_by_key(|one| one.threads).cloned();
+    if let Some(one) = most(&known) {
+        return too_many(&one, quota, fix);
+    }
+    if let Some(one) = most(&unknown) {
+        let text = format!("{} has {} threads for a quota of {quota} cores", one.what, one.threads);
+        let found = Finding::ok(WORKERS, text).with("quota", quota, "cores").with(
+            "threads",
+            one.threads as f64,
+            "threads",
+        );
+        return found.judged(
+            Verdict::CannotTell,
+            "how many of them it runs at once it does not say where it can be read",
+            fix,
+        );
+    }
+    let text = format!(
+        "{} processes of this group run no more threads at once than a quota of {quota} cores lets",
+        crowd.len()
+    );
+    Finding::ok(WORKERS, text).with("quota", quota, "cores")
+}
+
+fn too_many(one: &Parallel, quota: f64, fix: &str) -> Finding {
+    let Parallel { what, threads, .. } = one;
+    let running = 100.0 * quota / *threads as f64;
+    let text = format!("{what} runs up to {threads} threads at once on a quota of {quota} cores");
+    let found =
+        Finding::ok(WORKERS, text).with("quota", quota, "cores").with("threads", *threads as f64, "threads");
+    let reason = format!(
+        "when all are busy they use up the quota of a period of 100 ms in {running:.0} ms, and stand still for {:.0} ms",
+        100.0 - running
+    );
+    found.judged(Verdict::Warning, reason, fix)
+}
+
+/// As for the generator: waiting that is more than a tenth of the time shows in the tail of everything.
+const WAITED: f64 = 10.0;
+
+/// For how much of the window something could have run and had no CPU.
+fn pressure(before: &Snapshot, after: &Snapshot) -> Finding {
+    let fix = "look at /proc/pressure/cpu (Linux 4.20, psi=1) on the node";
+    let (earlier, later) = match (&before.cpu_pressure, &after.cpu_pressure) {
+        (Ok(earlier), Ok(later)) => (earlier, later),
+        (Err(why), _) | (_, Err(why)) => return Finding::unknown(PRESSURE, why, fix),
+    };
+    let span = after.at.saturating_sub(before.at).as_secs_f64();
+    let waited = later.stalled.saturating_sub(earlier.stalled).as_secs_f64();
+    let share = (waited * 100.0 / span.max(f64::MIN_POSITIVE)).min(100.0);
+    let whose =
+        if later.whole_machine { "something on this machine" } else { "something of this control group" };
+    let text = format!("{whose} waited for a CPU in {share:.0} % of {span:.1} s");
+    let found = Finding::ok(PRESSURE, text).with("waited", share, "%");
+    if share <= WAITED {
+        return found;
+    }
+    found.judged(
+        Verdict::Warning,
+        "what waits for a CPU answers late, however short its own work is",
+        "move work off this node, raise the CPU request (it is the share when the node is full), or raise the quota if cpu.throttling complains",
+    )
+}

@@ -1,0 +1,138 @@
+//! One lookup on the wire, as glibc makes it: A and AAAA at once from one port, over TCP what was cut.
+//!
+//! Messages are written and read by `domain`; a message that is not the answer to what was asked is passed over.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use domain::base::iana::Rcode;
+use domain::base::message_builder::StreamTarget;
+use domain::base::{Message, MessageBuilder, Name, Rtype};
+
+/// The time, on a clock that does not jump.
+pub(super) type Now<'a> = &'a dyn Fn() -> Duration;
+
+/// What became of both questions about a name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// Until both were answered, or given up.
+    pub(super) took: Duration,
+    /// Questions that were sent, those over TCP included.
+    pub(super) sent: u32,
+    /// Answers that came.
+    pub(super) answered: u32,
+    /// Those that said that the server failed or refused.
+    pub(super) failed: u32,
+    /// Addresses in them.
+    pub(super) addresses: u32,
+    /// Answers that were cut, and had to be asked for over TCP.
+    pub(super) cut: u32,
+    /// Of these, that did not come over TCP.
+    pub(super) cut_lost: u32,
+}
+
+const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
+
+type Query = StreamTarget<Vec<u8>>;
+
+/// Asks one server for the addresses of a name; waits so long at most.
+///
+/// # Errors
+/// The name fits no question, or there is no way to the server.
+pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) -> io::Result<Heard> {
+    let begun = now();
+    let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
+    let any: SocketAddr =
+        if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    // Connected: only this server's datagrams are received.
+    socket.connect(server)?;
+    let mut heard = Heard::default();
+    let mut open = Vec::new();
+    for (place, kind) in KINDS.into_iter().enumerate() {
+        // The port is the secret of a question; numbers only tell the two apart.
+        let query = query(place as u16 + 1, name, kind).ok_or(io::ErrorKind::InvalidInput)?;
+        socket.send(query.as_dgram_slice())?;
+        heard.sent += 1;
+        open.push(query);
+    }
+    let mut buffer = [0; 4096];
+    while let (false, Some(left_now)) = (open.is_empty(), left()) {
+        socket.set_read_timeout(Some(left_now))?;
+        // A refusal by the server's machine comes as an error, too.
+        let Ok(length) = socket.recv(&mut buffer) else { break };
+        let Some(at) = open.iter().position(|query| answers(&buffer[..length], query).is_some()) else {
+            continue;
+        };
+        let query = open.swap_remove(at);
+        let mut answer = answers(&buffer[..length], &query).unwrap_or_default();
+        heard.answered += 1;
+        if answer.is_cut {
+            heard.cut += 1;
+            heard.sent += 1;
+            let again = left().and_then(|left| over_tcp(server, &query, left, now).ok());
+            heard.cut_lost += u32::from(again.is_none());
+            answer = again.unwrap_or_default();
+        }
+        heard.addresses += answer.addresses;
+        heard.failed += u32::from(answer.is_failure);
+    }
+    heard.took = now().saturating_sub(begun);
+    Ok(heard)
+}
+
+/// With a length in front of each message (RFC 1035 section 4.2.2). The patience is for the whole, not for each piece of it.
+fn over_tcp(server: SocketAddr, query: &Query, patience: Duration, now: Now) -> io::Result<Answer> {
+    let begun = now();
+    let mut stream = TcpStream::connect_timeout(&server, patience)?;
+    stream.write_all(query.as_stream_slice())?;
+    let mut fill = |mut buffer: &mut [u8]| {
+        while !buffer.is_empty() {
+            let left = patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
+            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+            match stream.read(buffer)? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                count => buffer = &mut buffer[count..],
+            }
+        }
+        Ok(())
+    };
+    let mut length = [0; 2];
+    fill(&mut length)?;
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    fill(&mut message)?;
+    let answer = answers(&message, query).filter(|answer| !answer.is_cut);
+    answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A question with recursion desired; none if the name fits no question.
+fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
+    let name: Name<Vec<u8>> = name.parse().ok()?;
+    let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();
+    question.header_mut().set_id(id);
+    question.header_mut().set_rd(true);
+    question.push((name, kind)).ok()?;
+    Some(question.finish())
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Answer {
+    addresses: u32,
+    is_cut: bool,
+    is_failure: bool,
+}
+
+/// Reads a message; none if it is no answer to this question. That there is no such name is an answer.
+fn answers(message: &[u8], query: &Query) -> Option<Answer> {
+    let message = Message::from_slice(message).ok()?;
+    let asked = Message::from_slice(query.as_dgram_slice()).ok()?;
+    if !message.is_answer(asked) {
+        return None;
+    }
+    let kind = asked.sole_question().ok()?.qtype();
+    let is_failure = !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN);
+    let records = message.answer().ok()?.flatten();
+    let addresses = records.filter(|record| record.rtype() == kind).count() as u32;
+    Some(Answer { addresses, is_cut: message.header().tc(), is_failure })
+}

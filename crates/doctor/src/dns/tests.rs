@@ -1,0 +1,234 @@
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, UdpSocket};
+use std::sync::OnceLock;
+
+use seawall_probe::files::fake::Texts;
+
+use super::*;
+
+/// What a server makes of a question for a name and a kind (1 A, 28 AAAA).
+type Reply = fn(&str, u8) -> Said;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// One of the kind that was asked for.
+    Address,
+    NoSuchName,
+    Failure,
+    Cut,
+    Nothing,
+}
+
+/// A server on loopback that answers as it is told until the tests end; over TCP what it cuts, if it listens there.
+fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
+    let (socket, listener) = both_at_one_port();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            let question = &buffer[..length];
+            let (name, kind) = read(question);
+            if let Some(message) = written(question, reply(&name, kind)) {
+                socket.send_to(&message, peer).unwrap();
+            }
+        }
+    });
+    if over_tcp {
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut length = [0; 2];
+                stream.read_exact(&mut length).unwrap();
+                let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
+                stream.read_exact(&mut question).unwrap();
+                let message = written(&question, Said::Address).unwrap();
+                stream.write_all(&[&(message.len() as u16).to_be_bytes(), &message[..]].concat()).unwrap();
+            }
+        });
+    }
+    address
+}
+
+/// A port that is free for UDP may be taken for TCP, so another is tried.
+fn both_at_one_port() -> (UdpSocket, TcpListener) {
+    let mut tries = (0..100).map(|_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(socket.local_addr().unwrap()).ok()?;
+        Some((socket, listener))
+    });
+    tries.find_map(|both| both).unwrap()
+}
+
+/// The name and the kind that are asked for.
+fn read(question: &[u8]) -> (String, u8) {
+    let (mut at, mut labels) = (12, Vec::new());
+    while question[at] != 0 {
+        let end = at + 1 + usize::from(question[at]);
+        labels.push(String::from_utf8_lossy(&question[at + 1..end]).into_owned());
+        at = end;
+    }
+    (labels.join("."), question[at + 2])
+}
+
+fn written(question: &[u8], said: Said) -> Option<Vec<u8>> {
+    let mut message = question.to_vec();
+    (message[2], message[3]) = (0x81, 0x80);
+    match said {
+        Said::Nothing => return None,
+        Said::NoSuchName => message[3] = 0x83,
+        Said::Failure => message[3] = 0x82,
+        Said::Cut => message[2] = 0x83,
+        Said::Address => {
+            let (_, kind) = read(question);
+            let length = if kind == 1 { 4 } else { 16 };
+            message[7] = 1;
+            message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 1, 0, length]);
+            message.extend(std::iter::repeat_n(1, usize::from(length)));
+        }
+    }
+    Some(message)
+}
+
+/// Real time, which sockets wait in; no test depends on how much passes.
+fn now() -> Duration {
+    static CLOCK: OnceLock<seawall_core::Clock> = OnceLock::new();
+    let clock = CLOCK.get_or_init(seawall_core::Clock::system);
+    Duration::from_nanos(clock.now().as_nanos())
+}
+
+/// Time enough for a machine that is busy, where every question is answered.
+const LONG: Patience = Patience { all: Duration::from_secs(60), each: Duration::from_secs(60) };
+
+/// Where one is not, and that is waited for.
+const SHORT: Patience = Patience { all: Duration::from_secs(60), each: Duration::from_secs(1) };
+
+const POD: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
+
+/// A pod's configuration with this server.
+fn pod(server: SocketAddr) -> Config {
+    Config { servers: vec![server], ..Config::parse(POD) }
+}
+
+fn looked_up(config: &Config, name: &str) -> Finding {
+    lookup(config, name, &look_up(config, name, LONG, &now))
+}
+
+fn measured(finding: &Finding, name: &str) -> f64 {
+    finding.measured.iter().find(|measured| measured.name == name).unwrap().value
+}
+
+/// Only names without a search domain behind them exist.
+fn foreign(name: &str, _: u8) -> Said {
+    if name.ends_with("cluster.local") { Said::NoSuchName } else { Said::Address }
+}
+
+#[test]
+fn ndots_of_five_is_warned_of_and_of_one_is_not() {
+    let found = search(&Config::parse(POD));
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 8.0));
+    assert!(found.text.contains("takes 8 questions"), "{}", found.text);
+    for healthy in ["search a b c\noptions ndots:1\n", "nameserver 10.0.0.2\n", "search a\noptions ndots:2\n"]
+    {
+        let found = search(&Config::parse(healthy));
+        assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{healthy}");
+    }
+}
+
+#[test]
+fn a_name_that_is_searched_takes_eight_questions_and_with_a_dot_behind_it_two() {
+    let config = pod(server(foreign, false));
+    let found = looked_up(&config, "db.example.com");
+    assert_eq!(
+        (found.verdict, measured(&found, "questions"), measured(&found, "rounds")),
+        (Verdict::Warning, 8.0, 4.0)
+    );
+    assert!(found.fix.unwrap().contains("a dot at its end"));
+    let found = looked_up(&config, "db.example.com.");
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{}", found.text);
+}
+
+#[test]
+fn a_name_of_the_cluster_that_the_first_domain_completes_takes_two() {
+    let config = pod(server(
+        |name, _| if name == "cart.shop.svc.cluster.local" { Said::Address } else { Said::NoSuchName },
+        false,
+    ));
+    let found = looked_up(&config, "cart");
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{}", found.text);
+}
+
+#[test]
+fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
+    let drops_six: Reply = |_, kind| if kind == 28 { Said::Nothing } else { Said::Address };
+    let found = {
+        let config = pod(server(drops_six, false));
+        lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
+    };
+    assert_eq!(found.verdict, Verdict::Fault);
+    assert!(found.reason.unwrap().starts_with("1 questions had no answer"));
+}
+
+#[test]
+fn an_answer_that_is_cut_is_asked_for_over_tcp_and_must_come() {
+    let cut: Reply = |_, kind| if kind == 1 { Said::Cut } else { Said::Address };
+    let found = looked_up(&pod(server(cut, true)), "db.example.com.");
+    assert_eq!(
+        (found.verdict, measured(&found, "over-tcp"), measured(&found, "questions")),
+        (Verdict::Warning, 1.0, 3.0),
+        "{}",
+        found.text
+    );
+    let found = looked_up(&pod(server(cut, false)), "db.example.com.");
+    assert_eq!(found.verdict, Verdict::Fault);
+    assert!(found.reason.unwrap().contains("did not come over TCP"));
+}
+
+#[test]
+fn a_server_that_fails_is_a_fault_of_the_lookup() {
+    let found = looked_up(&pod(server(|_, _| Said::Failure, false)), "db.example.com.");
+    assert_eq!(found.verdict, Verdict::Fault);
+    assert!(found.reason.unwrap().contains("SERVFAIL"));
+}
+
+#[test]
+fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
+    let config = pod(server(|_, _| Said::NoSuchName, false));
+    assert_eq!(looked_up(&config, "db.example.com").verdict, Verdict::Fault);
+    let found = looked_up(&config, "db..example.com");
+    assert_eq!(found.verdict, Verdict::CannotTell);
+    assert!(found.reason.unwrap().contains("fits no question"));
+}
+
+#[test]
+fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_answer_are_neither() {
+    let (good, silent) = (server(|_, _| Said::Address, false), server(|_, _| Said::Nothing, false));
+    let verdict = |all: &[SocketAddr]| {
+        let config = Config { servers: all.to_vec(), ..Config::parse("") };
+        servers(&polled(&config, USUAL, SHORT, &now))
+    };
+    assert_eq!(verdict(&[silent, good]).verdict, Verdict::Fault);
+    assert_eq!(verdict(&[good, silent]).verdict, Verdict::Warning);
+    assert_eq!(verdict(&[]).verdict, Verdict::Fault);
+    let found = verdict(&[good, good]);
+    assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
+}
+
+/// Of values, so that no busy machine makes a server slow.
+#[test]
+fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
+    let verdict = |millis| {
+        let heard = Heard { took: Duration::from_millis(millis), sent: 2, answered: 2, ..Heard::default() };
+        servers(&[Polled { server: "10.0.0.2:53".parse().unwrap(), heard: vec![heard; 5] }]).verdict
+    };
+    assert_eq!((verdict(99), verdict(101)), (Verdict::Ok, Verdict::Warning));
+}
+
+#[test]
+fn each_name_has_a_finding_and_none_if_none_is_named() {
+    let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n")]);
+    let count = |names: &[String]| {
+        let site =
+            Site { files: &texts, wait: &|time| time, now: &now, names, resolv_conf: "/etc/resolv.conf" };
+        examine(&site).iter().filter(|finding| finding.id == LOOKUP).count()
+    };
+    assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
+}

@@ -1,0 +1,80 @@
+//! What a check says: what was measured, what that means, and what to do.
+
+use std::fmt;
+
+use seawall_probe::Unread;
+use serde::Serialize;
+
+/// What a finding comes to, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing wrong.
+    Ok,
+    /// It could not be seen; the fix says where to look.
+    CannotTell,
+    /// It does no harm that can be seen now, and will under load or after a change.
+    Warning,
+    /// It does harm now, or next to nothing is missing for it to.
+    Fault,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::CannotTell => "cannot tell",
+            Self::Warning => "WARNING",
+            Self::Fault => "FAULT",
+        })
+    }
+}
+
+/// A number behind a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Measured {
+    /// What it is of; names are stable.
+    pub name: &'static str,
+    /// In `unit`.
+    pub value: f64,
+    /// `ports`, `%`, `/s`.
+    pub unit: &'static str,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// A stable name: the check's, a dot, and its own.
+    pub id: &'static str,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// The numbers; none where nothing could be seen.
+    pub measured: Vec<Measured>,
+    /// What was seen, in a sentence.
+    pub text: String,
+    /// Why that is no good; only where it is not.
+    pub reason: Option<String>,
+    /// What to do about it, or where to look; only where there is something to do.
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn ok(id: &'static str, text: String) -> Self {
+        Self { id, verdict: Verdict::Ok, measured: Vec::new(), text, reason: None, fix: None }
+    }
+
+    /// It could not be seen for this reason; `fix` says where to look.
+    pub(crate) fn unknown(id: &'static str, why: &Unread, fix: impl Into<String>) -> Self {
+        Self::ok(id, "not seen".to_owned()).judged(Verdict::CannotTell, why.to_string(), fix)
+    }
+
+    /// The same, as worse than ok.
+    pub(crate) fn judged(self, verdict: Verdict, reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { verdict, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: f64, unit: &'static str) -> Self {
+        self.measured.push(Measured { name, value, unit });
+        self
+    }
+}

@@ -1,0 +1,363 @@
+//! `ports`: whether connections can be opened as fast as they will be needed, and what ends them first.
+//!
+//! A connection needs a port that no other has from the same address to the same destination. Who closes first keeps the port in TIME_WAIT
+//! for a minute, so a range of ports ends at its size a minute of new connections to one destination. Behind that come tables that
+//! others own: conntrack's on the node, the cloud's address translation.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use seawall_probe::files::{Files, Reading, Unread, parsed};
+use seawall_probe::generator::TIME_WAIT;
+use seawall_probe::net::{PORT_RANGE, number, port_range, time_wait};
+use seawall_probe::sockets::{Socket, Sockets, State};
+
+use crate::check::{Check, Site};
+use crate::finding::{Finding, Verdict};
+
+const RANGE: &str = "ports.range";
+const USE: &str = "ports.use";
+const WAITING: &str = "ports.time-wait";
+const CONNTRACK: &str = "ports.conntrack";
+const NAT: &str = "ports.nat";
+
+pub(crate) const CHECK: Check = Check {
+    id: "ports",
+    about: "ephemeral ports, their use towards one destination, TIME_WAIT, conntrack, NAT: the rates at which they end",
+    findings: &[RANGE, USE, WAITING, CONNTRACK, NAT],
+    examine,
+};
+
+fn examine(site: &Site) -> Vec<Finding> {
+    let look = Look::take(site.files);
+    vec![range(&look), used(&look), waiting(&look), conntrack(&look), nat(&look)]
+}
+
+/// What the machine says, in this network namespace.
+struct Look {
+    ports: Reading<Ports>,
+    sockets: Reading<Sockets>,
+    /// `tcp_tw_reuse`: 0 never, 1 always, 2 on loopback (`Documentation/networking/ip-sysctl.rst`).
+    reuse: Reading<u64>,
+    time_wait: Reading<u64>,
+    most_time_wait: Reading<u64>,
+    tracked: Reading<Tracked>,
+}
+
+/// Ports for connections that choose none themselves.
+struct Ports {
+    range: RangeInclusive<u16>,
+    /// Those in the range that are kept from them.
+    reserved: u64,
+}
+
+/// The table of tracked connections.
+struct Tracked {
+    count: u64,
+    most: u64,
+    /// For how many seconds a closed connection stays in it.
+    closed_for: u64,
+}
+
+impl Look {
+    fn take(files: &dyn Files) -> Self {
+        let setting = |name: &str| parsed(files, &format!("/proc/sys/net/ipv4/{name}"), number);
+        Self {
+            ports: Ports::read(files),
+            sockets: Sockets::read(files),
+            reuse: setting("tcp_tw_reuse"),
+            time_wait: parsed(files, "/proc/net/sockstat", time_wait),
+            most_time_wait: setting("tcp_max_tw_buckets"),
+            tracked: Tracked::read(files),
+        }
+    }
+}
+
+impl Ports {
+    fn read(files: &dyn Files) -> Reading<Self> {
+        let range = parsed(files, PORT_RANGE, port_range)?;
+        let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+        let reserved = match parsed(files, path, |text| reserved(text, &range)) {
+            Err(Unread::Missing(_)) => 0,
+            reserved => reserved?,
+        };
+        Ok(Self { range, reserved })
+    }
+
+    fn usable(&self) -> u64 {
+        (self.range.len() as u64).saturating_sub(self.reserved)
+    }
+
+    /// New connections a second to one destination, if each leaves its port in TIME_WAIT.
+    fn lasting(&self) -> f64 {
+        self.usable() as f64 / TIME_WAIT
+    }
+}
+
+/// How many ports of a range are in a list such as `8080,9000-9010`; the kernel sorts it, and joins what overlaps.
+fn reserved(list: &str, range: &RangeInclusive<u16>) -> Option<u64> {
+    let mut count = 0;
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        let (first, last) = (first.max(*range.start()), last.min(*range.end()));
+        count += (first..=last).len() as u64;
+    }
+    Some(count)
+}
+
+impl Tracked {
+    fn read(files: &dyn Files) -> Reading<Self> {
+        let read =
+            |name: &str| parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
+        Ok(Self { count: read("count")?, most: read("max")?, closed_for: read("tcp_timeout_time_wait")? })
+    }
+}
+
+/// The kernel's own range (32768 to 60999, `net/ipv4/af_inet.c`) less a tenth.
+const USUAL: u64 = 25_400;
+
+/// How large the range is.
+fn range(look: &Look) -> Finding {
+    let ports = match &look.ports {
+        Ok(ports) => ports,
+        Err(why) => {
+            return Finding::unknown(
+                RANGE,
+                why,
+                "look at sysctl net.ipv4.ip_local_port_range in this network namespace",
+            );
+        }
+    };
+    let (usable, rate) = (ports.usable(), ports.lasting());
+    let (first, last) = (ports.range.start(), ports.range.end());
+    let text = format!(
+        "{usable} ports for connections from one address to one destination ({first} to {last}, {} of them reserved): {rate:.0} new ones a \
+         second, if this side closes them",
+        ports.reserved
+    );
+    let found = Finding::ok(RANGE, text).with("usable", usable as f64, "ports").with("lasting", rate, "/s");
+    if usable >= USUAL {
+        return found;
+    }
+    let reason = "fewer ports than the kernel gives by itself (28232): new connections to one destination fail (EADDRNOTAVAIL) above that rate";
+    found.judged(
+        Verdict::Warning,
+        reason,
+        "widen it: sysctl -w net.ipv4.ip_local_port_range='16384 65535' (a safe sysctl of a pod's securityContext), and reserve only the ports of \
+         listeners in net.ipv4.ip_local_reserved_ports",
+    )
+}
+
+/// Connections from one address to one destination.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    ports: u64,
+    /// Of these, in TIME_WAIT.
+    waiting: u64,
+}
+
+/// Who takes most ports of the range towards one destination, of the destinations that count. A socket at a listener's port was accepted,
+/// and took none.
+fn busiest(sockets: &Sockets, counts: impl Fn(&Socket) -> bool) -> Option<((IpAddr, SocketAddr), Taken)> {
+    let is_listener = |socket: &&Socket| socket.state == State::Listen;
+    let listening: HashSet<u16> =
+        sockets.all.iter().filter(is_listener).map(|socket| socket.local.port()).collect();
+    let mut taken: HashMap<_, Taken> = HashMap::new();
+    for socket in sockets.all.iter().filter(|socket| !is_listener(socket) && counts(socket)) {
+        if !listening.contains(&socket.local.port()) && socket.remote.port() != 0 {
+            let entry = taken.entry((socket.local.ip(), socket.remote)).or_default();
+            entry.ports += 1;
+            entry.waiting += u64::from(socket.state == State::TimeWait);
+        }
+    }
+    taken.into_iter().max_by_key(|(way, taken)| (taken.ports, *way))
+}
+
+/// From here on each new connection looks longer for a port: `connect` tries the ports of one parity first (`__inet_hash_connect`, Linux
+/// `net/ipv4/inet_hashtables.c`), and all those can be taken.
+const HALF: f64 = 50.0;
+/// The rest is used up by what one burst brings.
+const NEARLY_ALL: f64 = 90.0;
+
+/// How many ports of the range are taken towards the destination to which most are.
+fn used(look: &Look) -> Finding {
+    let look_at = "look at the sockets of the process: ss -tan state time-wait, ss -tan";
+    let (ports, sockets) = match (&look.ports, &look.sockets) {
+        (Ok(ports), Ok(sockets)) => (ports, sockets),
+        (Err(why), _) | (_, Err(why)) => return Finding::unknown(USE, why, look_at),
+    };
+    let busiest = busiest(sockets, |socket| ports.range.contains(&socket.local.port()));
+    let Some(((from, to), Taken { ports: taken, waiting })) = busiest else {
+        let found =
+            Finding::ok(USE, "no connection that was opened here takes a port of the range".to_owned());
+        return found.with("taken", 0.0, "ports").with("share", 0.0, "%");
+    };
+    let (share, at_least) = (percent(taken, ports.usable()), if sockets.is_cut { "at least " } else { "" });
+    let text = format!(
+        "{at_least}{taken} of {} ports ({share:.0} %) are taken from {from} to {to}, where most are; {waiting} of them are in TIME_WAIT",
+        ports.usable()
+    );
+    let found = Finding::ok(USE, text).with("taken", taken as f64, "ports").with("share", share, "%").with(
+        "time-wait",
+        waiting as f64,
+        "ports",
+    );
+    let verdict = match share {
+        share if share >= NEARLY_ALL => Verdict::Fault,
+        share if share >= HALF => Verdict::Warning,
+        _ => return found,
+    };
+    let (reason, fix) = advice(look, ports, waiting * 2 >= taken, from.is_loopback());
+    found.judged(verdict, reason, fix)
+}
+
+/// What becomes of more, and what helps: keeping connections where most are closed, else more of what a port is counted by.
+fn advice(look: &Look, ports: &Ports, mostly_waiting: bool, is_loopback: bool) -> (String, &'static str) {
+    if !mostly_waiting {
+        let reason = "the connections are open at once: at the range's end new ones fail (EADDRNOTAVAIL), and from half of it on each takes longer to find a port";
+        return (
+            reason.to_owned(),
+            "share connections (a pool with a limit, HTTP/2), add destinations or source addresses, or widen net.ipv4.ip_local_port_range",
+        );
+    }
+    let is_reused = match look.reuse {
+        Ok(1) => true,
+        Ok(2) => is_loopback,
+        _ => false,
+    };
+    let ends = if is_reused {
+        "ports in TIME_WAIT are taken again after a second, by searching for one".to_owned()
+    } else {
+        format!("this side closes them, so ports end at {:.0} new connections a second", ports.lasting())
+    };
+    (
+        format!("{ends}; from half of the range on each takes longer to find a port"),
+        "keep connections alive: a pool of idle connections as large as the calls at once (Go: MaxIdleConnsPerHost, 2 by default); else net.ipv4.tcp_tw_reuse=1, \
+         or more destinations or source addresses",
+    )
+}
+
+/// From here on the next burst reaches the limit, as for the generator's own tables.
+const NEARLY: f64 = 80.0;
+
+/// Sockets in TIME_WAIT against the most that are kept.
+fn waiting(look: &Look) -> Finding {
+    let (count, most) = match (&look.time_wait, &look.most_time_wait) {
+        (Ok(count), Ok(most)) => (*count, *most),
+        (Err(why), _) | (_, Err(why)) => {
+            return Finding::unknown(
+                WAITING,
+                why,
+                "look at /proc/net/sockstat and sysctl net.ipv4.tcp_max_tw_buckets",
+            );
+        }
+    };
+    let reuse = match look.reuse {
+        Ok(0) => "their ports are not taken again before a minute is over",
+        Ok(1) => "their ports are taken again after a second where both sides send timestamps",
+        Ok(2) => "their ports are taken again after a second on loopback alone",
+        _ => "whether their ports are taken again is not known",
+    };
+    let text = format!("{count} sockets of {most} at most are in TIME_WAIT; {reuse}");
+    let share = percent(count, most);
+    let found =
+        Finding::ok(WAITING, text).with("time-wait", count as f64, "sockets").with("share", share, "%");
+    let verdict = match share {
+        share if share >= 100.0 => Verdict::Fault,
+        share if share >= NEARLY => Verdict::Warning,
+        _ => return found,
+    };
+    found.judged(
+        verdict,
+        "beyond the most, sockets skip TIME_WAIT: a late segment can reach the next connection at that port, or reset it",
+        "keep connections alive; else raise net.ipv4.tcp_max_tw_buckets",
+    )
+}
+
+/// A table that was full, and dropped packets, is cleared down to 95 % by the kernel (`nf_conntrack_max95`, Linux
+/// `net/netfilter/nf_conntrack_core.c`).
+const CLEARED: f64 = 95.0;
+
+/// Tracked connections against the size of the table.
+fn conntrack(look: &Look) -> Finding {
+    let Tracked { count, most, closed_for } = match &look.tracked {
+        Ok(tracked) => tracked,
+        Err(why) => {
+            let fix = "connections are tracked by the node, if at all; there: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max, dmesg \
+                       ('table full'), conntrack -S (drop, insert_failed)";
+            return Finding::unknown(CONNTRACK, why, fix);
+        }
+    };
+    let share = percent(*count, *most);
+    let rate = *most as f64 / (*closed_for).max(1) as f64;
+    let text = format!(
+        "{count} of {most} connections are tracked in this network namespace ({share:.0} %); each stays {closed_for} s after its end, so the table \
+         ends at {rate:.0} new ones a second"
+    );
+    let found = Finding::ok(CONNTRACK, text)
+        .with("tracked", *count as f64, "connections")
+        .with("share", share, "%")
+        .with("lasting", rate, "/s");
+    let verdict = match share {
+        share if share >= CLEARED => Verdict::Fault,
+        share if share >= NEARLY => Verdict::Warning,
+        _ => return found,
+    };
+    found.judged(
+        verdict,
+        "packets that begin a connection are dropped without a word while the table is full: clients see timeouts of 1, 3 and 7 s on new connections alone",
+        "keep connections alive; raise net.netfilter.nf_conntrack_max on the node (with nf_conntrack_buckets), or lower nf_conntrack_tcp_timeout_time_wait",
+    )
+}
+
+/// The fewest ports that a cloud gives a node by itself: Azure's load balancer from 801 nodes on (Azure, "Use SNAT for outbound connections",
+/// default port allocation), and Google's Cloud NAT where they are allocated dynamically ("Cloud NAT: ports and addresses").
+const LEAST_NAT: u64 = 32;
+
+/// Connections to one public destination, which the node or the cloud gives another address.
+fn nat(look: &Look) -> Finding {
+    let fix = "each connection at once to one destination takes a port of the node's share: Google's Cloud NAT gives 64 by default (32 if dynamic; metric \
+               nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), Azure's load balancer 1024 to 32 by the number of nodes (SNAT connection count, \
+               failed), AWS's NAT gateway 55000 for all nodes (ErrorPortAllocation)";
+    let sockets = match &look.sockets {
+        Ok(sockets) => sockets,
+        Err(why) => return Finding::unknown(NAT, why, fix),
+    };
+    let busiest = busiest(sockets, |socket| is_public(socket.remote.ip()));
+    let ports = busiest.map_or(0, |(_, taken)| taken.ports);
+    let found = match busiest {
+        None => Finding::ok(NAT, "no connection to a public IPv4 address was opened here".to_owned()),
+        Some(((_, to), _)) => Finding::ok(
+            NAT,
+            format!("{ports} connections at most are open or in TIME_WAIT to one public address ({to})"),
+        ),
+    };
+    let found = found.with("connections", ports as f64, "connections");
+    if ports < LEAST_NAT {
+        return found;
+    }
+    let reason = "that is as many as the smallest share of a node at a cloud that translates addresses, and this machine is not told how large its share is";
+    found.judged(Verdict::CannotTell, reason, fix)
+}
+
+/// Whether an address is one to which clouds translate: IPv4, and none of those that networks keep to themselves (RFC 6890).
+fn is_public(ip: IpAddr) -> bool {
+    let IpAddr::V4(ip) = ip else { return false };
+    let [first, second, ..] = ip.octets();
+    let is_shared = first == 100 && (64..128).contains(&second);
+    let is_special = ip.is_unspecified()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_multicast()
+        || ip.is_broadcast();
+    !(is_special || is_shared || ip.is_private())
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}

@@ -1,0 +1,171 @@
+use std::fmt::Write as _;
+
+use seawall_probe::files::fake::Texts;
+
+use super::*;
+
+const NAMES: &str =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+
+/// A machine as Linux sets it up by itself, with nothing going on.
+fn healthy() -> Texts {
+    Texts::new(&[
+        (PORT_RANGE, "32768\t60999\n"),
+        ("/proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
+        ("/proc/sys/net/ipv4/tcp_tw_reuse", "2\n"),
+        ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "262144\n"),
+        ("/proc/net/sockstat", "sockets: used 15\nTCP: inuse 1 orphan 0 tw 40 alloc 178 mem 822\n"),
+        ("/proc/net/tcp", NAMES),
+        ("/proc/sys/net/netfilter/nf_conntrack_count", "900\n"),
+        ("/proc/sys/net/netfilter/nf_conntrack_max", "262144\n"),
+        ("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "120\n"),
+    ])
+}
+
+/// A line of the table: from a port of 10.0.0.1 to a destination, in a state.
+fn line(port: u16, to: &str, state: u8) -> String {
+    let to: SocketAddr = to.parse().unwrap();
+    let IpAddr::V4(ip) = to.ip() else { panic!("IPv4 alone") };
+    let [from, ip] = [[10, 0, 0, 1], ip.octets()].map(u32::from_ne_bytes);
+    format!(
+        "0: {from:08X}:{port:04X} {ip:08X}:{:04X} {state:02X} 00000000:00000000 00:00000000 00000000 0 0 7 1 0\n",
+        to.port()
+    )
+}
+
+/// So many connections, from as many ports.
+fn connections(count: u16, to: &str, state: u8) -> String {
+    (0..count).fold(String::new(), |mut lines, at| {
+        let _ = write!(lines, "{}", line(32768 + at, to, state));
+        lines
+    })
+}
+
+fn found(texts: &Texts) -> Vec<Finding> {
+    examine(&Site::of(texts))
+}
+
+/// What is not ok.
+fn complaints(texts: &Texts) -> Vec<(&'static str, Verdict)> {
+    let complaints = found(texts).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+}
+
+fn with(path: &str, text: &str) -> Texts {
+    let texts = healthy();
+    texts.set(path, text);
+    texts
+}
+
+fn sockets(lines: &str) -> Texts {
+    with("/proc/net/tcp", &[NAMES, lines].concat())
+}
+
+const ESTABLISHED: u8 = 1;
+const CLOSED: u8 = 6;
+const LISTEN: u8 = 10;
+
+#[test]
+fn a_machine_as_linux_sets_it_up_has_no_fault() {
+    assert_eq!(complaints(&healthy()), []);
+    let range = &found(&healthy())[0];
+    assert!(
+        range.text.contains("28232 ports") && range.text.contains("471 new ones a second"),
+        "{}",
+        range.text
+    );
+}
+
+#[test]
+fn a_narrow_range_is_warned_of_and_a_wider_one_is_not() {
+    assert_eq!(complaints(&with(PORT_RANGE, "40000\t41023\n")), [(RANGE, Verdict::Warning)]);
+    assert_eq!(complaints(&with(PORT_RANGE, "1024\t65535\n")), []);
+}
+
+#[test]
+fn ports_that_are_reserved_are_not_counted_and_those_outside_the_range_do_not_matter() {
+    let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+    assert_eq!(complaints(&with(path, "33000-50000,60000\n")), [(RANGE, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "8080,30000-32767\n")), []);
+    assert_eq!(reserved("1000-33000,60999-61010", &(32768..=60999)), Some(234));
+}
+
+#[test]
+fn ports_that_are_nearly_all_taken_towards_one_destination_are_a_fault() {
+    let nearly_all = sockets(&connections(26_000, "10.0.0.9:80", CLOSED));
+    assert_eq!(complaints(&nearly_all), [(USE, Verdict::Fault)]);
+    let used = &found(&nearly_all)[1];
+    assert!(
+        used.text.contains("26000 of 28232 ports (92 %)") && used.text.contains("10.0.0.1 to 10.0.0.9:80"),
+        "{}",
+        used.text
+    );
+    assert!(used.reason.as_ref().unwrap().contains("471 new connections a second"));
+    let half = sockets(&connections(15_000, "10.0.0.9:80", CLOSED));
+    assert_eq!(complaints(&half), [(USE, Verdict::Warning)]);
+}
+
+#[test]
+fn as_many_connections_to_many_destinations_are_no_fault() {
+    let spread: String =
+        (0..26).map(|at| connections(1000, &format!("10.0.0.{}:80", at + 2), CLOSED)).collect();
+    assert_eq!(complaints(&sockets(&spread)), []);
+}
+
+#[test]
+fn connections_that_a_listener_accepted_take_no_port() {
+    let listener = line(40000, "0.0.0.0:0", LISTEN);
+    let accepted = line(40000, "10.0.0.9:80", ESTABLISHED).repeat(26_000);
+    assert_eq!(complaints(&sockets(&[listener, accepted].concat())), []);
+}
+
+#[test]
+fn what_helps_depends_on_whether_connections_are_open_or_closed() {
+    let fix = |state| found(&sockets(&connections(26_000, "10.0.0.9:80", state)))[1].fix.clone().unwrap();
+    assert!(fix(CLOSED).starts_with("keep connections alive"));
+    assert!(fix(ESTABLISHED).starts_with("share connections"));
+}
+
+#[test]
+fn a_table_that_was_cut_is_said_to_hold_at_least_what_was_read() {
+    let mut cut = [NAMES, &connections(26_000, "10.0.0.9:80", CLOSED)].concat();
+    cut.truncate(cut.len() - 30);
+    assert!(found(&with("/proc/net/tcp", &cut))[1].text.starts_with("at least 25999"));
+}
+
+#[test]
+fn a_full_house_of_time_wait_is_a_fault() {
+    let path = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
+    assert_eq!(complaints(&with(path, "40\n")), [(WAITING, Verdict::Fault)]);
+    assert_eq!(complaints(&with(path, "48\n")), [(WAITING, Verdict::Warning)]);
+    assert_eq!(complaints(&with(path, "100\n")), []);
+}
+
+#[test]
+fn a_conntrack_table_is_judged_by_its_share_and_told_with_its_rate() {
+    let path = "/proc/sys/net/netfilter/nf_conntrack_max";
+    assert_eq!(complaints(&with(path, "910\n")), [(CONNTRACK, Verdict::Fault)]);
+    assert_eq!(complaints(&with(path, "1100\n")), [(CONNTRACK, Verdict::Warning)]);
+    assert!(found(&healthy())[3].text.contains("ends at 2185 new ones a second"));
+}
+
+#[test]
+fn a_machine_without_conntrack_is_told_to_look_at_the_node() {
+    let texts = healthy();
+    texts.remove("/proc/sys/net/netfilter/nf_conntrack_count");
+    assert_eq!(complaints(&texts), [(CONNTRACK, Verdict::CannotTell)]);
+    assert!(found(&texts)[3].reason.as_ref().unwrap().contains("does not exist here"));
+}
+
+#[test]
+fn many_connections_to_a_public_address_may_be_more_than_the_nodes_share() {
+    for (count, to, expected) in [
+        (40, "203.0.113.7:443", vec![(NAT, Verdict::CannotTell)]),
+        (31, "203.0.113.7:443", vec![]),
+        (400, "10.9.0.7:443", vec![]),
+        (400, "100.64.3.7:443", vec![]),
+        (400, "169.254.169.254:80", vec![]),
+    ] {
+        assert_eq!(complaints(&sockets(&connections(count, to, ESTABLISHED))), expected, "{count} to {to}");
+    }
+}

@@ -1,0 +1,291 @@
+//! `sockets`: where connections and packets are lost before a program sees them, and what runs out of open files.
+//!
+//! Counters are of this network namespace since it began, and the backlogs of packets of the whole machine; what grows while it is watched does
+//! harm now, and what only ever grew is judged by its share.
+
+mod files;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use seawall_probe::Snapshot;
+use seawall_probe::files::{Files, Reading, parsed};
+use seawall_probe::net::{counter, number};
+use seawall_probe::sockets::{Socket, Sockets, State};
+
+use crate::check::{Check, Site};
+use crate::finding::{Finding, Verdict};
+
+const LISTEN: &str = "sockets.listen";
+const BACKLOG: &str = "sockets.backlog";
+const RETRANSMITS: &str = "sockets.retransmits";
+const FILES: &str = "sockets.files";
+const SOFTNET: &str = "sockets.softnet";
+
+pub(crate) const CHECK: Check = Check {
+    id: "sockets",
+    about: "connections that listeners drop, waiting ones, segments sent again, open files against their limits, packets dropped from backlogs",
+    findings: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
+    examine,
+};
+
+/// What drops a connection now does it again within a second.
+const WINDOW: Duration = Duration::from_secs(1);
+
+fn examine(site: &Site) -> Vec<Finding> {
+    let before = Look::take(site.files, Duration::ZERO);
+    let span = (site.wait)(WINDOW);
+    let after = Look::take(site.files, span);
+    let somaxconn = parsed(site.files, "/proc/sys/net/core/somaxconn", number);
+    vec![
+        listen(&before, &after),
+        backlog(&before, &after, &somaxconn),
+        retransmits(&before, &after),
+        files::judge(site.files),
+        softnet(&before, &after),
+    ]
+}
+
+/// What the machine says at one instant.
+struct Look {
+    counts: Reading<Counts>,
+    sockets: Reading<Sockets>,
+    machine: Snapshot,
+}
+
+/// TCP's counters since the namespace began (`Documentation/networking/snmp_counter.rst`).
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    /// Connections that came.
+    accepted: u64,
+    /// Connections that a listener dropped, whatever for.
+    dropped: u64,
+    /// Of these, because nobody had accepted those that were complete.
+    overflowed: u64,
+    /// Of these, because too many were half open and no cookie was to be sent.
+    half_open: u64,
+    /// Segments sent.
+    sent: u64,
+    /// Of these, again.
+    again: u64,
+}
+
+impl Look {
+    fn take(files: &dyn Files, at: Duration) -> Self {
+        Self {
+            counts: Counts::read(files),
+            sockets: Sockets::read(files),
+            machine: Snapshot::take(files, at),
+        }
+    }
+}
+
+impl Counts {
+    fn read(files: &dyn Files) -> Reading<Self> {
+        let snmp = parsed(files, "/proc/net/snmp", |text| Some(text.to_owned()))?;
+        parsed(files, "/proc/net/netstat", |netstat| Self::parse(netstat, &snmp))
+    }
+
+    fn parse(netstat: &str, snmp: &str) -> Option<Self> {
+        let (extended, basic) =
+            (|name| counter(netstat, "TcpExt:", name), |name| counter(snmp, "Tcp:", name));
+        Some(Self {
+            accepted: basic("PassiveOpens")?,
+            dropped: extended("ListenDrops")?,
+            overflowed: extended("ListenOverflows")?,
+            half_open: extended("TCPReqQFullDrop")?,
+            sent: basic("OutSegs")?,
+            again: basic("RetransSegs")?,
+        })
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            accepted: self.accepted.saturating_sub(earlier.accepted),
+            dropped: self.dropped.saturating_sub(earlier.dropped),
+            overflowed: self.overflowed.saturating_sub(earlier.overflowed),
+            half_open: self.half_open.saturating_sub(earlier.half_open),
+            sent: self.sent.saturating_sub(earlier.sent),
+            again: self.again.saturating_sub(earlier.again),
+        }
+    }
+}
+
+/// The share of errors that `find` bears unless it is told otherwise.
+const LOST: f64 = 0.1;
+
+/// Connections that were dropped by who listens.
+fn listen(before: &Look, after: &Look) -> Finding {
+    let (earlier, ever) = match (&before.counts, &after.counts) {
+        (Ok(earlier), Ok(later)) => (*earlier, *later),
+        (Err(why), _) | (_, Err(why)) => {
+            return Finding::unknown(
+                LISTEN,
+                why,
+                "look at nstat -az TcpExtListenDrops TcpExtListenOverflows in this network namespace",
+            );
+        }
+    };
+    let now = ever.since(earlier);
+    let share = percent(ever.dropped, ever.accepted.saturating_add(ever.dropped));
+    let text = format!(
+        "listeners dropped {} connections while they were watched, and {} of {} since this network namespace began ({} because nobody accepted in time, {} \
+         because too many were half open)",
+        now.dropped,
+        ever.dropped,
+        ever.accepted.saturating_add(ever.dropped),
+        ever.overflowed,
+        ever.half_open
+    );
+    let found = Finding::ok(LISTEN, text)
+        .with("now", now.dropped as f64, "connections")
+        .with("ever", ever.dropped as f64, "connections")
+        .with("share", share, "%");
+    let verdict = match now.dropped {
+        0 if share < LOST => return found,
+        0 => Verdict::Warning,
+        _ => Verdict::Fault,
+    };
+    found.judged(
+        verdict,
+        "a client whose request for a connection is dropped asks again after 1, 3 and 7 s: few connections that are very late",
+        "have the program accept sooner, with a longer backlog in listen() and net.core.somaxconn; if they are half open, raise net.ipv4.tcp_max_syn_backlog with \
+         net.ipv4.tcp_syncookies=1",
+    )
+}
+
+/// The kernel's own since Linux 5.4; a program's backlog is cut down to it.
+const USUAL: u64 = 4096;
+
+/// Connections that wait to be accepted, and how many may.
+fn backlog(before: &Look, after: &Look, somaxconn: &Reading<u64>) -> Finding {
+    let look_at = "look at ss -ltn (Recv-Q waits, Send-Q may) in this network namespace";
+    let (earlier, later, most) = match (&before.sockets, &after.sockets, somaxconn) {
+        (Ok(earlier), Ok(later), Ok(most)) => (earlier, later, *most),
+        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return Finding::unknown(BACKLOG, why, look_at),
+    };
+    let listeners: Vec<_> = later.all.iter().filter(|socket| socket.state == State::Listen).collect();
+    let Some((worst, still)) =
+        listeners.iter().map(|socket| (*socket, waited(earlier, socket))).max_by_key(|(_, still)| *still)
+    else {
+        return Finding::ok(BACKLOG, "nobody listens in this network namespace".to_owned()).with(
+            "waiting",
+            0.0,
+            "connections",
+        );
+    };
+    let text = match still {
+        0 => format!(
+            "at none of {} listeners did a connection wait at both looks; no backlog is longer than {most}",
+            listeners.len()
+        ),
+        _ => format!(
+            "at {} {still} connections waited to be accepted at both looks; no backlog is longer than {most}",
+            worst.local
+        ),
+    };
+    let found = Finding::ok(BACKLOG, text).with("waiting", f64::from(still), "connections").with(
+        "somaxconn",
+        most as f64,
+        "connections",
+    );
+    if still > 0 {
+        let verdict = if u64::from(still) >= most { Verdict::Fault } else { Verdict::Warning };
+        return found.judged(
+            verdict,
+            "who listens there does not accept as fast as connections come, or at all: they wait, and once the backlog is full they are dropped",
+            "look at what that program waits for (cpu, its own limit of connections, open files); a longer backlog only helps against bursts",
+        );
+    }
+    if most >= USUAL {
+        return found;
+    }
+    found.judged(
+        Verdict::Warning,
+        "the backlog of every listener is cut down to that, below the kernel's own 4096: a burst of connections overflows it",
+        "raise net.core.somaxconn, and start the programs anew",
+    )
+}
+
+/// How many connections waited at a listener at both looks.
+fn waited(earlier: &Sockets, later: &Socket) -> u32 {
+    let before =
+        earlier.all.iter().filter(|socket| socket.state == State::Listen && socket.local == later.local);
+    before.map(|socket| socket.waiting.min(later.waiting)).min().unwrap_or(0)
+}
+
+/// Fewer segments than this say nothing about a share of a hundredth.
+const ENOUGH: u64 = 1000;
+/// A connection whose every hundredth segment is sent again is slowed by it: with a loss `p`, its window is about 1.2 / √p segments
+/// (RFC 3819 section 8, after Mathis et al. 1997), 12 at a hundredth and 5 at a twentieth.
+const SOME: f64 = 1.0;
+const MANY: f64 = 5.0;
+
+/// Segments that were sent again.
+fn retransmits(before: &Look, after: &Look) -> Finding {
+    let (earlier, ever) = match (&before.counts, &after.counts) {
+        (Ok(earlier), Ok(later)) => (*earlier, *later),
+        (Err(why), _) | (_, Err(why)) => {
+            return Finding::unknown(
+                RETRANSMITS,
+                why,
+                "look at nstat -az TcpRetransSegs TcpOutSegs in this network namespace",
+            );
+        }
+    };
+    let now = ever.since(earlier);
+    let share = |counts: Counts| if counts.sent < ENOUGH { 0.0 } else { percent(counts.again, counts.sent) };
+    let (share_now, share_ever) = (share(now), share(ever));
+    let text = format!(
+        "{} of {} segments were sent again while it was watched, {} of {} since this network namespace began",
+        now.again, now.sent, ever.again, ever.sent
+    );
+    let found = Finding::ok(RETRANSMITS, text).with("now", share_now, "%").with("ever", share_ever, "%");
+    let verdict = match share_now.max(share_ever) {
+        worst if worst < SOME => return found,
+        _ if share_now >= MANY => Verdict::Fault,
+        _ => Verdict::Warning,
+    };
+    found.judged(
+        verdict,
+        "each adds at least 200 ms, or a second where it is the first of a connection: the tail of response times is the network's",
+        "look where they are lost: sockets.softnet, ethtool -S and tc -s qdisc on the node, a policer or a full table (ports.conntrack) on the way",
+    )
+}
+
+/// Packets that this machine dropped before its stack saw them.
+fn softnet(before: &Look, after: &Look) -> Finding {
+    let (earlier, later) = match (&before.machine.softnet, &after.machine.softnet) {
+        (Ok(earlier), Ok(later)) => (earlier, later),
+        (Err(why), _) | (_, Err(why)) => {
+            return Finding::unknown(
+                SOFTNET,
+                why,
+                "look at the second column of /proc/net/softnet_stat on the node",
+            );
+        }
+    };
+    let dropped = later.dropped.saturating_sub(earlier.dropped);
+    let text = format!(
+        "this machine dropped {dropped} packets from full backlogs while it was watched, and {} since it started; it cut {} rounds of receiving short",
+        later.dropped, later.squeezed
+    );
+    let found = Finding::ok(SOFTNET, text).with("now", dropped as f64, "packets").with(
+        "ever",
+        later.dropped as f64,
+        "packets",
+    );
+    if dropped == 0 {
+        return found;
+    }
+    found.judged(
+        Verdict::Fault,
+        "a CPU gets packets faster than it takes them in; whoever they were for sends or asks again",
+        "raise net.core.netdev_max_backlog on the node, or spread receiving over more CPUs (queues of the card, RPS)",
+    )
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}

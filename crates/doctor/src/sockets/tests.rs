@@ -1,0 +1,142 @@
+use seawall_probe::files::fake::Texts;
+
+use super::*;
+
+const NAMES: &str =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+
+/// What TCP has counted: connections that came, those dropped; segments sent, those again.
+fn count(texts: &Texts, accepted: u64, dropped: u64, sent: u64, again: u64) {
+    let netstat =
+        format!("TcpExt: ListenOverflows ListenDrops TCPReqQFullDrop\nTcpExt: {dropped} {dropped} 0\n");
+    let snmp = format!("Tcp: PassiveOpens OutSegs RetransSegs\nTcp: {accepted} {sent} {again}\n");
+    texts.set("/proc/net/netstat", &netstat);
+    texts.set("/proc/net/snmp", &snmp);
+}
+
+/// A listener at port 8080 at which so many wait.
+fn wait_at_listener(texts: &Texts, waiting: u32) {
+    let line =
+        format!("0: 00000000:1F90 00000000:0000 0A 00000000:{waiting:08X} 00:00000000 00000000 0 0 7 1 0\n");
+    texts.set("/proc/net/tcp", &[NAMES, &line].concat());
+}
+
+/// A process with so many files open.
+fn open_files(texts: &Texts, number: u32, open: u32, limit: u32) {
+    (0..open).for_each(|at| texts.set(&format!("/proc/{number}/fd/{at}"), ""));
+    let limits = format!("Limit  Soft Limit  Hard Limit  Units\nMax open files  {limit}  1048576  files\n");
+    texts.set(&format!("/proc/{number}/limits"), &limits);
+    texts.set(&format!("/proc/{number}/comm"), "shop\n");
+}
+
+fn healthy() -> Texts {
+    let texts = Texts::new(&[
+        ("/proc/sys/net/core/somaxconn", "4096\n"),
+        ("/proc/net/softnet_stat", "00e28d6e 00000003 00000001 00000000\n"),
+        ("/proc/sys/fs/file-nr", "638\t0\t2466170\n"),
+    ]);
+    count(&texts, 100_000, 9, 5_000_000, 12_000);
+    wait_at_listener(&texts, 0);
+    open_files(&texts, 7, 20, 100);
+    texts
+}
+
+fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<Finding> {
+    let wait = |time: Duration| {
+        happens(texts);
+        time
+    };
+    examine(&Site { wait: &wait, ..Site::of(texts) })
+}
+
+fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
+    let complaints = found(&healthy(), happens).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+}
+
+/// The same for what was so before it was looked at.
+fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
+    let texts = healthy();
+    plant(&texts);
+    let complaints = found(&texts, |_| ()).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+}
+
+#[test]
+fn a_server_that_loses_next_to_nothing_has_no_fault() {
+    assert_eq!(complaints(|texts| count(texts, 100_900, 9, 5_100_000, 12_100)), []);
+}
+
+#[test]
+fn connections_that_are_dropped_while_it_is_watched_are_a_fault_and_many_of_earlier_are_warned_of() {
+    assert_eq!(complaints(|texts| count(texts, 100_900, 10, 5_100_000, 12_000)), [(LISTEN, Verdict::Fault)]);
+    assert_eq!(
+        complaints_of(|texts| count(texts, 100_000, 200, 5_000_000, 12_000)),
+        [(LISTEN, Verdict::Warning)]
+    );
+    assert_eq!(complaints_of(|texts| count(texts, 100_000, 90, 5_000_000, 12_000)), []);
+}
+
+#[test]
+fn a_listener_at_which_connections_wait_whenever_it_is_looked_at_is_found_and_one_that_catches_up_is_not() {
+    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 5)), [(BACKLOG, Verdict::Warning)]);
+    assert_eq!(complaints_of(|texts| wait_at_listener(texts, 4096)), [(BACKLOG, Verdict::Fault)]);
+    assert_eq!(complaints(|texts| wait_at_listener(texts, 50)), [], "none waited at first");
+}
+
+#[test]
+fn a_short_backlog_for_everybody_is_warned_of_where_anybody_listens() {
+    let shorten = |texts: &Texts| {
+        texts.set("/proc/sys/net/core/somaxconn", "128\n");
+    };
+    assert_eq!(complaints_of(shorten), [(BACKLOG, Verdict::Warning)]);
+    let without_listener = |texts: &Texts| {
+        shorten(texts);
+        texts.set("/proc/net/tcp", NAMES);
+    };
+    assert_eq!(complaints_of(without_listener), []);
+}
+
+#[test]
+fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough() {
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_600)),
+        [(RETRANSMITS, Verdict::Fault)]
+    );
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_200)),
+        [(RETRANSMITS, Verdict::Warning)]
+    );
+    assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_050)), [], "too few to say");
+    assert_eq!(
+        complaints_of(|texts| count(texts, 100_000, 9, 5_000_000, 60_000)),
+        [(RETRANSMITS, Verdict::Warning)]
+    );
+}
+
+#[test]
+fn who_has_nearly_all_its_files_open_is_named() {
+    assert_eq!(complaints_of(|texts| open_files(texts, 8, 96, 100)), [(FILES, Verdict::Fault)]);
+    assert_eq!(complaints_of(|texts| open_files(texts, 8, 85, 100)), [(FILES, Verdict::Warning)]);
+    assert_eq!(complaints_of(|texts| open_files(texts, 8, 85, 200)), []);
+    let texts = healthy();
+    open_files(&texts, 8, 96, 100);
+    let text = found(&texts, |_| ())[3].text.clone();
+    assert!(text.starts_with("shop (process 8) has 96 of 100 files open"), "{text}");
+}
+
+#[test]
+fn a_machine_that_has_nearly_all_its_files_open_is_a_fault() {
+    assert_eq!(
+        complaints_of(|texts| texts.set("/proc/sys/fs/file-nr", "990\t0\t1000\n")),
+        [(FILES, Verdict::Fault)]
+    );
+}
+
+#[test]
+fn packets_that_are_dropped_now_are_a_fault_and_those_of_long_ago_are_not() {
+    let drop_packets =
+        |texts: &Texts| texts.set("/proc/net/softnet_stat", "00e28d6e 00000009 00000001 00000000\n");
+    assert_eq!(complaints(drop_packets), [(SOFTNET, Verdict::Fault)]);
+    assert_eq!(complaints_of(drop_packets), []);
+}

@@ -1,0 +1,163 @@
+//! `seawall doctor`: what is wrong with this node or pod before any load is sent.
+//!
+//! Reads flags, lends the checks of the crate `doctor` a machine and a clock, and shows what they say: [`screen`] for people, [`report`] for
+//! programs. Knows no check by name.
+
+mod report;
+mod screen;
+
+use std::io::{Write as _, stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rustix::event::{Timespec, poll};
+use seawall_core::Clock;
+use seawall_doctor::{ALL, Check, Finding, Site, Verdict};
+use seawall_probe::System;
+
+use self::report::Report;
+use crate::draft::{Draft, is_stdout};
+use crate::exit;
+
+/// Flags of `seawall doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Checks to run, as --list names them [default: all]
+    #[arg(value_name = "CHECK")]
+    checks: Vec<String>,
+    /// Say which checks there are and what each can find, and look at nothing
+    #[arg(long, conflicts_with_all = ["json", "checks"])]
+    list: bool,
+    /// Write the findings to this file, as JSON; - is standard output, and what is shown goes to standard error then
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// The resolver's configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    resolv_conf: String,
+}
+
+const HELP: &str = "\
+Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns. A check takes five seconds at most. What it may
+not see (it needs no root, and without it sees less) is said to be unknown, with where to look.
+
+Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine
+could not be seen, 1 on bad input.
+
+Example: seawall doctor
+         seawall doctor dns --name api.example.com
+         seawall doctor ports --json -";
+
+/// Runs the command.
+///
+/// # Errors
+/// No such check, or a file that cannot be written, named.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.list {
+        return show(&screen::list(ALL), false).map(|()| ExitCode::SUCCESS);
+    }
+    let checks = chosen(&args.checks)?;
+    // Before anything is looked at, so that what could not be written is not looked for.
+    let draft = args.json.as_deref().map(Draft::create).transpose()?;
+    let beside = args.json.as_deref().is_some_and(is_stdout);
+    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found), beside))?;
+    let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
+    if let Some(draft) = draft {
+        draft.finish(&Report::new(worst, &found).to_json()?)?;
+    }
+    show(&screen::sum(&found), beside)?;
+    Ok(ExitCode::from(code(worst)))
+}
+
+/// The checks of these names, in the order of the list and each once; all if none is named.
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Check>> {
+    let unknown: Vec<_> =
+        names.iter().filter(|name| ALL.iter().all(|check| check.id != *name)).cloned().collect();
+    if !unknown.is_empty() {
+        let known: Vec<_> = ALL.iter().map(|check| check.id).collect();
+        bail!("no check is called {}; there are: {}", unknown.join(", "), known.join(", "));
+    }
+    Ok(ALL.iter().filter(|check| names.is_empty() || names.iter().any(|name| name == check.id)).collect())
+}
+
+/// Runs checks one after the other, and hands on what each found as soon as it is known.
+fn examine(
+    checks: &[&Check],
+    args: &Args,
+    mut told: impl FnMut(&Check, &[Finding]) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Finding>> {
+    let clock = Clock::system();
+    let wait = |time| pass(&clock, time);
+    let now = || Duration::from_nanos(clock.now().as_nanos());
+    let site =
+        Site { files: &System, wait: &wait, now: &now, names: &args.name, resolv_conf: &args.resolv_conf };
+    let mut all = Vec::new();
+    for check in checks {
+        let found = (check.examine)(&site);
+        told(check, &found)?;
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// Lets time pass in which the machine is watched; says how much it was. A signal may cut it short.
+fn pass(clock: &Clock, time: Duration) -> Duration {
+    let begun = clock.now();
+    if let Ok(time) = Timespec::try_from(time) {
+        // Nothing is waited for but the time.
+        let _ = poll(&mut [], Some(&time));
+    }
+    clock.now().since(begun)
+}
+
+fn show(text: &str, beside: bool) -> anyhow::Result<()> {
+    if beside {
+        // It may be closed: what counts is written to standard output.
+        let _ = stderr().lock().write_all(text.as_bytes());
+        return Ok(());
+    }
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+fn code(worst: Verdict) -> u8 {
+    match worst {
+        Verdict::Ok => exit::FOUND,
+        Verdict::CannotTell => exit::CANNOT_TELL,
+        Verdict::Warning => exit::WARNED,
+        Verdict::Fault => exit::FAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_run_once_in_the_order_of_the_list_and_all_if_none_is_named() {
+        let names = |asked: &[&str]| -> Vec<_> {
+            let asked: Vec<_> = asked.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&asked).unwrap().iter().map(|check| check.id).collect()
+        };
+        assert_eq!(names(&[]), ALL.iter().map(|check| check.id).collect::<Vec<_>>());
+        assert_eq!(names(&["ports", "ports"]), ["ports"]);
+    }
+
+    #[test]
+    fn every_check_that_is_not_known_is_named_with_those_that_are() {
+        let refused =
+            chosen(&["port".to_owned(), "ports".to_owned(), "dsn".to_owned()]).err().unwrap().to_string();
+        assert!(refused.starts_with("no check is called port, dsn; there are: ports"), "{refused}");
+    }
+
+    #[test]
+    fn the_worst_finding_is_the_exit_code() {
+        let codes = [Verdict::Ok, Verdict::CannotTell, Verdict::Warning, Verdict::Fault].map(code);
+        assert_eq!(codes, [0, 8, 10, 9]);
+    }
+}

@@ -1,0 +1,170 @@
+//! `doctor` as it is typed, on machines with a planted fault: network namespaces that have loopback alone.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::print_stderr, reason = "a test that cannot be held here says so")]
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn seawall(words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Set inside a namespace.
+const INSIDE: &str = "SEAWALL_TEST_NAMESPACE";
+
+/// Whether the test of this name is in a namespace of its own, with loopback alone. If it is not, it is started again in one, where
+/// this machine lets anybody make one; what follows is for inside.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        return true;
+    }
+    let unshare = |program: &std::ffi::OsStr, words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "--"]).arg(program).args(words).env(INSIDE, "1").stdin(Stdio::null()).output()
+    };
+    if !unshare("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
+        eprintln!("{test}: no network namespace can be made here (unshare --net is refused)");
+        return false;
+    }
+    let inside =
+        unshare(std::env::current_exe().unwrap().as_os_str(), &[test, "--exact", "--nocapture"]).unwrap();
+    let said = [&inside.stdout[..], &inside.stderr].map(String::from_utf8_lossy).concat();
+    assert!(inside.status.success() && said.contains("1 passed"), "inside its namespace:\n{said}");
+    false
+}
+
+fn set(setting: &str, value: &str) {
+    std::fs::write(format!("/proc/sys/net/{setting}"), value).unwrap();
+}
+
+/// What a check finds under a name: the verdict and the whole of it.
+fn finding(check: &str, id: &str) -> (String, Value) {
+    let output = seawall(&format!("doctor {check} --json -"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut findings = report["findings"].as_array().unwrap().iter();
+    let finding = findings.find(|finding| finding["id"] == id).unwrap().clone();
+    (finding["verdict"].as_str().unwrap().to_owned(), finding)
+}
+
+fn verdict(check: &str, id: &str) -> String {
+    finding(check, id).0
+}
+
+#[test]
+fn checks_are_listed_and_one_that_is_not_known_is_refused() {
+    let list = seawall("doctor --list");
+    assert!(list.status.success());
+    assert!(String::from_utf8(list.stdout).unwrap().contains("ports.range ports.use"));
+    let refused = seawall("doctor port");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("no check is called port; there are: ports"));
+}
+
+#[test]
+fn findings_are_written_for_programs_and_shown_beside_them() {
+    let output = seawall("doctor ports --json -");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], 1);
+    let worst = report["verdict"].as_str().unwrap();
+    let code = [("ok", 0), ("cannot-tell", 8), ("fault", 9), ("warning", 10)]
+        .into_iter()
+        .find(|(name, _)| *name == worst);
+    assert_eq!(output.status.code(), code.map(|(_, code)| code));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("ports.range"));
+}
+
+#[test]
+fn a_range_of_ports_that_is_short_and_used_up_is_found_in_the_kernel_and_a_usual_one_is_not() {
+    if !is_inside("a_range_of_ports_that_is_short_and_used_up_is_found_in_the_kernel_and_a_usual_one_is_not")
+    {
+        return;
+    }
+    assert_eq!(verdict("ports", "ports.range"), "ok");
+    set("ipv4/ip_local_port_range", "20000 20299");
+    set("ipv4/tcp_tw_reuse", "0");
+    assert_eq!(verdict("ports", "ports.range"), "warning");
+    let listener = TcpListener::bind("127.0.0.1:1000").unwrap();
+    let open = |_| {
+        let client = TcpStream::connect("127.0.0.1:1000").unwrap();
+        (client, listener.accept().unwrap())
+    };
+    let mut held: Vec<_> = (0..100).map(open).collect();
+    assert_eq!(verdict("ports", "ports.use"), "ok");
+    held.extend((0..180).map(open));
+    let (verdict, found) = finding("ports", "ports.use");
+    assert_eq!((verdict.as_str(), found["measured"][0]["value"].as_f64()), ("fault", Some(280.0)));
+    assert!(found["fix"].as_str().unwrap().starts_with("share connections"), "{found}");
+    // Closed by the clients first, which keep the ports.
+    for (client, accepted) in held {
+        drop(client);
+        drop(accepted);
+    }
+    let (verdict, found) = finding("ports", "ports.use");
+    assert_eq!((verdict.as_str(), found["measured"][2]["value"].as_f64()), ("fault", Some(280.0)));
+    assert!(found["reason"].as_str().unwrap().contains("5 new connections a second"), "{found}");
+}
+
+#[test]
+fn a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_not() {
+    if !is_inside("a_listener_that_accepts_nothing_is_found_in_the_kernel_and_one_that_does_is_not") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:1000").unwrap();
+    let verdicts = || ["sockets.listen", "sockets.backlog"].map(|id| verdict("sockets", id));
+    let clients: Vec<_> = (0..5).map(|_| TcpStream::connect("127.0.0.1:1000").unwrap()).collect();
+    assert_eq!(verdicts(), ["ok", "warning"]);
+    let accepted: Vec<_> = clients.iter().map(|_| listener.accept().unwrap()).collect();
+    assert_eq!(verdicts(), ["ok", "ok"]);
+    drop(accepted);
+    set("core/somaxconn", "16");
+    assert_eq!(verdicts(), ["ok", "warning"]);
+}
+
+/// Answers at port 53 until the test ends: names of the cluster do not exist, each other has an address.
+fn serve_names() {
+    let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            let mut message = buffer[..length].to_vec();
+            (message[2], message[3]) = (0x81, 0x80);
+            if message.windows(5).any(|part| part == b"local") {
+                message[3] = 0x83;
+            } else {
+                let kind = message[length - 3];
+                let size = if kind == 1 { 4 } else { 16 };
+                message[7] = 1;
+                message.extend_from_slice(&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 1, 0, size]);
+                message.extend(std::iter::repeat_n(1, usize::from(size)));
+            }
+            socket.send_to(&message, peer).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the_name_two() {
+    if !is_inside("a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the_name_two") {
+        return;
+    }
+    serve_names();
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    let text = "nameserver 127.0.0.1\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
+    std::fs::write(&configuration, text).unwrap();
+    let look_up = |name: &str| {
+        let check = format!("dns --name {name} --resolv-conf {}", configuration.display());
+        // A machine so busy that an answer was late is asked again.
+        let mut told = (0..100).map(|_| finding(&check, "dns.lookup"));
+        let is_late =
+            |found: &Value| found["reason"].as_str().is_some_and(|why| why.contains("had no answer within"));
+        let (verdict, found) = told.find(|(_, found)| !is_late(found)).unwrap();
+        (verdict, found["measured"][0]["value"].as_f64())
+    };
+    assert_eq!(look_up("api.example.com"), ("warning".to_owned(), Some(8.0)));
+    assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
+}
