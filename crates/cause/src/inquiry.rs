@@ -61,17 +61,6 @@ const HALVINGS: usize = 6;
 /// What a trial costs beside its load, in seconds.
 const BESIDE: f64 = 0.6;
 
-/// Where it stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Base, near, over.
-    Opening,
-    /// What tells most.
-    Battery,
-    /// Nothing more.
-    Over,
-}
-
 /// Whether the target is itself again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
@@ -88,7 +77,8 @@ enum Recovery {
 pub struct Inquiry {
     known: Known,
     report: Report,
-    stage: Stage,
+    /// Nothing more is wanted.
+    is_over: bool,
     pending: Option<Step>,
     /// Seconds so far.
     spent: f64,
@@ -110,7 +100,7 @@ impl Inquiry {
         Self {
             known,
             report: Report::default(),
-            stage: Stage::Opening,
+            is_over: false,
             pending: None,
             spent: 0.0,
             invalid: 0,
@@ -129,7 +119,7 @@ impl Inquiry {
 
     /// What is to be done next; the same again until it was told what came of it.
     pub fn next_step(&mut self) -> Step {
-        if self.stage == Stage::Over {
+        if self.is_over {
             return Step::Over;
         }
         if self.pending.is_none() {
@@ -205,7 +195,7 @@ impl Inquiry {
     }
 
     fn end(&mut self) {
-        self.stage = Stage::Over;
+        self.is_over = true;
         self.conclude();
     }
 
@@ -267,7 +257,7 @@ impl Inquiry {
         Some(battery::base(&self.case()))
     }
 
-    fn opening(&mut self) -> Option<Experiment> {
+    fn opening(&self) -> Option<Experiment> {
         let case = self.case();
         let makes = [
             ("base", battery::base as fn(&Case<'_>) -> Experiment),
@@ -277,14 +267,8 @@ impl Inquiry {
         // What cannot be believed is tried again; what cannot be carried out, or has come to nothing, is gone without.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
         let due = |name: &str| last(name).is_none_or(|tried| tried.watched.invalid.is_some());
-        let next = makes
-            .into_iter()
-            .find(|(name, _)| case.last(name).is_none() && due(name))
-            .map(|(_, make)| make(&case));
-        if next.is_none() {
-            self.stage = Stage::Battery;
-        }
-        next
+        let next = makes.into_iter().find(|(name, _)| case.last(name).is_none() && due(name));
+        next.map(|(_, make)| make(&case))
     }
 
     /// What was seen once, too seldom to say so, is looked for: it may be a second cause.
@@ -380,7 +364,7 @@ impl Inquiry {
         self.recovery = Recovery::Rest;
         if self.degraded > 2 {
             // Whatever is tried now would be seen in the light of that overload.
-            self.stage = Stage::Over;
+            self.is_over = true;
         }
     }
 

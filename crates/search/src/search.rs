@@ -2,8 +2,8 @@
 //!
 //! Says what it wants next ([`Search::next_step`]) and is told what came of it ([`Search::saw`], [`Search::rested`]); between the
 //! two it does nothing, and [`Search::report`] says at any moment what is known. What was learnt and why each step is there stands
-//! in docs/find-search.md. [`narrow`] decides about rates, [`doubts`] about trials that contradict each other,
-//! [`unkept`] whether there is a limit at all.
+//! in docs/find-search.md. [`ladder`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
+//! about trials that contradict each other, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
 
 mod doubts;
 mod ladder;
@@ -185,7 +185,7 @@ impl Search {
         if interrupted {
             self.end(Outcome::Interrupted);
         } else if invalid {
-            self.doubt_generator(offer);
+            self.doubt_generator();
         } else {
             // What spends a bucket, or waits for it, may be believed and the trial after it never.
             if counts(offer.purpose) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Phase, Search, Step};
 use crate::evidence::Spread;
-use crate::offer::{Offer, Purpose};
+use crate::offer::Purpose;
 use crate::report::{Depletion, Outcome, Trial};
 use crate::seen::BLOCK;
 use crate::vote::Vote;
@@ -33,7 +33,7 @@ const INVALID: usize = 3;
 
 impl Search {
     /// Whether the last trial, a bad one, contradicts an earlier one; then it is asked again after silence.
-    pub(super) fn contradicts(&mut self) -> bool {
+    pub(super) fn retest_if_contradicted(&mut self) -> bool {
         let Some((last, before)) = self.trials.split_last() else { return false };
         let contradicted = before.iter().any(|trial| says_more(trial, last.offer.rate));
         if contradicted && !self.manners.spent {
@@ -142,10 +142,9 @@ impl Search {
     }
 
     /// Too many trials that cannot be believed: the generator is the limit.
-    pub(super) fn doubt_generator(&mut self, offer: &Offer) {
+    pub(super) fn doubt_generator(&mut self) {
         self.invalid += 1;
         if self.invalid >= INVALID {
-            self.bounds.generator = Some(offer.rate);
             self.end(Outcome::GeneratorLimited);
         }
     }

@@ -19,7 +19,7 @@ impl Search {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (vote, cold) = (last.vote, last.offer.purpose == Purpose::Cold);
-        if vote == Vote::Bad && !self.broke(self.trials.len() - 1) && !self.contradicts() {
+        if vote == Vote::Bad && !self.broke(self.trials.len() - 1) && !self.retest_if_contradicted() {
             self.after_bad();
         } else if self.broke(self.trials.len() - 1) && !self.manners.spent {
             self.ask_again();
