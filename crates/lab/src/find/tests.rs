@@ -288,7 +288,7 @@ fn of_a_whole_run_nothing_is_asked_anew() {
 }
 
 #[test]
-fn where_nothing_was_found_the_time_for_the_cause_is_the_searchs() {
+fn where_nothing_was_found_half_of_the_time_for_the_cause_is_the_searchs() {
     let short = Plan { budget: Some(Duration::from_secs(25)), ..plan() };
     let trials = |cause| run(&mut Field::of(&queue(), &short.goal), &Plan { cause, ..short.clone() });
     let (with, without) = (trials(true), trials(false));

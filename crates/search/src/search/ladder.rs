@@ -21,9 +21,11 @@ const RUNG_TOLERANCE: f64 = 0.25;
 const RANGE: (f64, f64) = (0.3, 1.3);
 /// A share of errors that a limit shows just below a rung, and a target that fails once in a while at any rate.
 const FEW_ERRORS: f64 = 0.05;
-/// As much is looked for at so much of the rate, until so many errors would have been seen; not where even these would not be.
+/// As much is looked for at so much of the rate, until so many errors would have been seen; not where even the fewest would not be.
 const HALF: f64 = 0.5;
 const ENOUGH: f64 = 8.0;
+const FEWEST: f64 = 1.5;
+/// Errors of all looks at the highest rate: fewer are bad luck.
 const SOME: f64 = 3.0;
 /// How often the highest rate is held at most, and standard deviations that are no chance then.
 const LOOKS: usize = 5;
@@ -90,7 +92,7 @@ impl Search {
             return self.agenda.push_back(Step::Offer(offer));
         }
         if errors.count >= SOME && errors.above(self.goal.errors) > SURE {
-            return self.doubt(ceiling, errors.value());
+            return self.doubt(ceiling, errors.value(), false);
         }
         self.leave_ceiling(whose);
     }
@@ -114,8 +116,12 @@ impl Search {
         if rate >= self.bounds.ceiling().0 {
             return if bad { self.learn_bad() } else { self.forgive_rung(rate) };
         }
-        let above = self.share_at(rate / HALF);
-        if is_alike(self.share_at(rate), above) { self.doubt(rate, above) } else { self.break_at_lowest() }
+        let (above, more) = (self.share_at(rate / HALF), last.evidence.errors.count > 1.0);
+        if is_alike(self.share_at(rate), above) {
+            self.doubt(rate, above, more);
+        } else {
+            self.break_at_lowest();
+        }
     }
 
     /// Errors in the last trial of a rate, as a share.
@@ -125,12 +131,12 @@ impl Search {
     }
 
     /// Few errors may have nothing to do with the rate: half of it, and half of that, is held for as long as it takes to see as many
-    /// there, as long as that can be seen at all.
-    fn doubt(&mut self, rate: f64, share: f64) {
+    /// there, as long as that can be seen at all. `below`: as many were seen at this rate as at twice as much.
+    fn doubt(&mut self, rate: f64, share: f64, below: bool) {
         let seen = HALF * rate * share;
         let most = self.profile.most.as_secs_f64();
-        if share > FEW_ERRORS || seen * most < SOME {
-            let never = share <= FEW_ERRORS && self.fails_at_any_rate();
+        if share > FEW_ERRORS || seen * most < FEWEST {
+            let never = share <= FEW_ERRORS && (below || self.fails_at_any_rate());
             return if never { self.end(Outcome::UnstableBaseline) } else { self.break_at_lowest() };
         }
         let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RUNG.1);
@@ -155,7 +161,7 @@ impl Search {
         let asked = |trial: &&Trial| (trial.offer.rate, trial.offer.purpose) == (offer.rate, offer.purpose);
         let again = self.trials.iter().filter(asked).count() > 1;
         if failing || again {
-            return self.doubt(offer.rate, self.share_at(offer.rate));
+            return self.doubt(offer.rate, self.share_at(offer.rate), false);
         }
         // One pause at its begin looks like a target that hangs.
         self.cool_down();
