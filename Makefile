@@ -15,7 +15,7 @@ demo: build ## Emulated clouds, three pods, their credentials, and the load that
 test: toolchain test-parts ## Every test, real client libraries included
 	cargo test --workspace --locked --no-fail-fast
 
-cluster-test: toolchain test-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
+cluster-test: toolchain test-parts redirect-parts ## Tests against a real etcd and kube-apiserver (root; the first time builds them, about ten minutes)
 	scripts/cluster-test
 
 redirect-test: toolchain redirect-parts ## Tests of the redirect's programs and rules in this kernel (root, control groups of version 2)
