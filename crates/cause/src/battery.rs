@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::case::Case;
 use crate::experiment::{Experiment, Load, Spacing, Variation};
+use crate::signs;
 use crate::watched::How;
 
 /// An experiment that may be tried.
@@ -79,6 +80,7 @@ pub static PLANS: &[Plan] = &[
     plan("connections kept", kept),
     plan("connections not kept", not_kept),
     Plan { harms: true, ..plan("far over", far_over) },
+    Plan { harms: true, ..plan("long line", long_line) },
     Plan { harms: true, ..plan("held connections", held) },
 ];
 
@@ -255,23 +257,39 @@ fn another_source(case: &Case<'_>) -> Option<Experiment> {
     Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
+/// Requests over two connections: few servers let one carry more than a thousand.
+const USES: f64 = 1_800.0;
+/// How long they are used, in seconds.
+const LONG: (f64, f64) = (4.0, 15.0);
+/// Failures that are expected where two are enough.
+const HABIT: f64 = 4.0;
+
 fn two_connections(case: &Case<'_>) -> Option<Experiment> {
     if !case.known.keep_alive {
         return None;
     }
     let (service, limit) = (case.service(), case.known.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
+    let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients that never wait are too many for what serves but one or two at once.
     let experiment = if users(case).is_finite() {
         let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
-        at(case, "two connections", rate / limit, (1_800.0 / rate).min(4.0), Spacing::Even)
+        at(case, "two connections", rate / limit, long(rate), Spacing::Even)
     } else if case.places() > 3.0 {
-        let load = Load::Clients { clients: 2, lasts: seconds((900.0 * service).min(4.0)), requests: 1_800 };
+        let lasts = seconds((USES / 2.0 * service).min(4.0));
+        let load = Load::Clients { clients: 2, lasts, requests: USES as u64 };
         experiment(case, "two connections", load, limit)
     } else {
-        at(case, "two connections", 0.8, (1_800.0 / (0.8 * limit)).min(4.0), Spacing::Even)
+        at(case, "two connections", 0.8, long(0.8 * limit), Spacing::Even)
     };
     Some(with(experiment, connections))
+}
+
+/// Four seconds, or as long as it takes until as many as tell a habit from chance should have failed of what fails seldom at any rate.
+fn until_some_fail(case: &Case<'_>, rate: f64) -> f64 {
+    let (least, most) = LONG;
+    let failures = rate * case.known.failing;
+    if failures > 0.0 { (HABIT / failures).clamp(least, most) } else { least }
 }
 
 /// Connections that carry a request each and are idle for 0.6 s, twice: a middlebox or a server that forgets them meets the next.
@@ -325,8 +343,35 @@ fn far_over(case: &Case<'_>) -> Option<Experiment> {
     let over = case.last("over")?;
     let sound = over.view.share(|hit| hit.how != How::Good) < 0.1;
     let quick = over.view.times().quantile(0.95) < 1.6 * case.base_times().quantile(0.95) + 0.005;
-    let may = 2.5 * case.known.limit <= most(case);
-    (sound && quick && may).then(|| at(case, "far over", 2.5, 2.0, Spacing::Poisson))
+    let may = FAR * case.known.limit <= most(case);
+    (sound && quick && may).then(|| at(case, "far over", FAR, 2.0, Spacing::Poisson))
+}
+
+/// Most connections that anybody is asked for.
+const MOST_IN_FLIGHT: f64 = 6_000.0;
+/// Of the limit: a line is that of so much less load.
+const FAR: f64 = 2.5;
+/// How long the last of a line waits, in seconds, and the least that is worth it: [`over`] lets a line of a second grow.
+const LINE: (f64, f64) = (1.8, 1.1);
+/// What is tried three times is given up after three times that, in seconds.
+const TRIED: f64 = 4.5;
+
+/// A line longer than that of [`over`], whose last are waited for: whoever gives up after more than a second, or tries again, is seen to.
+fn long_line(case: &Case<'_>) -> Option<Experiment> {
+    let waits = LINE.0.min(MOST_IN_FLIGHT / case.known.limit);
+    let queues = matches!(signs::ramp(case), Some((1, _))) && !matches!(signs::one_time(case), Some((1, _)));
+    if !queues || waits < LINE.1 || FAR * case.known.limit > most(case) {
+        return None;
+    }
+    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), Spacing::Even);
+    let patience = TRIED.min(case.known.timeout);
+    let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
+    Some(Experiment {
+        variation,
+        most_in_flight: MOST_IN_FLIGHT as usize,
+        drain: seconds(patience + 0.2),
+        ..experiment
+    })
 }
 
 fn held(case: &Case<'_>) -> Option<Experiment> {
@@ -346,7 +391,7 @@ pub fn much_over(case: &Case<'_>, twice: bool) -> Option<Experiment> {
     let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
     let experiment = experiment(case, name, Load::Rate { rate, lasts, spacing: Spacing::Even }, rate);
     Some(Experiment {
-        most_in_flight: 6_000,
+        most_in_flight: MOST_IN_FLIGHT as usize,
         variation: Variation { timeout: Some(seconds(5.0)), ..Variation::NONE },
         drain: seconds(0.5),
         ..experiment

@@ -25,6 +25,8 @@ pub struct Known {
     pub service: f64,
     /// How long an answer may take, in seconds.
     pub timeout: f64,
+    /// The share of requests that fails at any rate, where that is what was found; else 0.
+    pub failing: f64,
     /// Connections are used again.
     pub keep_alive: bool,
     /// Requests go over TLS.

@@ -249,7 +249,9 @@ pub static RULES: &[Rule] = &[
         &[(ConnectionCap, &[0.35]), (PoolSaturation, &[0.05]), (CpuSaturation, &[0.05])],
     )
     .weighs(0.7),
-    either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.94])]),
+    // Not of who gives up after more than a second, or after more than one try, which takes longer than answers are waited for.
+    either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
+    either("long line", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
     either("over", signs::share_ramps, &[0.02], &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])]),
     either("over", signs::servers_differ, &[0.01], &[(UnevenBalancing, &[0.9])]),
     either("over", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),

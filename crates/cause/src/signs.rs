@@ -359,9 +359,17 @@ pub fn connects_again(case: &Case<'_>) -> Read {
 
 /// Failures with a status of a gateway, all after the same time.
 pub fn one_time(case: &Case<'_>) -> Read {
-    let over = case.over()?.view;
+    gave_up(&case.over()?.view)
+}
+
+/// The same in a line that is longer.
+pub fn one_time_in_line(case: &Case<'_>) -> Read {
+    gave_up(&case.last("long line")?.view)
+}
+
+fn gave_up(view: &View<'_>) -> Read {
     let gateway = |hit: &&Hit| matches!(hit.how, How::Status(500..=599)) && hit.response() > 0.15;
-    let times = Sorted::of(over.hits.iter().filter(gateway).map(Hit::response));
+    let times = Sorted::of(view.hits.iter().filter(gateway).map(Hit::response));
     let seen = match times.count() {
         0 => "none failed late with a status of a gateway".to_owned(),
         count => format!("{count} failed with a status of a gateway, after {}", ms(times.median())),

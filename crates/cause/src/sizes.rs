@@ -203,11 +203,16 @@ fn race(case: &Case<'_>) -> Vec<Figure> {
 }
 
 fn chain(case: &Case<'_>) -> Vec<Figure> {
-    let Some(over) = case.over() else { return Vec::new() };
-    let late = over.view.hits.iter().filter(|hit| hit.how.is_status() && hit.response() > 0.15);
-    let time = Sorted::of(late.map(Hit::response)).median();
+    let given_up = |done: Option<Done<'_>>| {
+        let view = done?.view;
+        let late = view.hits.iter().filter(|hit| hit.how.is_status() && hit.response() > 0.15);
+        let times = Sorted::of(late.map(Hit::response));
+        (times.count() > 0).then(|| (view.times().quantile(1.0), times.median()))
+    };
     // What is answered took no more than one try: the slowest good answer is at least as late as that one's end.
-    let slowest = over.view.times().quantile(1.0);
+    let Some((slowest, time)) = given_up(case.over()).or_else(|| given_up(case.last("long line"))) else {
+        return Vec::new();
+    };
     let tries = if slowest > 0.0 { (time / slowest).round().clamp(1.0, 5.0) } else { 1.0 };
     [
         figure("gives up after", Some(time), "s"),
@@ -282,6 +287,7 @@ mod tests {
             limit: 100.0,
             service: 0.001,
             timeout: 30.0,
+            failing: 0.0,
             keep_alive: true,
             tls: false,
             named: false,

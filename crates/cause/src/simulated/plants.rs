@@ -335,7 +335,7 @@ impl Drawer {
         self.limit = workers as f64 / busy;
         self.service = busy;
         let behind = Workers::new(workers, Service { mean: busy, variation: self.variation() }, usize::MAX);
-        let gives_up = self.between(0.2, 0.5).max(4.0 * busy);
+        let gives_up = self.between(0.2, 1.2).max(4.0 * busy);
         let (tries, status) = (self.rng.u32(1..4), [502, 503, 504][self.rng.usize(..3)]);
         self.serve(Chain { behind, gives_up, tries, status, later: VecDeque::new() });
     }
@@ -402,6 +402,7 @@ impl Drawer {
             limit: self.limit * (1.0 + self.between(-0.03, 0.03)),
             service: (self.service + 2.0 * self.subject.jitter) * self.between(0.9, 1.15),
             timeout: self.subject.timeout,
+            failing: 0.0,
             keep_alive: self.subject.keep_alive,
             tls: self.subject.handshake.is_some(),
             named: self.subject.resolver.is_some(),

@@ -424,6 +424,42 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
     assert!(inquiry.report().tried.iter().all(|tried| tried.experiment.name != "idle for"));
 }
 
+/// At 65/s one in 127 failed, of the 208 requests of four seconds one or two.
+#[test]
+fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
+    let used = |failing| {
+        let mut plant = Plant::draw(Class::KeepAliveRace, 5);
+        (plant.known.limit, plant.known.failing) = (65.0, failing);
+        plant.known.budget = Duration::from_secs(90);
+        let mut used = Duration::ZERO;
+        inquire(&mut plant, |experiment, _, _| {
+            if let ("two connections", Load::Rate { lasts, .. }) = (experiment.name, &experiment.load) {
+                used = *lasts;
+            }
+        });
+        used
+    };
+    assert_eq!(used(0.0), Duration::from_secs(4));
+    let expected = 4.0 / (0.8 * 65.0 * 0.008);
+    assert!((used(0.008).as_secs_f64() - expected).abs() < 0.01, "{:?}", used(0.008));
+    assert_eq!(used(1e-6), Duration::from_secs(15));
+}
+
+/// Twice as much as a second's line, and answers that are waited for as long as three tries take.
+#[test]
+fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
+    let mut in_line = 0;
+    for seed in 1..21 {
+        let mut plant = Plant::draw(Class::TimeoutChain, seed);
+        let mut tried = false;
+        let inquiry = inquire(&mut plant, |experiment, _, _| tried |= experiment.name == "long line");
+        let named = inquiry.report().causes.first().map(|cause| cause.class);
+        assert_eq!(named, Some(Class::TimeoutChain), "seed {seed}");
+        in_line += usize::from(tried);
+    }
+    assert!(in_line >= 3, "{in_line} of 20 needed it");
+}
+
 #[test]
 fn every_client_that_sends_again_at_once_is_bounded() {
     for class in SINGLE {
@@ -448,6 +484,7 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
         limit: f64::NAN,
         service: 0.01,
         timeout: 30.0,
+        failing: 0.0,
         keep_alive: true,
         tls: false,
         named: false,

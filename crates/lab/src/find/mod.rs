@@ -62,7 +62,7 @@ pub fn find(
     let until = steps.left().map(|left| plan.for_search(left));
     grants.push(grant(&mut search, plan, until));
     let mut cut = steps.search(ground, &mut search, until);
-    // Where nothing was found there is no cause to look for, and not all of its time is kept for it.
+    // Where nothing was found there is no cause to look for, and not all of its time is kept for it; but it may be found then.
     if cut == Some(Cut::Budget) && plan.cause && !told::is_found(&search.report()) {
         // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
         let so_far = Answer {
@@ -71,7 +71,7 @@ pub fn find(
             ..told::search(plan, &search.report(), cut)
         };
         search = resume::search(plan, &so_far)?;
-        let until = steps.left().map(|left| left / 2);
+        let until = steps.left().map(|left| left / 3);
         grants.push(grant(&mut search, plan, until));
         cut = steps.search(ground, &mut search, until);
     }
@@ -155,6 +155,7 @@ fn look_for_cause(
         limit,
         service: told::service(report).unwrap_or(0.0),
         timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
+        failing: told::failing(report),
         keep_alive: plan.connections.keep_alive,
         tls: plan.target.tls,
         named: plan.target.named,

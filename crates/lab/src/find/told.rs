@@ -149,6 +149,17 @@ pub(super) fn highest(report: &Report) -> Option<f64> {
     believed().any(answered).then(|| believed().map(|trial| trial.offer.rate).reduce(f64::max)).flatten()
 }
 
+/// The share of requests that fails at any rate; 0 where errors have a rate from which on they are, or are none.
+pub(super) fn failing(report: &Report) -> f64 {
+    if report.outcome != Some(report::Outcome::UnstableBaseline) {
+        return 0.0;
+    }
+    let counting =
+        || report.trials.iter().filter(|trial| trial.weight > 0.1).map(|trial| trial.evidence.errors);
+    let (count, of) = counting().fold((0.0, 0.0), |(count, of), share| (count + share.count, of + share.of));
+    if of > 0.0 { count / of } else { 0.0 }
+}
+
 /// One trial.
 pub(super) fn trial(trial: &report::Trial) -> Trial {
     let evidence = &trial.evidence;
