@@ -103,7 +103,7 @@ impl Search {
             return self.end(Outcome::UnstableBaseline);
         }
         let (ceiling, _) = self.bounds.ceiling();
-        let Some(late) = self.report().knee.and_then(|knee| knee.bad) else { return self.end(whose) };
+        let Some(late) = self.knee_limit().and_then(|knee| knee.bad) else { return self.end(whose) };
         self.range = (RANGE.0 * late / 2.0, ceiling);
         (self.unbroken, self.cliff_by) = (true, Some(self.elapsed));
         self.enter(Phase::Knee);

@@ -191,7 +191,7 @@ impl Search {
     /// What broke once held ever after, up to the highest rate: whose limit that is.
     pub(super) fn is_at_ceiling(&self) -> Option<Outcome> {
         let (ceiling, whose) = self.bounds.ceiling();
-        let Limit { good, bad, .. } = self.report().cliff;
+        let Limit { good, bad, .. } = self.cliff_limit();
         (bad.is_none() && good.is_some_and(|good| good >= HELD * ceiling)).then_some(whose)
     }
 

@@ -23,7 +23,7 @@ impl Search {
         // Where nothing broke there is only the knee, and no overload to recover from.
         self.cliff = self.cliff.filter(|_| !self.unbroken);
         let Some(cliff) = self.cliff else { return self.end(Outcome::Found) };
-        if self.report().cliff.bad.is_none() {
+        if self.cliff_limit().bad.is_none() {
             return self.end_untold();
         }
         self.turn += 1;
@@ -61,15 +61,13 @@ impl Search {
     /// What is known, at any moment.
     #[must_use]
     pub fn report(&self) -> Report {
-        let margin = self.profile.margin;
-        let cliff = self.limit(self.cliff.map(|cliff| cliff.widened(margin)), |trial| trial.vote);
         Report {
             outcome: self.outcome,
             goal: self.goal,
             profile: self.profile.name,
             max_rate: self.bounds.max_rate,
-            cliff,
-            knee: self.goal.late.map(|late| self.knee_limit(late.share)),
+            cliff: self.cliff_limit(),
+            knee: self.knee_limit(),
             kind: self.manners.kind,
             goodput: self.goodput(),
             burst: self.burst(),
@@ -81,18 +79,24 @@ impl Search {
         }
     }
 
-    /// Where trials do not carry a bracket that says something, the rates tested are all that there is.
-    fn knee_limit(&self, share: f64) -> Limit {
+    pub(super) fn cliff_limit(&self) -> Limit {
+        let cliff = self.cliff.map(|cliff| cliff.widened(self.profile.margin));
+        self.limit(cliff, |trial| trial.vote)
+    }
+
+    /// Where trials do not carry a bracket that says something, the rates tested are all that there is. None without a bound on late answers.
+    pub(super) fn knee_limit(&self) -> Option<Limit> {
+        let share = self.goal.late?.share;
         let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
         let told = knee.filter(|knee| knee.width() <= TOLD);
-        self.limit(told, |trial| match trial.evidence.late {
+        Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.vote == Vote::Bad => Vote::Bad,
             late if late.of <= 0.0 => Vote::Undecided,
             // No queue has had the time in a rung of the ladder.
             late if late.above(share) > SURE && trial.evidence.seconds >= LATE => Vote::Bad,
             late if late.value() <= share => Vote::Good,
             _ => Vote::Undecided,
-        })
+        }))
     }
 
     /// The tested rates next to the bracket; what was good below one that was bad, and bad, if it can be, not below the bracket: what was bad
