@@ -117,8 +117,15 @@ fn fails(blocks: &[Block], share: f64) -> bool {
     sent >= 5.0 && (errors >= share * sent || grown >= share * sent)
 }
 
-/// Whether the last three answers were quick, and nothing is outstanding beyond what that allows.
+/// Single requests are waited for so long, in blocks; what takes longer may hang, and says nothing of those after it.
+const PATIENCE: usize = 5 * SECOND;
+
+/// Whether the last three answers were quick, and no more are missing than were sent in the time that answers take: one of several servers
+/// may be busy with what was sent before, and seldom asked.
 fn calm(blocks: &[Block], within: f64) -> bool {
+    if blocks.len() <= PATIENCE && is_missed(blocks) {
+        return false;
+    }
     let mut answers = 0.0;
     for block in blocks.iter().rev() {
         if block.errors > 0 || block.slowest > within {
@@ -130,4 +137,37 @@ fn calm(blocks: &[Block], within: f64) -> bool {
         }
     }
     false
+}
+
+fn is_missed(blocks: &[Block]) -> bool {
+    let took = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
+    let young = (took / BLOCK).ceil() as usize + 1;
+    let missing = sum(blocks, |block| block.sent) - sum(blocks, Block::ended);
+    missing > sum(&blocks[blocks.len().saturating_sub(young)..], |block| block.sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many sent and answered, in so many seconds at most.
+    fn block(sent: u32, good: u32, slowest: f64) -> Block {
+        Block { sent, good, slowest, ..Block::default() }
+    }
+
+    /// One of five servers was busy with what had been sent before for four seconds, and the other four answered at once.
+    #[test]
+    fn a_target_is_not_itself_again_while_one_answer_is_missing_that_was_due() {
+        let each_third = [block(1, 1, 0.05), block(0, 0, 0.0), block(0, 0, 0.0)];
+        let quick = each_third.repeat(4);
+        assert!(calm(&quick, 1.0));
+        assert!(!calm(&[&[block(1, 0, 0.0)][..], &quick].concat(), 1.0));
+        assert!(calm(&[&quick[..], &[block(1, 0, 0.0)]].concat(), 1.0), "just sent");
+    }
+
+    #[test]
+    fn an_answer_that_never_comes_is_not_waited_for() {
+        let quick = vec![block(1, 1, 0.05); PATIENCE];
+        assert!(calm(&[&[block(1, 0, 0.0)][..], &quick].concat(), 1.0));
+    }
 }

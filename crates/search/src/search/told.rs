@@ -7,8 +7,11 @@ use crate::offer::{Offer, Purpose, Rule};
 use crate::report::Trial;
 use crate::vote::{Kind, Vote};
 
-/// Single requests after overload: how often a second, for how long, and how much slower than ever before they may be.
-const PROBE: (f64, Duration, f64) = (5.0, Duration::from_secs(30), 3.0);
+/// Single requests after overload: for how long, least and most, and how much slower than ever before they may be.
+const PROBE: (Duration, Duration, f64) = (Duration::from_millis(600), Duration::from_secs(30), 3.0);
+/// How many, of what was too much, a second; least and most. Few are no load, and too few miss the one of several servers that is still
+/// busy.
+const SINGLE: (f64, f64, f64) = (0.05, 5.0, 20.0);
 /// Silence in place of them, where they keep the target from coming to itself.
 const SILENCE: Duration = Duration::from_secs(6);
 
@@ -32,7 +35,7 @@ impl Search {
 
     /// What failed is named, and the target comes to itself, or is kept from it.
     pub(super) fn after_bad(&mut self) {
-        let Some(kind) = self.last_bad().and_then(|trial| trial.kind) else { return };
+        let Some(kind) = self.failed() else { return };
         // Once it queued, one trial that looks like something else is bad luck.
         let alike = self.trials.iter().filter(|trial| trial.kind.is_some_and(Kind::is_spent)).count();
         let first = self.manners.kind.is_none();
@@ -45,6 +48,15 @@ impl Search {
         if !self.manners.spent {
             self.cool_down();
         }
+    }
+
+    /// How it failed in the last bad trial. Slow answers are seen, that they hang is but concluded from there being none: what answered slowly
+    /// in an earlier trial at that rate has a queue.
+    fn failed(&self) -> Option<Kind> {
+        let last = self.last_bad()?;
+        let alike = self.trials.iter().filter(|trial| trial.offer.rate == last.offer.rate);
+        let queued = alike.filter_map(|trial| trial.kind).any(|kind| kind == Kind::Queueing);
+        if queued && last.kind == Some(Kind::Hanging) { Some(Kind::Queueing) } else { last.kind }
     }
 
     /// From now on trials find spent what time gives back. Those before did not, and what was saved up may be behind any of them:
@@ -67,12 +79,13 @@ impl Search {
         if self.manners.needs_silence {
             return self.agenda.push_back(Step::Rest(SILENCE));
         }
-        let (rate, most, slower) = PROBE;
+        let (least, most, slower) = PROBE;
+        let (share, few, enough) = SINGLE;
+        let rate = self.last_bad().map_or(few, |bad| (share * bad.offer.rate).clamp(few, enough));
         let slowest = self.calm.map_or(0.0, |calm| calm.slowest);
         let rule = Rule::Calm(slower * slowest);
-        let offer =
-            Offer { rule, least: Duration::from_millis(600), ..self.trial(Purpose::Probe, rate, most) };
-        self.agenda.push_back(Step::Offer(Offer { most_in_flight: 200.0, ..offer }));
+        let offer = self.trial(Purpose::Probe, rate, most);
+        self.agenda.push_back(Step::Offer(Offer { rule, least, most_in_flight: 200.0, ..offer }));
     }
 
     pub(super) fn learn_calm(&mut self) {

@@ -7,9 +7,11 @@ use crate::offer::Purpose;
 use crate::report::Trial;
 use crate::vote::Vote;
 
-/// Failures below which a share is bad luck, and standard deviations above the bound that are none.
+/// Failures below which a share is bad luck, and standard deviations above the bound that are none: of errors, which do not come and go with
+/// what else a machine has to do, and of late answers, which do.
 const FEW: f64 = 3.0;
-const SURE: f64 = 2.0;
+const ERRORS: f64 = 1.0;
+const LATE: f64 = 2.0;
 /// Far below the highest rate.
 const BELOW: f64 = 0.5;
 /// As much: no less than this part of the share there, and no more than so many times as much, which is what a bucket that has run
@@ -24,20 +26,20 @@ pub(super) fn is_alike(low: f64, high: f64) -> bool {
 impl Search {
     /// Whether errors are.
     pub(super) fn fails_at_any_rate(&self) -> bool {
-        self.at_any_rate(self.goal.errors, |trial| trial.evidence.errors)
+        self.at_any_rate((self.goal.errors, ERRORS), |trial| trial.evidence.errors)
     }
 
     /// Whether late answers are.
     pub(super) fn is_late_at_any_rate(&self) -> bool {
-        self.goal.late.is_some_and(|late| self.at_any_rate(late.share, |trial| trial.evidence.late))
+        self.goal.late.is_some_and(|late| self.at_any_rate((late.share, LATE), |trial| trial.evidence.late))
     }
 
-    fn at_any_rate(&self, bound: f64, share: impl Fn(&Trial) -> Share) -> bool {
+    fn at_any_rate(&self, (bound, sure): (f64, f64), share: impl Fn(&Trial) -> Share) -> bool {
         let said = || self.trials.iter().filter(|trial| says(trial));
         let highest = said().map(|trial| trial.offer.rate).fold(0.0, f64::max);
         let (low, high): (Vec<_>, Vec<_>) = said().partition(|trial| trial.offer.rate <= BELOW * highest);
         let (low, high) = (pooled(low.into_iter().map(&share)), pooled(high.into_iter().map(&share)));
-        low.count >= FEW && low.above(bound) > SURE && is_alike(low.value(), high.value())
+        low.count >= FEW && low.above(bound) > sure && is_alike(low.value(), high.value())
     }
 }
 
