@@ -141,9 +141,10 @@ fn calm(blocks: &[Block], within: f64) -> bool {
 
 fn is_missed(blocks: &[Block]) -> bool {
     let took = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
-    let young = (took / BLOCK).ceil() as usize + 1;
-    let missing = sum(blocks, |block| block.sent) - sum(blocks, Block::ended);
-    missing > sum(&blocks[blocks.len().saturating_sub(young)..], |block| block.sent)
+    let sent = sum(blocks, |block| block.sent);
+    let rate = sent / (blocks.len().max(1) as f64 * BLOCK);
+    // At even distances as many are under way as are sent while one is, and one that was just sent.
+    sent - sum(blocks, Block::ended) > rate * took + 1.0
 }
 
 #[cfg(test)]
@@ -160,9 +161,10 @@ mod tests {
     fn a_target_is_not_itself_again_while_one_answer_is_missing_that_was_due() {
         let each_third = [block(1, 1, 0.05), block(0, 0, 0.0), block(0, 0, 0.0)];
         let quick = each_third.repeat(4);
+        let sent = |times| vec![block(1, 0, 0.0); times];
         assert!(calm(&quick, 1.0));
-        assert!(!calm(&[&[block(1, 0, 0.0)][..], &quick].concat(), 1.0));
-        assert!(calm(&[&quick[..], &[block(1, 0, 0.0)]].concat(), 1.0), "just sent");
+        assert!(!calm(&[&sent(2)[..], &quick].concat(), 1.0));
+        assert!(calm(&[&quick[..], &sent(1)].concat(), 1.0), "just sent");
     }
 
     #[test]
