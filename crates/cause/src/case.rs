@@ -4,7 +4,7 @@ use crate::experiment::{Experiment, Load};
 use crate::inquiry::Known;
 use crate::report::Tried;
 use crate::view::{Sorted, View};
-use crate::watched::Hit;
+use crate::watched::{Hit, How};
 
 /// What is known, and what was tried.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +38,24 @@ impl Done<'_> {
     }
 }
 
+/// Whether the target went away during it, though it was not too much: what was seen then is the word of nobody. A look after it says whether
+/// somebody is there again, and is read as it is.
+fn is_abandoned(tried: &Tried, known: &Known) -> bool {
+    let gentle = match tried.experiment.load {
+        Load::Rate { rate, .. } => rate <= known.limit && tried.experiment.variation.held == 0,
+        Load::Clients { clients, .. } => clients <= 2,
+        Load::Bursts { .. } => false,
+    };
+    gentle && tried.experiment.name != "again" && View::new(&tried.watched).is_left()
+}
+
 impl<'a> Case<'a> {
     /// All that came to something by this name, in order.
     pub fn all(&self, name: &'static str) -> impl Iterator<Item = Done<'a>> + use<'a> {
         let tried = self.tried.iter().filter(move |tried| tried.experiment.name == name);
         let valid = tried.filter(|tried| tried.watched.invalid.is_none() && !tried.watched.hits.is_empty());
+        let known = self.known;
+        let valid = valid.filter(move |tried| !is_abandoned(tried, known));
         valid.map(|tried| Done { experiment: &tried.experiment, view: View::new(&tried.watched) })
     }
 
@@ -52,14 +65,14 @@ impl<'a> Case<'a> {
         self.all(name).last()
     }
 
-    /// Which experiment was the last of which anything was answered, where nobody is there any more: nobody was there after it, and a
+    /// Which experiment was the last of which anything was answered well, where nobody is there any more: nobody was there after it, and a
     /// rest has not changed that. Nothing says so of a target that has never answered.
     #[must_use]
     pub fn last_answered(&self) -> Option<usize> {
         let view = |tried: &'a Tried| tried.watched.invalid.is_none().then(|| View::new(&tried.watched));
         let looks = self.tried.iter().rev().filter_map(|tried| Some((tried.experiment.name, view(tried)?)));
         let deserted = looks.take_while(|(name, view)| *name == "again" && view.is_deserted()).count();
-        let answered = |tried: &Tried| tried.watched.hits.iter().any(|hit| hit.how.is_answer());
+        let answered = |tried: &Tried| tried.watched.hits.iter().any(|hit| hit.how == How::Good);
         (deserted > 1).then(|| self.tried.iter().rposition(answered)).flatten()
     }
 

@@ -372,8 +372,10 @@ impl Inquiry {
 
     /// Whether nobody was there in the last experiment, and somebody was before.
     fn is_deserted(&self) -> bool {
-        let last = self.report.tried.last().is_some_and(|last| View::new(&last.watched).is_deserted());
-        last && self.has_calm()
+        let last = self.report.tried.last().map(|last| View::new(&last.watched));
+        let was_there =
+            self.report.tried.iter().any(|tried| View::new(&tried.watched).good().next().is_some());
+        was_there && last.is_some_and(|last| last.is_deserted() || last.is_left())
     }
 
     /// Everything that can be said now: of a target that is gone, what was seen before.
@@ -426,7 +428,7 @@ fn before_it_went(tried: &[Tried], last: usize) -> Vec<Tried> {
     let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
     if let Some(last) = before.last_mut() {
         let hits = &mut last.watched.hits;
-        let went = hits.iter().filter(|hit| hit.how.is_answer()).map(|hit| hit.end).fold(0.0, f64::max);
+        let went = hits.iter().filter(|hit| hit.how == How::Good).map(|hit| hit.end).fold(0.0, f64::max);
         hits.retain(|hit| hit.end <= went);
     }
     before
@@ -438,7 +440,7 @@ fn is_degraded(view: &View<'_>, case: &Case<'_>) -> bool {
     let failed = view.share(|hit| !matches!(hit.how, How::Good | How::NoPort));
     let before = case.base().map_or(0.0, |base| base.view.share(|hit| hit.how != How::Good));
     let slow = view.times().median() > 4.0 * case.base_times().quantile(0.95) + 0.05;
-    failed > before + 0.3 || slow
+    failed > before + 0.3 || slow || view.is_deserted()
 }
 
 fn overloads(experiment: &Experiment, known: &Known) -> bool {

@@ -54,6 +54,10 @@ fn bucket(case: &Case<'_>) -> Vec<Figure> {
     let later = over.view.good().filter(|hit| hit.due > time).count() as f64;
     // Too short a rest says less of the rate than the search has.
     let fill = if span - time > 0.5 { later / (span - time) } else { case.known.limit };
+    // Who lets nobody through any more fills nothing.
+    if fill <= 0.0 {
+        return Vec::new();
+    }
     let size = (admitted - fill * time).max(1.0).round();
     [figure("bucket", Some(size), "requests"), figure("fill", Some(fill), "requests/s")].concat()
 }

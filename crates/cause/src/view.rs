@@ -3,6 +3,9 @@
 
 use crate::watched::{Carrier, Hit, How, Watched};
 
+/// Requests in a row that nobody answered.
+const LEFT: usize = 5;
+
 /// What was seen of an experiment, as figures.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
@@ -19,10 +22,20 @@ impl<'a> View<'a> {
         Self { hits: &watched.hits, watched }
     }
 
-    /// Whether nobody was there.
+    /// Whether nobody was there; or somebody before it who has nobody to ask, and says so.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        !self.hits.is_empty() && self.hits.iter().all(|hit| hit.how.is_nobody())
+        let deserted = |hit: &Hit| hit.how.is_nobody() || matches!(hit.how, How::Status(500..=599));
+        !self.hits.is_empty() && self.hits.iter().all(deserted)
+    }
+
+    /// Whether nobody was there at its end: in the last fifth of it, if that is more than chance.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        let end = self.hits.get(self.hits.len() * 4 / 5..).unwrap_or_default();
+        (end.len() >= LEFT || end.len() == self.hits.len())
+            && !end.is_empty()
+            && end.iter().all(|hit| hit.how.is_nobody())
     }
 
     /// How many requests there are.

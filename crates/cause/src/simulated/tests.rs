@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, Load};
 use crate::inquiry::{Inquiry, Known, Step, lasts};
 use crate::report::Report;
 use crate::subject::Subject;
-use crate::watched::{How, Watched};
+use crate::watched::{Hit, How, Watched};
 
 /// Carries an inquiry out and hands each experiment over with what was seen, to be changed at will.
 fn inquire(plant: &mut Plant, mut change: impl FnMut(&Experiment, &mut Watched, &mut Simulated)) -> Inquiry {
@@ -243,6 +243,58 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             report.untested
         );
     }
+}
+
+fn nobody(hit: &mut Hit) {
+    (hit.how, hit.sent, hit.carrier) = (How::Refused, None, None);
+}
+
+/// All that failed afterwards was held against a base of which most had failed, and found to be as ever.
+#[test]
+fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
+    let mut plant = Plant::draw(Class::HangingLimiter, 7);
+    let mut tried = 0;
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        tried += usize::from(experiment.name != "again");
+        let lived = if experiment.name == "base" { 10 } else { 0 };
+        watched.hits.iter_mut().skip(lived).for_each(nobody);
+    });
+    let report = inquiry.report();
+    assert_eq!((report.gone, tried), (Some("base"), 1));
+    // Those that were answered found a port.
+    assert!(report.excluded.iter().all(|out| out.class == Class::Ports), "{:?}", report.excluded);
+}
+
+/// A proxy before it went on answering: its 503 were taken for those of a limiter that fills 0 requests/s.
+#[test]
+fn a_target_that_dies_behind_a_proxy_is_gone_too() {
+    let mut plant = Plant::draw(Class::PoolSaturation, 7);
+    let mut is_dead = false;
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        let lived = if is_dead { 0 } else { watched.hits.len() / 3 };
+        is_dead |= experiment.name == "over";
+        if is_dead {
+            watched.hits.iter_mut().skip(lived).for_each(|hit| hit.how = How::Status(503));
+        }
+    });
+    assert_eq!(inquiry.report().gone, Some("over"));
+    assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(Class::RateLimiter));
+}
+
+/// The connections that died with it were a race of kept connections.
+#[test]
+fn what_is_started_anew_during_an_experiment_that_is_not_too_much_was_not_tried_in_it() {
+    let mut plant = Plant::draw(Class::ConcurrencyCap, 7);
+    let inquiry = inquire(&mut plant, |experiment, watched, _| {
+        if experiment.name == "two connections" {
+            watched.hits.iter_mut().skip(8).for_each(nobody);
+            watched.hits.iter_mut().skip(8).take(4).for_each(|hit| hit.how = How::Cut);
+        }
+    });
+    let named: Vec<_> = inquiry.report().causes.iter().map(|cause| cause.class).collect();
+    assert_eq!((named, inquiry.report().gone), (vec![Class::ConcurrencyCap], None));
+    let ties = inquiry.report().ties.iter().any(|tie| tie.between.contains(&Class::KeepAliveRace));
+    assert!(!ties, "{:?}", inquiry.report().ties);
 }
 
 #[test]
