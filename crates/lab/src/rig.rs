@@ -1,11 +1,12 @@
 //! What a search and an inquiry are carried out with on a real target: sessions of the load engine, one load after the other.
 //!
 //! A [`Rig`] knows how to send, and nothing of what is looked for: [`seawall_search`] and [`seawall_cause`] say what they want
-//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `closed` does all of that for clients
+//! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody is there, `closed` does all of that for clients
 //! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
 //! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
 //! the tool's `find`.
 
+mod away;
 mod beside;
 mod blocks;
 mod bunches;
@@ -38,6 +39,7 @@ use seawall_search::seen::{BLOCK, Block, Seen};
 use seawall_search::target::Target;
 use seawall_search::vote::Vote;
 
+use self::away::Away;
 use self::blocks::Blocks;
 use self::doubts::{Limits, joined, lack};
 use self::held::Held;
@@ -127,7 +129,7 @@ impl Rig {
             return Err(NoSession::Impossible(format!("nothing can be sent {} times a second", offer.rate)));
         };
         let load = offered(offer, &schedule);
-        let mut blocks = Blocks::new(&schedule, self.bound);
+        let (mut blocks, mut away) = (Blocks::new(&schedule, self.bound), Away::default());
         let (mut enough, mut no_port) = (false, 0);
         let Self { sessions, stop, observer, .. } = self;
         let carried = run(sessions.plain(offer.rate)?, &load, stop, |progress| {
@@ -135,6 +137,7 @@ impl Rig {
             if enough {
                 return false;
             }
+            away.learn(progress.fates);
             blocks.ended(progress.fates);
             let known = blocks.complete().len();
             while !enough && blocks.complete_one(progress.to) {
@@ -151,7 +154,7 @@ impl Rig {
         let invalid = joined(lack.into_iter().chain(against).chain(blocks.tally().doubt(fails)));
         let beside = beside::beside(&carried.outcome.total);
         let blocks = blocks.into_complete();
-        Ok(Seen { blocks, invalid, no_port, beside, ..Seen::default() })
+        Ok(Seen { blocks, invalid, no_port, beside, away: away.is_so(), ..Seen::default() })
     }
 
     fn try_experiment(&mut self, experiment: &Experiment) -> Result<Watched, NoSession> {

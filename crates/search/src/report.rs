@@ -22,6 +22,8 @@ pub enum Outcome {
     GeneratorLimited,
     /// The target fails with next to nothing to do; or as much far below the highest rate as there, so that no rate is to blame.
     UnstableBaseline,
+    /// Nobody is there any more, and nobody came back.
+    Gone,
     /// Somebody ended it.
     Interrupted,
 }

@@ -3,8 +3,9 @@
 //! Says what it wants next ([`Search::next_step`]) and is told what came of it ([`Search::saw`], [`Search::rested`]); between the
 //! two it does nothing, and [`Search::report`] says at any moment what is known. What was learnt and why each step is there stands
 //! in docs/find-search.md. [`ladder`] begins, [`narrow`] decides about rates, [`told`] what follows of a trial, [`doubts`]
-//! about trials that contradict each other, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
+//! about trials that contradict each other, [`away`] about a target that has gone, [`unkept`] whether there is a limit at all, [`recovery`] ends and reports.
 
+mod away;
 mod doubts;
 mod ladder;
 mod narrow;
@@ -180,10 +181,12 @@ impl Search {
         self.agenda.pop_front();
         let began = self.elapsed;
         self.elapsed += seen.took;
-        let (interrupted, invalid) = (seen.interrupted, seen.invalid.is_some());
+        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.away);
         self.note(offer, seen, began);
         if interrupted {
             self.end(Outcome::Interrupted);
+        } else if away {
+            self.learn_away();
         } else if invalid {
             self.doubt_generator();
         } else {
@@ -276,7 +279,7 @@ impl Search {
     fn believe(&mut self) {
         let service = self.calm.map_or(0.0, |calm| calm.service);
         let belief = Belief::new(&self.curves, service, &self.witnesses);
-        self.cliff = Some(belief.bracket(Of::Cliff, self.range));
+        self.cliff = Some(self.between_deaths().unwrap_or_else(|| belief.bracket(Of::Cliff, self.range)));
         self.knee = self.goal.late.map(|_| belief.bracket(Of::Knee, self.range));
     }
 

@@ -30,6 +30,8 @@ pub enum Kind {
     BoundedQueue,
     /// Answers are slow.
     Queueing,
+    /// Nobody is there any more, whenever so much is sent.
+    Dying,
 }
 
 impl Kind {

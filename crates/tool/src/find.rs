@@ -142,6 +142,7 @@ fn code(answer: &Answer, signal: Option<i32>) -> u8 {
         (_, _, Outcome::Capped) => exit::CAPPED,
         (_, _, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, _, Outcome::UnstableBaseline) => exit::UNSTABLE,
+        (_, _, Outcome::Gone) => exit::GONE,
         (_, _, Outcome::Interrupted) => exit::CANNOT_TELL,
     }
 }

@@ -101,4 +101,6 @@ mod exit {
     pub(crate) const FAULT: u8 = 9;
     /// `doctor` found what will do harm under load.
     pub(crate) const WARNED: u8 = 10;
+    /// The target died during the run, and did not come back.
+    pub(crate) const GONE: u8 = 11;
 }

@@ -157,7 +157,7 @@ fn the_help_lists_every_class_and_every_code() {
         said.split_whitespace().map(|word| word.trim_end_matches([',', ';', ':'])).collect::<Vec<_>>();
     assert!(classes.iter().all(|class| words.contains(class)), "{said}");
     assert!(
-        ["0", "1", "2", "3", "4", "5", "6", "7", "8", "130"].iter().all(|code| words.contains(code)),
+        ["0", "1", "2", "3", "4", "5", "6", "7", "8", "11", "130"].iter().all(|code| words.contains(code)),
         "{said}"
     );
 }
@@ -236,6 +236,28 @@ fn a_signal_stops_the_load_and_what_is_known_is_written_down() {
     assert_eq!(run["trials"].as_array().unwrap().last().unwrap()["interrupted"], true);
     assert!(std::fs::read_to_string(place.path().join("run.html")).unwrap().contains("INTERRUPTED"));
     assert!(text(&output.stdout).starts_with("INTERRUPTED"));
+}
+
+/// It was told as a limit of 1.1/s, found, and a comparison failed for that.
+#[test]
+fn a_target_that_dies_during_a_search_is_gone() {
+    let (mut server, place) = (Server::start(WIDE), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    let words = format!("find {} --max-rate 100 --json run.json", server.url);
+    command.args(words.split_whitespace()).current_dir(place.path());
+    let mut run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(run.stderr.take().unwrap()).lines();
+    assert!(told.by_ref().any(|line| line.unwrap().contains("ladder")));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let rest = thread::spawn(move || told.for_each(drop));
+    let output = run.wait_with_output().unwrap();
+    rest.join().unwrap();
+    assert_eq!(output.status.code(), Some(11), "{}", text(&output.stdout));
+    let run = json(place.path());
+    assert_eq!((&run["outcome"], &run["cause"]), (&"gone".into(), &Value::Null));
+    assert!(run["cliff"]["upper"].is_null() && run["cliff"]["bad"].is_null(), "{}", run["cliff"]);
+    assert!(text(&output.stdout).starts_with("GONE"));
 }
 
 #[test]

@@ -149,6 +149,8 @@ pub enum Outcome {
     GeneratorLimited,
     /// The target fails with next to nothing to do.
     UnstableBaseline,
+    /// Nobody is there any more: it died, and did not come back.
+    Gone,
     /// It was ended before a cliff was between two rates.
     Interrupted,
 }
@@ -253,6 +255,8 @@ pub enum Failing {
     BoundedQueue,
     /// Answers are slow.
     Queueing,
+    /// Nobody is there any more, whenever so much is sent.
+    Dying,
 }
 
 /// The target could do more for a while, and then no more.
@@ -447,6 +451,9 @@ pub struct Trial {
     /// Requests for which this machine had no free port, if that is why.
     #[serde(default, skip_serializing_if = "is_none")]
     pub no_port: u64,
+    /// Nobody was there at its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub away: bool,
     /// Somebody ended it.
     pub interrupted: bool,
     /// What was seen, a fifteenth of a second in each: sent, good, errors, timely, late, in flight at its end; response times of the

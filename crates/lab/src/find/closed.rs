@@ -91,6 +91,7 @@ fn outcome(report: &Report, is_short: bool) -> Outcome {
         Some(Ended::Capped) => Outcome::Capped,
         Some(Ended::GeneratorLimited) => Outcome::GeneratorLimited,
         Some(Ended::UnstableBaseline) => Outcome::UnstableBaseline,
+        Some(Ended::Gone) => Outcome::Gone,
         None if is_tested => Outcome::Found,
         Some(Ended::Interrupted) | None => Outcome::Interrupted,
     }
@@ -99,8 +100,10 @@ fn outcome(report: &Report, is_short: bool) -> Outcome {
 /// A bracket is stated where numbers to both sides of the limit were tested.
 fn limit(report: &Report, outcome: Outcome) -> Clients {
     let search::Limit { bracket, good, bad } = report.limit;
-    let is_between =
-        !matches!(outcome, Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline);
+    let is_between = !matches!(
+        outcome,
+        Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline | Outcome::Gone
+    );
     let bracket = bracket.filter(|_| is_between && bad.is_some());
     let held = report
         .trials
@@ -142,6 +145,7 @@ pub(super) fn trial(trial: &search::Trial) -> Trial {
         late: is_judged_late(trial).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         no_port: trial.seen.no_port,
+        away: trial.seen.away,
         interrupted: trial.seen.interrupted,
         blocks: blocks.iter().map(told::block).collect(),
     }

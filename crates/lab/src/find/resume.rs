@@ -109,6 +109,7 @@ fn seen(trial: &Trial) -> Result<Seen, Diverged> {
         took: seconds(trial.took)?,
         invalid: trial.invalid.clone(),
         no_port: trial.no_port,
+        away: trial.away,
         interrupted: false,
         beside: Beside { failing: trial.failing.clone(), quantiles: trial.quantiles },
     })

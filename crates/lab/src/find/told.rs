@@ -25,8 +25,10 @@ pub(super) fn nothing(plan: &Plan, generator: Generator, took: Duration) -> Answ
 /// What is known without the cause.
 pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
     let outcome = outcome(report);
-    let is_between =
-        !matches!(outcome, Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline);
+    let is_between = !matches!(
+        outcome,
+        Outcome::Capped | Outcome::GeneratorLimited | Outcome::UnstableBaseline | Outcome::Gone
+    );
     let limit = |limit: &report::Limit| self::limit(limit, report, is_between);
     Answer {
         schema: SCHEMA,
@@ -79,6 +81,7 @@ fn outcome(report: &Report) -> Outcome {
         Some(report::Outcome::Capped) => Outcome::Capped,
         Some(report::Outcome::GeneratorLimited) => Outcome::GeneratorLimited,
         Some(report::Outcome::UnstableBaseline) => Outcome::UnstableBaseline,
+        Some(report::Outcome::Gone) => Outcome::Gone,
         None if is_tested(&report.cliff) => Outcome::Found,
         Some(report::Outcome::Interrupted) | None => Outcome::Interrupted,
     }
@@ -180,6 +183,7 @@ pub(super) fn trial(trial: &report::Trial) -> Trial {
         late: (evidence.late.of > 0.0).then(|| evidence.late.value()),
         invalid: trial.seen.invalid.clone(),
         no_port: trial.seen.no_port,
+        away: trial.seen.away,
         interrupted: trial.seen.interrupted,
         blocks: trial.seen.blocks.iter().map(block).collect(),
     }
@@ -357,6 +361,7 @@ impl From<vote::Kind> for answer::Failing {
             vote::Kind::Hanging => Self::Hanging,
             vote::Kind::BoundedQueue => Self::BoundedQueue,
             vote::Kind::Queueing => Self::Queueing,
+            vote::Kind::Dying => Self::Dying,
         }
     }
 }

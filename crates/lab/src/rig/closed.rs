@@ -17,6 +17,7 @@ use seawall_load::schedule::{Arrivals, Until};
 use seawall_search::closed::{Offer, Target};
 use seawall_search::seen::{BLOCK, Block, Seen, sum};
 
+use super::away::Away;
 use super::blocks::{at, block_of, edge, enter, known};
 use super::doubts::{joined, lack};
 use super::kit::NoSession;
@@ -33,11 +34,12 @@ impl Rig {
     fn try_clients(&mut self, offer: &Offer) -> Result<Seen, NoSession> {
         let load = kept_busy(offer);
         let mut blocks = Blocks::new(offer, self.bound);
-        let (mut enough, mut no_port) = (false, 0);
+        let (mut enough, mut no_port, mut away) = (false, 0, Away::default());
         let Self { sessions, stop, fastest, .. } = self;
         let carried = run(sessions.plain(FASTER * *fastest)?, &load, stop, |progress| {
             no_port += experiments::without_port(progress.fates);
             if !enough {
+                away.learn(progress.fates);
                 progress.fates.iter().for_each(|fate| blocks.ended(fate));
             }
             while !enough && blocks.complete_one(progress.to) {
@@ -50,7 +52,8 @@ impl Rig {
             self.fastest.max(sum(&blocks, Block::ended) / (blocks.len() as f64 * BLOCK).max(BLOCK));
         let lack = lack(no_port, carried.outcome.total.done, false, port_range());
         let against = self.against(&carried, f64::from(offer.clients), no_port);
-        Ok(Seen { blocks, invalid: joined(lack.into_iter().chain(against)), no_port, ..Seen::default() })
+        let invalid = joined(lack.into_iter().chain(against));
+        Ok(Seen { blocks, invalid, no_port, away: away.is_so(), ..Seen::default() })
     }
 }
 

@@ -139,7 +139,8 @@ fn seconds(nanos: Nanos) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-fn how(fate: &Fate) -> How {
+/// What became of it.
+pub(super) fn how(fate: &Fate) -> How {
     match fate.outcome {
         Ok(status) if Class::of_status(status) == Class::Good => How::Good,
         Ok(status) => How::Status(status),

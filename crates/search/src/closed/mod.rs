@@ -108,6 +108,8 @@ const BASELINE: Duration = Duration::from_secs(2);
 const RUNG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 /// What is left of a queue is worked off in it.
 const REST: Duration = Duration::from_secs(1);
+/// Somebody who is away is waited for: a container that died is started anew after some seconds.
+const AWAY: Duration = Duration::from_secs(10);
 /// Trials in a row that cannot be believed.
 const INVALID: usize = 3;
 /// Where the limit is looked for at first, from the last good rung and the first bad one.
@@ -159,11 +161,15 @@ impl Search {
         self.agenda.pop_front();
         let began = self.elapsed;
         self.elapsed += seen.took;
-        let (interrupted, invalid) = (seen.interrupted, seen.invalid.is_some());
+        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.away);
         self.note(offer, seen, began);
         self.invalid = if invalid { self.invalid + 1 } else { 0 };
         if interrupted {
             self.end(Outcome::Interrupted);
+        } else if away && self.was_away() {
+            self.end(Outcome::Gone);
+        } else if away {
+            self.wait_for_it(offer);
         } else if self.invalid >= INVALID {
             self.end(Outcome::GeneratorLimited);
         } else if !invalid {
@@ -177,6 +183,21 @@ impl Search {
         self.elapsed += time;
         if !goes_on {
             self.end(Outcome::Interrupted);
+        }
+    }
+
+    /// Whether nobody was there in the trial before, either.
+    fn was_away(&self) -> bool {
+        self.trials.iter().rev().nth(1).is_some_and(|trial| trial.seen.away)
+    }
+
+    /// What nobody was there to answer is no word on a number of clients: it is asked again.
+    fn wait_for_it(&mut self, offer: &Offer) {
+        self.agenda.clear();
+        self.agenda.extend([Step::Rest(AWAY), Step::Offer(*offer)]);
+        if let (Some(trial), Some(witness)) = (self.trials.last_mut(), self.witnesses.last_mut()) {
+            trial.counts = false;
+            (witness.weight, witness.late_weight) = (0.0, 0.0);
         }
     }
 

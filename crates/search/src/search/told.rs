@@ -89,7 +89,10 @@ impl Search {
     }
 
     pub(super) fn learn_calm(&mut self) {
-        let Some(last) = self.trials.last() else { return };
+        let Some(last) = self.trials.last().filter(|last| last.offer.rule != Rule::Calm(f64::INFINITY))
+        else {
+            return;
+        };
         let was_calm = last.seen.took < PROBE.1;
         let calm = &mut self.manners.recovery.calm;
         *calm = was_calm.then(|| calm.unwrap_or(Duration::ZERO).max(last.seen.took));

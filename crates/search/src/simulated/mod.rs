@@ -5,6 +5,8 @@
 //! this crate's tests and benches/find-accuracy alone, behind a feature, so that nobody who searches carries it along; in this crate
 //! rather than in the testkit, because a search and its proof change together, and the testkit would have to depend on what it tests.
 
+#[cfg(test)]
+mod dying;
 pub mod plants;
 pub mod scores;
 pub mod servers;

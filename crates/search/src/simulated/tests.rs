@@ -109,7 +109,7 @@ fn credits_that_are_used_up_leave_the_plain_rate() {
 }
 
 const LATE: Lateness = Lateness { share: 0.01, than: Duration::from_millis(250) };
-const BOTH: Goal = Goal { late: Some(LATE), ..Goal::CLIFF };
+pub(super) const BOTH: Goal = Goal { late: Some(LATE), ..Goal::CLIFF };
 
 fn found(plant: &Plant, goal: Goal, bounds: Bounds, seed: u64) -> Report {
     let mut procedure = Search::new(goal, Profile::QUICK, bounds);

@@ -261,7 +261,7 @@ second ends the program.
 Exit codes: 0 the cliff was found; 1 bad files or targets, flags that do not go together, or a first
 target to which there is no connection: no load was sent; 2 a flag or a value that does not exist; 4 the generator was the limit; 5 nothing broke up
 to --max-rate or --max-clients; 6 the goal is not kept with next to nothing to do, or as little at any rate; 7 found, and after overload the target
-does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
+does not recover by itself; 8 the budget was over before a limit was between two rates; 11 the target went away and did not come back; 130, 143
 ended early by SIGINT, SIGTERM.
 Of --compare: 0 better, or the same within a tenth; 3 worse; 8 the runs do not tell; 1 they cannot be
 compared.";

@@ -282,6 +282,7 @@ fn headline(answer: &Answer) -> String {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
         Outcome::UnstableBaseline => unstable(answer),
+        Outcome::Gone => format!("GONE: nobody is there any more; {held}"),
         Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
         Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
@@ -364,6 +365,7 @@ fn in_words_of(fails: Failing) -> &'static str {
         Failing::Hanging => "answers stay quick, and some do not come",
         Failing::BoundedQueue => "answers become slow, and some are errors",
         Failing::Queueing => "answers become slow",
+        Failing::Dying => "it goes away: nobody is there, until it is started anew",
     }
 }
 

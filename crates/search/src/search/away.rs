@@ -1,0 +1,65 @@
+//! A target of which nobody is there any more: it has died, or is started anew.
+//!
+//! What is seen of it then is no word on any rate. It is waited for, and what was asked is asked again; a target that goes away a second
+//! time at a rate is brought down by it.
+
+use std::time::Duration;
+
+use super::{Search, Step};
+use crate::belief::Bracket;
+use crate::offer::{Offer, Purpose, Rule};
+use crate::report::{Outcome, Trial};
+use crate::vote::{Kind, Vote};
+
+/// How often a second somebody is called, and for how long: a container that died for the first time is started after some seconds,
+/// and again after ten (the kubelet's back-off, Kubernetes documentation of the Pod lifecycle).
+const CALL: (f64, Duration) = (5.0, Duration::from_secs(20));
+/// A rate from here on, of one at which it went, is the same.
+const SAME: f64 = 0.98;
+/// Whoever goes away more often is not searched any more.
+const OFTEN: usize = 6;
+
+impl Search {
+    /// Nobody was there at the end of the last trial.
+    pub(super) fn learn_away(&mut self) {
+        let Some((last, before)) = self.trials.split_last() else { return };
+        let (offer, at) = (last.offer, before.len());
+        let outages = || before.iter().filter(|trial| trial.seen.away);
+        let unexplained = outages().filter(|trial| trial.weight <= 0.0).count();
+        if offer.purpose == Purpose::Probe || unexplained >= OFTEN {
+            return self.end(Outcome::Gone);
+        }
+        let is_brought_down =
+            outages().any(|trial| trial.kind == Some(Kind::Dying) || offer.rate >= SAME * trial.offer.rate);
+        self.agenda.clear();
+        self.agenda.push_back(Step::Offer(self.call()));
+        if is_brought_down && last.vote == Vote::Bad {
+            self.trials[at].kind = Some(Kind::Dying);
+            self.learn(offer.purpose);
+        } else {
+            self.reweigh(at, 0.0);
+            // Overloads before a trial and after the last one follow of what is planned next.
+            if !matches!(offer.purpose, Purpose::Arm | Purpose::Recovery) {
+                self.agenda.push_back(Step::Offer(offer));
+            }
+        }
+    }
+
+    /// How many failed says when it died, and nothing of what it bears: the rates that it survived and those that it did not are all that
+    /// there is.
+    pub(super) fn between_deaths(&self) -> Option<Bracket> {
+        let died = |trial: &&Trial| trial.kind == Some(Kind::Dying);
+        let upper = self.trials.iter().filter(died).map(|trial| trial.offer.rate).reduce(f64::min)?;
+        let survived = self.trials.iter().filter(|trial| trial.weight > 0.1 && trial.vote != Vote::Bad);
+        let below = survived.map(|trial| trial.offer.rate).filter(|rate| *rate < upper);
+        let lower = below.fold(self.range.0.min(upper), f64::max);
+        Some(Bracket { lower, point: (lower * upper).sqrt(), upper })
+    }
+
+    /// Single requests until somebody answers.
+    fn call(&self) -> Offer {
+        let (rate, most) = CALL;
+        let offer = self.trial(Purpose::Probe, rate, most);
+        Offer { least: Duration::ZERO, rule: Rule::Calm(f64::INFINITY), most_in_flight: 200.0, ..offer }
+    }
+}
