@@ -360,7 +360,7 @@ pub fn read(case: &Case<'_>) -> Vec<Reading> {
 /// Two causes at once are so much rarer than one, all pairs together.
 const PAIRS: f64 = 0.5;
 /// Nothing that is less likely leads.
-const LEADS: f64 = 0.15;
+const LEADS: f64 = 0.25;
 /// Two are named when their being two is at least so likely.
 const TWO: f64 = 0.45;
 /// However clear the signs are, this much is left for what nobody thought of.

@@ -117,6 +117,8 @@ pub struct Evidence {
     pub latency: Option<f64>,
     /// The slowest answer of each of the last three blocks, the middle one of them, in seconds: one may be chance.
     pub slowest: f64,
+    /// Of the slowest answers of each block of its last second the second, in seconds: what serves many at a time answers them at once.
+    pub slow: f64,
     /// Seconds from its begin during which no more was in flight than without a queue.
     pub held: f64,
 }
@@ -135,8 +137,8 @@ impl Evidence {
             // Too short for growth; what failed failed.
             let errors = Share::counted(blocks, |block| block.errors, Block::ended);
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK);
-            let (latency, slowest) = (mean_latency(blocks), slowest(blocks));
-            return Self { rate, held, errors, goodput, latency, slowest, ..Self::default() };
+            let (latency, slowest, slow) = (mean_latency(blocks), slowest(blocks), slow(blocks));
+            return Self { rate, held, errors, goodput, latency, slowest, slow, ..Self::default() };
         }
         let (first, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
@@ -159,6 +161,7 @@ impl Evidence {
             bursts: bursts(late),
             latency: mean_latency(&rest[rest.len() - ENDS..]),
             slowest: slowest(rest),
+            slow: slow(rest),
             held,
         }
     }
@@ -178,6 +181,12 @@ fn slowest(blocks: &[Block]) -> f64 {
     let mut last: Vec<_> = blocks.iter().rev().take(ENDS).map(|block| block.slowest).collect();
     last.sort_by(f64::total_cmp);
     last.get(last.len() / 2).copied().unwrap_or_default()
+}
+
+fn slow(blocks: &[Block]) -> f64 {
+    let mut last: Vec<_> = blocks.iter().rev().take(SECOND).map(|block| block.slowest).collect();
+    last.sort_by(|one, other| other.total_cmp(one));
+    last.get(1).copied().unwrap_or_default()
 }
 
 fn held(blocks: &[Block], calm: f64) -> f64 {

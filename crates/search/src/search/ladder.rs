@@ -86,7 +86,11 @@ impl Search {
         let held = |trial: &&Trial| trial.offer.rate >= ceiling && trial.offer.purpose == Purpose::Confirm;
         let held = self.trials.iter().filter(held).filter(|trial| trial.vote != Vote::Invalid);
         let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
-        let (times, doubtful) = (held.count(), errors.count > 1.0 && errors.value() > self.goal.errors);
+        let late = pooled(held.clone().map(|trial| trial.evidence.late));
+        let is_late = |sure| self.goal.late.is_some_and(|bound| late.above(bound.share) > sure);
+        let doubtful =
+            errors.count > 1.0 && errors.value() > self.goal.errors || is_late(0.0) && !is_late(SURE);
+        let times = held.count();
         if times == 0 || doubtful && times < LOOKS {
             let offer = self.whole(Purpose::Confirm, ceiling, self.profile.confirm);
             return self.agenda.push_back(Step::Offer(offer));
@@ -94,16 +98,18 @@ impl Search {
         if errors.count >= SOME && errors.above(self.goal.errors) > SURE {
             return self.doubt(ceiling, errors.value(), false);
         }
-        self.leave_ceiling(whose);
+        self.leave_ceiling(whose, is_late(SURE));
     }
 
-    /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks.
-    fn leave_ceiling(&mut self, whose: Outcome) {
+    /// That rate was held: but the goal may be broken at any rate, or answers be late where nothing breaks. `is_late`: in all looks at it
+    /// together too many were.
+    fn leave_ceiling(&mut self, whose: Outcome, is_late: bool) {
         if self.fails_at_any_rate() || self.is_late_at_any_rate() {
             return self.end(Outcome::UnstableBaseline);
         }
         let (ceiling, _) = self.bounds.ceiling();
-        let Some(late) = self.knee_limit().and_then(|knee| knee.bad) else { return self.end(whose) };
+        let late = self.knee_limit().and_then(|knee| knee.bad).or_else(|| is_late.then_some(ceiling));
+        let Some(late) = late else { return self.end(whose) };
         self.range = (RANGE.0 * late / 2.0, ceiling);
         (self.unbroken, self.cliff_by) = (true, Some(self.elapsed));
         self.enter(Phase::Knee);

@@ -430,6 +430,32 @@ fn where_answers_are_only_late_the_knee_is_found_and_nothing_is_said_to_break() 
     assert_eq!(early.outcome, Some(Outcome::UnstableBaseline), "late from the first rate on");
 }
 
+/// Stands still for 61 ms of each 1.96 s, and answers at once otherwise.
+struct Pausing;
+
+impl Server for Pausing {
+    fn serve(&mut self, at: f64, _: &mut fastrand::Rng) -> Fate {
+        let since = at.rem_euclid(1.957_845);
+        Fate { end: at + 0.0002 + (0.061_166 - since).max(0.0), good: true }
+    }
+
+    fn close(&mut self, _: f64) {}
+}
+
+/// One in fifty was late, which one look of eight seconds does not tell from one in a hundred.
+#[test]
+fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer() {
+    let late = Lateness { share: 0.01, than: Duration::from_millis(20) };
+    let goal = Goal { late: Some(late), ..BOTH };
+    let mut target = Simulated::new(Box::new(Pausing), Arrivals::Constant, 0.02, 1);
+    let mut procedure =
+        Search::new(goal, Profile::QUICK, Bounds { max_rate: Some(279.0), ..Bounds::default() });
+    search(&mut procedure, &mut target);
+    let report = procedure.report();
+    assert_ne!(report.outcome, Some(Outcome::Capped));
+    assert_eq!(report.cliff.bad, None, "nothing breaks");
+}
+
 /// Fails once in four hundred above a rate, which two seconds do not tell from chance.
 struct SeldomFailing {
     last: f64,
