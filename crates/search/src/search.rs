@@ -177,8 +177,9 @@ impl Search {
     }
 
     /// An offer was carried out.
-    pub fn saw(&mut self, offer: &Offer, seen: Seen) {
+    pub fn saw(&mut self, offer: &Offer, mut seen: Seen) {
         self.agenda.pop_front();
+        seen.away |= self.is_mute(offer, &seen);
         let began = self.elapsed;
         self.elapsed += seen.took;
         let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.away);

@@ -52,7 +52,8 @@ pub struct Seen {
     pub invalid: Option<String>,
     /// Requests for which the generator had no free port: if nothing can be believed, that is why.
     pub no_port: u64,
-    /// Nobody was there at its end: of what ended in its last 0.3 s and more, every connection was refused or closed without a word.
+    /// Nobody was there at its end: of what ended in its last 0.3 s and more, every connection was refused or closed without a word. The search
+    /// adds where nothing but errors came of what was once answered.
     pub away: bool,
     /// Somebody wants the search to end.
     pub interrupted: bool,

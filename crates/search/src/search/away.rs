@@ -1,4 +1,4 @@
-//! A target of which nobody is there any more: it has died, or is started anew.
+//! A target of which nobody is there any more, or nobody but a proxy: it has died, or is started anew.
 //!
 //! What is seen of it then is no word on any rate. It is waited for, and what was asked is asked again; a target that goes away a second
 //! time at a rate is brought down by it.
@@ -9,6 +9,7 @@ use super::{Search, Step};
 use crate::belief::Bracket;
 use crate::offer::{Offer, Purpose, Rule};
 use crate::report::{Outcome, Trial};
+use crate::seen::{Block, SECOND, Seen, sum};
 use crate::vote::{Kind, Vote};
 
 /// How often a second somebody is called, and for how long: a container that died for the first time is started after some seconds,
@@ -18,6 +19,9 @@ const CALL: (f64, Duration) = (5.0, Duration::from_secs(20));
 const SAME: f64 = 0.98;
 /// Whoever goes away more often is not searched any more.
 const OFTEN: usize = 6;
+
+/// Nothing but errors for a second and a half, and no fewer.
+const MUTE: (usize, f64) = (3 * SECOND / 2, 10.0);
 
 impl Search {
     /// Nobody was there at the end of the last trial.
@@ -43,6 +47,16 @@ impl Search {
                 self.agenda.push_back(Step::Offer(offer));
             }
         }
+    }
+
+    /// Whether whoever is there, a proxy perhaps, has nobody to ask: nothing at all is answered well, and as much or more once was. A limiter lets
+    /// through what it lets through, a window once a second.
+    pub(super) fn is_mute(&self, offer: &Offer, seen: &Seen) -> bool {
+        let answered = |blocks: &[Block]| sum(blocks, |block| block.good) > 0.0;
+        let long = seen.blocks.len() >= MUTE.0 && sum(&seen.blocks, |block| block.errors) >= MUTE.1;
+        let was_answered =
+            || self.trials.iter().any(|trial| trial.offer.rate >= offer.rate && answered(&trial.seen.blocks));
+        offer.purpose != Purpose::Arm && long && !answered(&seen.blocks) && was_answered()
     }
 
     /// How many failed says when it died, and nothing of what it bears: the rates that it survived and those that it did not are all that

@@ -21,6 +21,8 @@ struct Dying {
     dies_at: f64,
     /// Requests a second.
     dies_above: f64,
+    /// A proxy before it answers for it.
+    behind_proxy: bool,
     /// Seconds.
     down_for: f64,
     /// When it is back, if it is down.
@@ -36,6 +38,7 @@ impl Dying {
             now: 0.0,
             dies_at: f64::INFINITY,
             dies_above: f64::INFINITY,
+            behind_proxy: false,
             down_for: f64::INFINITY,
             back: None,
         }
@@ -60,7 +63,7 @@ impl Dying {
             blocks.push(Block { sent, good, errors, latency, slowest, ..Block::default() });
         }
         let took = Duration::from_secs_f64(at - self.now);
-        Seen { blocks, took, away: at <= back, ..Seen::default() }
+        Seen { blocks, took, away: at <= back && !self.behind_proxy, ..Seen::default() }
     }
 }
 
@@ -78,7 +81,7 @@ impl Target for Dying {
             for block in seen.blocks.iter_mut().skip(5) {
                 *block = Block { sent: block.sent, errors: block.sent, ..Block::default() };
             }
-            seen.away = true;
+            seen.away = !self.behind_proxy;
             self.back = Some(self.now + self.down_for);
         }
         seen
@@ -98,6 +101,14 @@ fn a_target_that_dies_in_a_search_is_gone_and_has_no_limit_for_it() {
         assert_eq!(report.outcome, Some(Outcome::Gone), "at {dies_at} s");
         let rates = report.trials.iter().rev().take(2).map(|trial| trial.offer.purpose).collect::<Vec<_>>();
         assert_eq!(rates[0], Purpose::Probe, "it was called for");
+    }
+}
+
+#[test]
+fn a_target_that_dies_behind_a_proxy_that_answers_for_it_is_gone_too() {
+    for dies_at in [4.0, 12.0, 25.0] {
+        let report = Dying { dies_at, behind_proxy: true, ..Dying::new(300.0) }.find();
+        assert_eq!(report.outcome, Some(Outcome::Gone), "at {dies_at} s");
     }
 }
 

@@ -282,7 +282,7 @@ fn headline(answer: &Answer) -> String {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
         Outcome::UnstableBaseline => unstable(answer),
-        Outcome::Gone => format!("GONE: nobody is there any more; {held}"),
+        Outcome::Gone => format!("GONE: nothing is answered any more; {held}"),
         Outcome::Interrupted if lower.is_some() => format!("INTERRUPTED: so far, it breaks {between}"),
         Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }

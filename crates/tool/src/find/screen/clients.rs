@@ -22,7 +22,7 @@ pub(super) fn headline(closed: &Closed, answer: &Answer) -> String {
         Outcome::GeneratorLimited => {
             format!("GENERATOR-LIMITED: nothing is said of the target's limit; {held}")
         }
-        Outcome::Gone => "GONE: nobody is there any more".to_owned(),
+        Outcome::Gone => "GONE: nothing is answered any more".to_owned(),
         Outcome::UnstableBaseline => "UNSTABLE BASELINE: a single client has no good answer".to_owned(),
         Outcome::Interrupted => format!("INTERRUPTED: no limit was found; {held}"),
     }
