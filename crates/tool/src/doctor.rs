@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::event::{Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use seawall_core::Clock;
 use seawall_doctor::{ALL, Check, Finding, Site, Verdict};
 use seawall_probe::System;
@@ -59,13 +60,14 @@ Example: seawall doctor
 /// No such check, or a file that cannot be written, named.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
-        return show(&screen::list(ALL), false).map(|()| ExitCode::SUCCESS);
+        return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
     let checks = chosen(&args.checks)?;
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
-    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found), beside))?;
+    let width = width(beside);
+    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found, width), beside))?;
     let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
     if let Some(draft) = draft {
         draft.finish(&Report::new(worst, &found).to_json()?)?;
@@ -113,6 +115,13 @@ fn pass(clock: &Clock, time: Duration) -> Duration {
         let _ = poll(&mut [], Some(&time));
     }
     clock.now().since(begun)
+}
+
+/// Columns of where the text goes.
+fn width(beside: bool) -> usize {
+    let size = if beside { tcgetwinsize(stderr()) } else { tcgetwinsize(stdout()) };
+    // A terminal that does not know its size says 0.
+    screen::width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
 }
 
 fn show(text: &str, beside: bool) -> anyhow::Result<()> {
