@@ -5,7 +5,8 @@ use std::time::Duration;
 use seawall_probe::Files;
 
 use crate::finding::Finding;
-use crate::{cpu, dns, ports, sockets};
+use crate::web::{Forbidden, Place, Web};
+use crate::{cpu, dns, ports, sidecar, sockets};
 
 /// What a check looks at.
 pub struct Site<'a> {
@@ -19,10 +20,14 @@ pub struct Site<'a> {
     pub names: &'a [String],
     /// Where the resolver's configuration is.
     pub resolv_conf: &'a str,
+    /// Servers, as this machine reaches them.
+    pub web: &'a dyn Web,
+    /// Envoy's admin port, where it is named.
+    pub envoy_admin: Option<&'a Place>,
 }
 
 impl<'a> Site<'a> {
-    /// A machine on which no time passes and nobody looks any name up.
+    /// A machine on which no time passes, nobody looks any name up, and no server may be asked.
     #[must_use]
     pub fn of(files: &'a dyn Files) -> Self {
         Self {
@@ -31,6 +36,8 @@ impl<'a> Site<'a> {
             now: &|| Duration::ZERO,
             names: &[],
             resolv_conf: "/etc/resolv.conf",
+            web: &Forbidden,
+            envoy_admin: None,
         }
     }
 }
@@ -41,14 +48,15 @@ pub struct Check {
     pub id: &'static str,
     /// What it looks at, in a line.
     pub about: &'static str,
-    /// What it can find, by name; one finding of each is told at every look, and of names one for each of them.
+    /// What it can find, by name; one finding of each is told at every look, and of names one for each of them. If the first says that there
+    /// is nothing to look at, it is told alone.
     pub findings: &'static [&'static str],
     /// Looks, and judges.
     pub examine: fn(&Site) -> Vec<Finding>,
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK];
+pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK, sidecar::CHECK];
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use seawall_core::Clock;
-use seawall_doctor::{ALL, Check, Finding, Site, Verdict};
+use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict};
 use seawall_probe::System;
 
 use self::report::Report;
@@ -41,10 +41,17 @@ pub(crate) struct Args {
     /// The resolver's configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: String,
+    /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
+    #[arg(long, value_name = "URL", value_parser = place)]
+    envoy_admin: Option<Place>,
+}
+
+fn place(url: &str) -> Result<Place, &'static str> {
+    Place::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns. A check takes five seconds at most. What it may
+Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns and what sidecar asks Envoy. A check takes five seconds at most. What it may
 not see (it needs no root, and without it sees less) is said to be unknown, with where to look.
 
 Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine
@@ -52,6 +59,7 @@ could not be seen, 1 on bad input.
 
 Example: seawall doctor
          seawall doctor dns --name api.example.com
+         seawall doctor sidecar --envoy-admin http://127.0.0.1:9901
          seawall doctor ports --json -";
 
 /// Runs the command.
@@ -96,8 +104,15 @@ fn examine(
     let clock = Clock::system();
     let wait = |time| pass(&clock, time);
     let now = || Duration::from_nanos(clock.now().as_nanos());
-    let site =
-        Site { files: &System, wait: &wait, now: &now, names: &args.name, resolv_conf: &args.resolv_conf };
+    let site = Site {
+        files: &System,
+        wait: &wait,
+        now: &now,
+        names: &args.name,
+        resolv_conf: &args.resolv_conf,
+        web: &Network { now: &now },
+        envoy_admin: args.envoy_admin.as_ref(),
+    };
     let mut all = Vec::new();
     for check in checks {
         let found = (check.examine)(&site);

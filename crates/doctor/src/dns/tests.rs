@@ -227,8 +227,7 @@ fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
 fn each_name_has_a_finding_and_none_if_none_is_named() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n")]);
     let count = |names: &[String]| {
-        let site =
-            Site { files: &texts, wait: &|time| time, now: &now, names, resolv_conf: "/etc/resolv.conf" };
+        let site = Site { now: &now, names, ..Site::of(&texts) };
         examine(&site).iter().filter(|finding| finding.id == LOOKUP).count()
     };
     assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
