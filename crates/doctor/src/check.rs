@@ -1,12 +1,12 @@
 //! The list of checks, and what a check is given.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use seawall_probe::Files;
 
 use crate::finding::Finding;
 use crate::web::{Forbidden, Place, Web};
-use crate::{cpu, dns, ports, sidecar, sockets};
+use crate::{cpu, dns, identity, ports, sidecar, sockets};
 
 /// What a check looks at.
 pub struct Site<'a> {
@@ -22,6 +22,10 @@ pub struct Site<'a> {
     pub resolv_conf: &'a str,
     /// Servers, as this machine reaches them.
     pub web: &'a dyn Web,
+    /// The time of day, for comparing with what clouds state.
+    pub wall: &'a dyn Fn() -> SystemTime,
+    /// Variables of the environment, as programs here find them.
+    pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// Envoy's admin port, where it is named.
     pub envoy_admin: Option<&'a Place>,
 }
@@ -37,6 +41,8 @@ impl<'a> Site<'a> {
             names: &[],
             resolv_conf: "/etc/resolv.conf",
             web: &Forbidden,
+            wall: &|| SystemTime::UNIX_EPOCH,
+            environment: &|_| None,
             envoy_admin: None,
         }
     }
@@ -56,7 +62,8 @@ pub struct Check {
 }
 
 /// All of them, in the order in which they are run.
-pub const ALL: &[Check] = &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK, sidecar::CHECK];
+pub const ALL: &[Check] =
+    &[ports::CHECK, cpu::CHECK, sockets::CHECK, dns::CHECK, sidecar::CHECK, identity::CHECK];
 
 #[cfg(test)]
 mod tests {

@@ -264,3 +264,73 @@ fn one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine
     });
     assert_eq!(verdicts(), Vec::<String>::new());
 }
+
+/// An emulated cloud that ends with the test; it answers when this returns.
+fn emulated(cloud: &str, address: &str, words: &str, room: &std::path::Path) -> Running {
+    use std::io::BufRead as _;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(["emulate", cloud, "--json", "--listen", address]).args(words.split_whitespace());
+    command
+        .arg("--demo-pods")
+        .arg(room.join(address))
+        .arg("shop/cart")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    Running(child)
+}
+
+/// What is not ok, of all that `doctor identity` says with this environment; it shows no credential.
+fn identity(environment: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command
+        .args(["doctor", "identity", "--json", "-"])
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    // What the emulated clouds' tokens and keys begin with.
+    assert!(["ya29.", "ASIA", "eyJ"].iter().all(|begin| !said.contains(begin)), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter().filter(|finding| finding["verdict"] != "ok");
+    let word = |finding: &Value, name: &str| finding[name].as_str().unwrap().to_owned();
+    // A machine so busy that an answer was late is no fault of the server.
+    findings
+        .filter(|finding| finding["id"] != "identity.latency")
+        .map(|finding| (word(finding, "id"), word(finding, "verdict")))
+        .collect()
+}
+
+#[test]
+fn emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend() {
+    if !is_inside("emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    assert_eq!(identity(&[]), [], "no server is no complaint");
+    let pod = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    let told = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+        all.iter().map(|(id, verdict)| ((*id).to_owned(), (*verdict).to_owned())).collect()
+    };
+    let google = emulated("google", "127.0.0.1:1001", "", room.path());
+    let google_host = ("GCE_METADATA_HOST", "127.0.0.1:1001");
+    assert_eq!(identity(&[google_host]), []);
+    assert_eq!(identity(&[google_host, pod]), told(&[("identity.node", "warning")]));
+    drop(google);
+    assert_eq!(identity(&[google_host]), told(&[("identity.servers", "fault")]));
+    let short = emulated("google", "127.0.0.1:1002", "--token-lifetime 200s", room.path());
+    assert_eq!(identity(&[("GCE_METADATA_HOST", "127.0.0.1:1002")]), told(&[("identity.life", "warning")]));
+    drop(short);
+    // Where SDKs look by themselves.
+    let status = Command::new("ip").args(["address", "add", "169.254.169.254/32", "dev", "lo"]).status();
+    assert!(status.unwrap().success());
+    let aws = emulated("aws", "169.254.169.254:80", "", room.path());
+    assert_eq!(identity(&[]), []);
+    assert_eq!(identity(&[pod]), told(&[("identity.node", "warning")]));
+    drop(aws);
+    let _thrashing = emulated("aws", "169.254.169.254:80", "--session-lifetime 15m", room.path());
+    assert_eq!(identity(&[]), told(&[("identity.life", "fault")]));
+}
