@@ -82,7 +82,7 @@ fn found(site: &Site) -> Found {
             },
             Err(Failed::Refused) => {}
             Err(Failed::Http(_)) => {
-                others.push(format!("what answers at {} speaks no HTTP", place.authority))
+                others.push(format!("what answers at {} speaks no HTTP", place.authority));
             }
             Err(why) => others.push(format!("at {}: {why}", place.authority)),
         }

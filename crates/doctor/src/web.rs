@@ -74,7 +74,7 @@ fn address(authority: &str, patience: Duration) -> Result<SocketAddr, Failed> {
         Ok(Ok(Some(address))) => Ok(address),
         Ok(Ok(None)) => Err(Failed::Connection("its name has no address".to_owned())),
         Ok(Err(error)) => Err(Failed::Connection(error.to_string())),
-        Err(_) => Err(Failed::Late(patience)),
+        Err(_) => Err(Failed::Unreached(patience)),
     }
 }
 

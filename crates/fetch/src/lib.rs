@@ -86,7 +86,10 @@ pub enum Failed {
     /// No connection, or it broke.
     #[error("{0}")]
     Connection(String),
-    /// Not whole within the deadline.
+    /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
+    #[error("no connection within {} s", .0.as_secs_f64())]
+    Unreached(Duration),
+    /// Not whole within the deadline, over a connection that was taken.
     #[error("no whole answer within {} s", .0.as_secs_f64())]
     Late(Duration),
     /// More than may be read.
@@ -123,7 +126,7 @@ fn carried(
     bounds: &Bounds,
     patience: &Patience,
 ) -> Result<Answer, Broken> {
-    let mut stream = TcpStream::connect_timeout(&address, patience.left()?)?;
+    let mut stream = connected(address, patience)?;
     stream.set_write_timeout(Some(patience.left()?))?;
     stream.write_all(&request.head())?;
     let mut coming = answer::Coming::new(request.method, bounds.most);
@@ -135,6 +138,14 @@ fn carried(
             return Ok(coming.whole());
         }
     }
+}
+
+fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Broken> {
+    let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
+    stream.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => Failed::Unreached(patience.deadline).into(),
+        _ => error.into(),
+    })
 }
 
 /// How long is left.
@@ -288,7 +299,16 @@ mod tests {
     fn an_answer_without_an_end_is_read_no_further_than_its_bound() {
         let long = "#".repeat(1 << 20);
         assert_eq!(asked(&format!("HTTP/1.1 200 OK\r\n\r\n{long}")).unwrap_err(), Failed::TooLarge(64));
-        assert_eq!(asked(&format!("HTTP/1.1 200 OK\r\nA: {long}")).is_err(), true);
+        assert!(asked(&format!("HTTP/1.1 200 OK\r\nA: {long}")).is_err());
+    }
+
+    /// The deadline is over before there is a connection, as where what is sent is dropped.
+    #[test]
+    fn a_connection_that_is_not_taken_is_told_apart_from_an_answer_that_is_late() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bounds = Bounds { deadline: Duration::ZERO, ..BOUNDS };
+        let failed = exchange(listener.local_addr().unwrap(), &Request::get("a", "/"), &bounds, &still);
+        assert_eq!(failed.unwrap_err(), Failed::Unreached(Duration::ZERO));
     }
 
     /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.

@@ -51,13 +51,13 @@ fn place(url: &str) -> Result<Place, &'static str> {
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns what sidecar asks Envoy, and
-what identity asks metadata servers as SDKs do (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI and the like are heeded; no
-credential is shown). A check takes five seconds at most. What it may
-not see (it needs no root, and without it sees less) is said to be unknown, with where to look.
+Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns, what sidecar asks Envoy, and what \
+identity asks metadata servers, as SDKs do and where their variables send them (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, \
+AWS_CONTAINER_CREDENTIALS_FULL_URI and the like); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
+it sees less) is said to be unknown, with where to look.
 
-Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine
-could not be seen, 1 on bad input.
+Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 on \
+bad input.
 
 Example: seawall doctor
          seawall doctor dns --name api.example.com

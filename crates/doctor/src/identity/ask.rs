@@ -1,6 +1,6 @@
 //! Asks one server, within its share of the check's time and of its requests.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::time::Duration;
 
 use seawall_fetch::{Answer, Bounds, Failed, Request};
@@ -24,19 +24,12 @@ const MOST_BYTES: usize = 64 << 10;
 #[derive(Default)]
 pub(super) struct Pace {
     count: Cell<u32>,
-    /// Hosts and ports that gave no answer, which have none for another cloud's clients either.
-    silent: RefCell<Vec<(String, Failed)>>,
 }
 
 impl Pace {
     /// Requests so far.
     pub(super) fn count(&self) -> u32 {
         self.count.get()
-    }
-
-    fn known(&self, authority: &str) -> Option<Failed> {
-        let silent = self.silent.borrow();
-        silent.iter().find(|(known, _)| known == authority).map(|(_, why)| why.clone())
     }
 }
 
@@ -60,9 +53,6 @@ impl<'a> Asker<'a> {
 
     pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
         let place = &self.wanted.place;
-        if let Some(why) = self.pace.known(&place.authority) {
-            return Err(why);
-        }
         let deadline = self.left().min(EACH);
         if deadline.is_zero() || self.pace.count() >= MOST_REQUESTS {
             return Err(Failed::Late(deadline));
@@ -73,16 +63,7 @@ impl<'a> Asker<'a> {
         self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES })
     }
 
-    /// Nobody else needs to wait for this server.
-    pub(super) fn is_silent(&self, why: &Failed) {
-        self.pace.silent.borrow_mut().push((self.wanted.place.authority.clone(), why.clone()));
-    }
-
     /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last good answer is handed out.
-    #[expect(
-        clippy::type_complexity,
-        reason = "times with statuses, and an answer: both are taken apart at once"
-    )]
     pub(super) fn tries(
         &self,
         times: usize,

@@ -22,7 +22,6 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let without = asker.get(ROLES, &[]);
     let tokens = Tokens { put: status(&put), without: status(&without) };
     if let (Err(_), Err(why)) = (&put, &without) {
-        asker.is_silent(why);
         return Outcome::Absent(wanted, why.clone());
     }
     if !is_aws(&put, &without) {
@@ -80,16 +79,15 @@ fn status(answer: &Result<Answer, Failed>) -> Option<u16> {
     answer.as_ref().ok().map(Answer::status)
 }
 
-/// Other clouds' servers answer at the same address: Google's names its flavor, Azure's speaks JSON and of its versions.
+/// Other clouds' servers answer at the same address: Google's names its flavor, Azure's speaks JSON and none of its kinds calls itself so.
 fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> bool {
     let answers = || [put, without].into_iter().flatten();
-    let is_other = |answer: &Answer| {
-        !answer.header("metadata-flavor").is_empty()
-            || answer.header("content-type").starts_with("application/json")
-    };
-    !answers().any(is_other)
-        && (answers().any(|answer| answer.status() == 200 || answer.header("server") == "EC2ws")
-            || status(without) == Some(401))
+    let is_json = |answer: &Answer| answer.header("content-type").starts_with("application/json");
+    if answers().any(|answer| !answer.header("metadata-flavor").is_empty()) {
+        return false;
+    }
+    answers().any(|answer| answer.header("server") == "EC2ws")
+        || answers().any(|answer| !is_json(answer) && matches!(answer.status(), 200 | 401))
 }
 
 /// The first that is listed, as most SDKs take it; none if there is none.

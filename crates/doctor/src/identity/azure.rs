@@ -25,10 +25,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let asker = Asker::new(site, pace, &wanted);
     let first = match asker.get(TOKEN, &[HEADER]) {
         Ok(first) => first,
-        Err(why) => {
-            asker.is_silent(&why);
-            return Outcome::Absent(wanted, why);
-        }
+        Err(why) => return Outcome::Absent(wanted, why),
     };
     let Some(said) = said(&first) else { return Outcome::Another(wanted) };
     let principal = principal(&first, &said);
@@ -51,8 +48,12 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     Outcome::Serving(Box::new(server))
 }
 
-/// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error.
+/// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error,
+/// and the others' servers, which may refuse in JSON, call themselves theirs.
 fn said(answer: &Answer) -> Option<Said> {
+    if answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty() {
+        return None;
+    }
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
     if !all["access_token"].is_string() && !all["error"].is_string() {
         return None;

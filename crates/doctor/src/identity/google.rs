@@ -21,10 +21,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let asker = Asker::new(site, pace, &wanted);
     let email = match asker.get(&[ACCOUNT, "email"].concat(), &[FLAVOR]) {
         Ok(email) => email,
-        Err(why) => {
-            asker.is_silent(&why);
-            return Outcome::Absent(wanted, why);
-        }
+        Err(why) => return Outcome::Absent(wanted, why),
     };
     if !email.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
         return Outcome::Another(wanted);

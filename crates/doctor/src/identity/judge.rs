@@ -41,14 +41,24 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         Outcome::Absent(wanted, _) | Outcome::Another(wanted) => wanted.named_by.map(|name| (wanted, name)),
         _ => None,
     });
-    match named {
-        None => found,
-        Some((wanted, name)) => found.judged(
+    if let Some((wanted, name)) = named {
+        return found.judged(
             Verdict::Fault,
             format!("{name} sends the SDKs to {}, and they look nowhere else then", wanted.place.authority),
-            format!("look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take {name} away"),
-        ),
+            format!(
+                "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take {name} away"
+            ),
+        );
     }
+    let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
+    if answering > 0 || !outcomes.iter().any(is_mute) {
+        return found;
+    }
+    found.judged(
+        Verdict::Fault,
+        "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials",
+        "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place",
+    )
 }
 
 fn served(outcome: &Outcome) -> Option<String> {
@@ -61,7 +71,8 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let (wanted, why) = match outcome {
-            Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "no answer".to_owned()),
+            Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
+            Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
             Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
             Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
             _ => continue,
@@ -289,13 +300,13 @@ pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
     if !is_pod {
         return Finding::ok(
             NODE,
-            format!("this is no pod of Kubernetes', so what {whose} lends is for this machine itself"),
+            format!("this is no pod, so what {whose} lends is for this machine itself"),
         );
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
-    let own = if server.is_machines_own { "does" } else { "does not" };
+    let own = if server.is_machines_own { "answers" } else { "does not answer" };
     let text = format!(
-        "{whose} {own} answer here what only the machine's own server does; it lends credentials of: {name}"
+        "{whose} {own} here what only the machine's own server does; it lends credentials of: {name}"
     );
     let found = Finding::ok(NODE, text);
     if !server.is_machines_own && !is_compute {

@@ -148,8 +148,37 @@ fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
         [(SERVERS, Verdict::Ok)]
     );
     assert!(told[0].text.starts_with("no metadata server answers"), "{}", told[0].text);
-    // Nobody is waited for twice at one address.
-    assert_eq!(servers.asked.borrow().len(), 1);
+    servers.serve(LINK_LOCAL, |_| Err(Failed::Unreached(Duration::from_millis(500))));
+    assert_eq!(complaints(&servers, &[POD]), []);
+}
+
+#[test]
+fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
+    let mute = at_the_address(aws().reply());
+    mute.slow.set(Duration::from_secs(9));
+    assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
+}
+
+/// Seawall's agent among them.
+#[test]
+fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
+    let refusal = |code| {
+        let headers = [("Server", "EC2ws"), ("Content-Type", "application/json")];
+        Ok(Answer::new(code, &headers, br#"{"error":"no_role"}"#))
+    };
+    let agent = |has_role: bool| {
+        at_the_address(move |request: &Request| {
+            let answer = aws().reply()(request)?;
+            let is_listing = request.target.ends_with("security-credentials/");
+            match answer.status() {
+                200 if !has_role && is_listing => refusal(404),
+                200 => Ok(answer),
+                code => refusal(code),
+            }
+        })
+    };
+    assert_eq!(complaints(&agent(true), &[POD]), []);
+    assert_eq!(complaints(&agent(false), &[POD])[0], (PRINCIPAL, Verdict::Warning));
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub(super) fn all(
             found.push(protocol(before, after));
         }
         (Err(why), _) | (_, Err(why)) => {
-            found.extend([PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| Finding::unknown(id, why, LOOK)))
+            found
+                .extend([PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| Finding::unknown(id, why, LOOK)));
         }
     }
     found.push(annotations(info));

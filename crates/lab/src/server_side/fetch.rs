@@ -111,7 +111,7 @@ fn format(answer: &Answer) -> Result<Format, Unfetched> {
 impl From<Failed> for Unfetched {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Late(deadline) => Self::Late(deadline),
+            Failed::Late(deadline) | Failed::Unreached(deadline) => Self::Late(deadline),
             Failed::TooLarge(_) => Malformed::TooLarge.into(),
             Failed::Http(why) => Self::Http(why),
             failed => Self::Connection(failed.to_string()),
