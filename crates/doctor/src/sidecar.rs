@@ -42,6 +42,9 @@ const USUAL: [&str; 2] = ["127.0.0.1:15000", "127.0.0.1:9901"];
 /// Six answers and the second between two of them end within five seconds.
 const EACH: Duration = Duration::from_millis(700);
 
+/// Where Istio mounts the pod's annotations in its sidecars.
+const ANNOTATED: &str = "/etc/istio/pod/annotations";
+
 /// What refuses a request now does it again within a second.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -49,11 +52,14 @@ const WINDOW: Duration = Duration::from_secs(1);
 const MOST: usize = 4 << 20;
 
 fn examine(site: &Site) -> Vec<Finding> {
-    let (place, info) = match found(site) {
+    let (place, mut info) = match found(site) {
         Found::Envoy(place, info) => (place, info),
         Found::Nobody(told) => return vec![Finding::ok(ENVOY, told)],
         Found::Unknown(told, why) => return unknown(&told, &why),
     };
+    if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
+        istio.annotated(&file);
+    }
     let before = stats(site, &place);
     (site.wait)(WINDOW);
     let after = stats(site, &place);

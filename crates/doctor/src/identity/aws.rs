@@ -16,7 +16,11 @@ use crate::web::Place;
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let Some(wanted) = wanted(site) else { return Outcome::Unasked };
+    let wanted = match wanted(site) {
+        None => return Outcome::Unasked,
+        Some(Ok(wanted)) => wanted,
+        Some(Err(name)) => return Outcome::Unaskable(name),
+    };
     let asker = Asker::new(site, pace, &wanted);
     let put = asker.ask("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
@@ -57,22 +61,17 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// None if SDKs are told not to ask it.
-fn wanted(site: &Site) -> Option<Wanted> {
+fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
     if is("AWS_EC2_METADATA_DISABLED", "true") {
         return None;
     }
     let name = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
-    let named = (site.environment)(name).and_then(|url| Place::of_url(&url));
-    let named_by = named.is_some().then_some(name);
-    let usual = if is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6") {
-        "[fd00:ec2::254]:80"
-    } else {
-        "169.254.169.254:80"
-    };
-    let place = named.unwrap_or_else(|| Place { authority: usual.to_owned(), path: String::new() });
-    Some(Wanted { whose: "AWS's metadata service", place, named_by })
+    let named = (site.environment)(name).map(|url| (name, url));
+    let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
+    let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
+    Some(Wanted::new("AWS's metadata service", named, Place::of_url, usual))
 }
 
 fn status(answer: &Result<Answer, Failed>) -> Option<u16> {

@@ -18,10 +18,11 @@ const HEADER: (&str, &str) = ("Metadata", "true");
 const NAME: &str = "AZURE_POD_IDENTITY_AUTHORITY_HOST";
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let named = (site.environment)(NAME).and_then(|url| Place::of_url(&url));
-    let named_by = named.is_some().then_some(NAME);
-    let usual = || Place { authority: "169.254.169.254:80".to_owned(), path: String::new() };
-    let wanted = Wanted { whose: "Azure's metadata service", place: named.unwrap_or_else(usual), named_by };
+    let named = (site.environment)(NAME).map(|url| (NAME, url));
+    let wanted = match Wanted::new("Azure's metadata service", named, Place::of_url, "169.254.169.254:80") {
+        Ok(wanted) => wanted,
+        Err(name) => return Outcome::Unaskable(name),
+    };
     let asker = Asker::new(site, pace, &wanted);
     let first = match asker.get(TOKEN, &[HEADER]) {
         Ok(first) => first,

@@ -19,7 +19,11 @@ const TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 const ECS: &str = "169.254.170.2:80";
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let Some(wanted) = wanted(site) else { return Outcome::Unasked };
+    let wanted = match wanted(site) {
+        None => return Outcome::Unasked,
+        Some(Ok(wanted)) => wanted,
+        Some(Err(name)) => return Outcome::Unaskable(name),
+    };
     let token = match token(site) {
         Ok(token) => token,
         Err(why) => return Outcome::Absent(wanted, why),
@@ -47,19 +51,14 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
 }
 
 /// The relative one counts first, as in the SDKs.
-fn wanted(site: &Site) -> Option<Wanted> {
+fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
-        return Some(Wanted {
-            whose,
-            place: Place { authority: ECS.to_owned(), path },
-            named_by: Some(RELATIVE),
-        });
+        let place = Place { authority: ECS.to_owned(), path };
+        return Some(Ok(Wanted { whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
-    // What is no such URL is told with it: nobody answers there.
-    let place = Place::of_url(&url).unwrap_or(Place { authority: url, path: String::new() });
-    Some(Wanted { whose, place, named_by: Some(FULL) })
+    Some(Wanted::new(whose, Some((FULL, url)), Place::of_url, ECS))
 }
 
 /// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse.

@@ -17,7 +17,11 @@ const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
 const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"];
 
 pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
-    let wanted = wanted(site);
+    let named = NAMES.iter().find_map(|name| Some((*name, (site.environment)(name)?)));
+    let wanted = match Wanted::new("Google's metadata server", named, Place::of_host, "169.254.169.254:80") {
+        Ok(wanted) => wanted,
+        Err(name) => return Outcome::Unaskable(name),
+    };
     let asker = Asker::new(site, pace, &wanted);
     let email = match asker.get(&[ACCOUNT, "email"].concat(), &[FLAVOR]) {
         Ok(email) => email,
@@ -45,13 +49,6 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         is_machines_own,
     };
     Outcome::Serving(Box::new(server))
-}
-
-fn wanted(site: &Site) -> Wanted {
-    let named = NAMES.iter().find_map(|name| Some((*name, Place::of_host(&(site.environment)(name)?)?)));
-    let usual = || Place { authority: "169.254.169.254:80".to_owned(), path: String::new() };
-    let (named_by, place) = named.map_or_else(|| (None, usual()), |(name, place)| (Some(name), place));
-    Wanted { whose: "Google's metadata server", place, named_by }
 }
 
 fn principal(answer: &Answer) -> Principal {

@@ -23,7 +23,9 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         );
         serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
     } else {
-        format!("no metadata server answers: {}", silent(outcomes.iter()).join("; "))
+        let told = silent(outcomes.iter());
+        let told = if told.is_empty() { "none could be asked".to_owned() } else { told.join("; ") };
+        format!("no metadata server answers: {told}")
     };
     let found = Finding::ok(SERVERS, text).with("answering", answering as f64, "servers").with(
         "requests",
@@ -48,6 +50,17 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
             format!(
                 "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take {name} away"
             ),
+        );
+    }
+    let unaskable = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Unaskable(name) => Some(name),
+        _ => None,
+    });
+    if let Some(name) = unaskable {
+        return found.judged(
+            Verdict::CannotTell,
+            format!("{name} is no http:// URL or host, and nothing else is asked here"),
+            format!("look at {name}; what is served over https:// is to be asked by hand"),
         );
     }
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
@@ -165,6 +178,9 @@ pub(super) fn principal(server: &Server) -> Finding {
 /// How long its credentials live, against the windows of those who ask it.
 pub(super) fn life(server: &Server) -> Finding {
     let whose = server.wanted.whose;
+    if matches!(server.principal, Principal::Nobody) {
+        return Finding::ok(LIFE, format!("{whose} lends nothing to who asks here, so nothing ends"));
+    }
     let life = match &server.life {
         Ok(life) => *life,
         Err(why) => {

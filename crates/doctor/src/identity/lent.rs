@@ -12,6 +12,8 @@ use crate::web::Place;
 pub(super) enum Outcome {
     /// Nobody is to be asked here, by the environment; why.
     Unasked,
+    /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
+    Unaskable(&'static str),
     /// It did not answer; whose server, and whether the environment names it.
     Absent(Wanted, Failed),
     /// Somebody answers there, but not as this cloud's server does.
@@ -24,7 +26,7 @@ impl Outcome {
     /// The server that was asked for.
     pub(super) fn wanted(&self) -> Option<&Wanted> {
         match self {
-            Self::Unasked => None,
+            Self::Unasked | Self::Unaskable(_) => None,
             Self::Absent(wanted, _) | Self::Another(wanted) => Some(wanted),
             Self::Serving(server) => Some(&server.wanted),
         }
@@ -44,6 +46,24 @@ pub(super) struct Wanted {
     pub(super) place: Place,
     /// The variable that names it; SDKs have no other then.
     pub(super) named_by: Option<&'static str>,
+}
+
+impl Wanted {
+    /// The server that a variable names, or the one that is asked where none does; a variable that cannot be read is handed back.
+    pub(super) fn new(
+        whose: &'static str,
+        named: Option<(&'static str, String)>,
+        read: fn(&str) -> Option<Place>,
+        usual: &str,
+    ) -> Result<Self, &'static str> {
+        match named {
+            Some((name, value)) => Ok(Self { whose, place: read(&value).ok_or(name)?, named_by: Some(name) }),
+            None => {
+                let place = Place { authority: usual.to_owned(), path: String::new() };
+                Ok(Self { whose, place, named_by: None })
+            }
+        }
+    }
 }
 
 /// A server that answers.

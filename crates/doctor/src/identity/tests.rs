@@ -178,7 +178,7 @@ fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
         })
     };
     assert_eq!(complaints(&agent(true), &[POD]), []);
-    assert_eq!(complaints(&agent(false), &[POD])[0], (PRINCIPAL, Verdict::Warning));
+    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
 }
 
 #[test]
@@ -187,13 +187,34 @@ fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
         ("GCE_METADATA_HOST", "10.0.0.7"),
         ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://10.0.0.7:8080/"),
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "no url"),
         ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a"),
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://10.0.0.7"),
     ] {
         let told = found(&Servers::default(), &[(name, value)]);
         assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{name}");
         assert!(told[0].reason.as_ref().unwrap().starts_with(name), "{:?}", told[0]);
+    }
+}
+
+#[test]
+fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() {
+    for (name, value) in [
+        ("GCE_METADATA_HOST", "a b"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "https://user:DoNotShow@a/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "https://a/"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "a"),
+    ] {
+        let servers = at_the_address(aws().reply());
+        let told = found(&servers, &[(name, value)]);
+        assert_eq!(told[0].verdict, Verdict::CannotTell, "{name}");
+        let why = told[0].reason.as_ref().unwrap();
+        assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
+        let asked = servers.asked.borrow();
+        assert_eq!(
+            asked.iter().any(|asked| asked.contains("/latest/")),
+            !name.starts_with("AWS_EC2"),
+            "{name}"
+        );
     }
 }
 
@@ -344,7 +365,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
 
 #[test]
 fn who_has_no_identity_is_warned() {
-    assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD])[0], (PRINCIPAL, Verdict::Warning));
+    assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
     let none = |request: &Request| match request.method {
         "PUT" => answer(SECRET),
         _ => status(404),

@@ -53,6 +53,16 @@ impl Istio {
         Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
     }
 
+    /// What a file of the downward API holds (`name="value"` on each line, the value as Go quotes it), in the place of what Envoy was not told.
+    pub(super) fn annotated(&mut self, file: &str) {
+        let lines = file.lines().filter_map(|line| line.split_once('='));
+        let read =
+            lines.filter_map(|(name, value)| Some((name.to_owned(), serde_json::from_str(value).ok()?)));
+        if self.annotations.is_empty() {
+            self.annotations = read.collect();
+        }
+    }
+
     /// The CPU limit of the sidecar's container, in cores, where the pod names one of its own.
     pub(super) fn cpu_limit(&self) -> Option<f64> {
         cores(self.annotations.get("sidecar.istio.io/proxyCPULimit")?)

@@ -279,6 +279,26 @@ fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() 
     assert_eq!(text(&none, ANNOTATIONS), "the pod has none for its sidecar");
 }
 
+/// Of sidecars that were not told of them.
+#[test]
+fn annotations_are_read_of_the_pods_file_too() {
+    let machine = machine();
+    machine.set(ANNOTATED, "a=\"b\"\nproxy.istio.io/config=\"concurrency: 4\\n\"\nbroken\nc=d\n");
+    let says = |info: &str| {
+        let servers = Servers::default();
+        let info = info.to_owned();
+        servers.serve("127.0.0.1:15000", move |request| match request.target {
+            "/server_info" => answer(&info),
+            target if target.starts_with("/clusters") => answer(envoy::CLUSTERS),
+            _ => answer(envoy::STATS),
+        });
+        let found = examine(&Site { web: &servers, ..Site::of(&machine) });
+        found.into_iter().find(|finding| finding.id == ANNOTATIONS).unwrap().verdict
+    };
+    assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), Verdict::Warning);
+    assert_eq!(says(envoy::INFO), Verdict::Ok);
+}
+
 #[test]
 fn an_envoy_that_is_not_live_is_warned_of() {
     assert_eq!(complaints(&healthy().about("LIVE", "DRAINING")), [(ENVOY, Verdict::Warning)]);
