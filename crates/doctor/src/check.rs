@@ -55,7 +55,7 @@ pub struct Check {
     /// What it looks at, in a line.
     pub about: &'static str,
     /// What it can find, by name; one finding of each is told at every look, and of names one for each of them. If the first says that there
-    /// is nothing to look at, it is told alone.
+    /// is nothing to look at, or that it could not be asked, it is told alone.
     pub findings: &'static [&'static str],
     /// Looks, and judges.
     pub examine: fn(&Site) -> Vec<Finding>,
@@ -105,7 +105,9 @@ mod tests {
             };
             let found = (check.examine)(&Site { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
             let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
-            assert_eq!(names, check.findings);
+            // Those that ask servers say that nobody can be asked, and no more.
+            let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };
+            assert_eq!(names, check.findings[..told]);
             let told = found.iter().filter(|finding| finding.verdict != Verdict::CannotTell);
             assert_eq!(told.collect::<Vec<_>>(), Vec::<&Finding>::new());
             assert!(waited.get() <= Duration::from_secs(2), "{}", check.id);

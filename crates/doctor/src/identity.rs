@@ -43,9 +43,6 @@ fn examine(site: &Site) -> Vec<Finding> {
     let pace = Pace::default();
     let outcomes: Vec<_> = DIALECTS.iter().map(|examine| examine(site, &pace)).collect();
     let first = judge::servers(&outcomes, pace.count());
-    if outcomes.iter().any(Outcome::is_forbidden) {
-        return judge::unknown(first, &CHECK.findings[1..]);
-    }
     let is_pod = (site.environment)("KUBERNETES_SERVICE_HOST").is_some();
     let servers = outcomes.iter().filter_map(|outcome| match outcome {
         Outcome::Serving(server) => Some(server.as_ref()),

@@ -2,7 +2,7 @@
 //!
 //! Each worker of Envoy is a thread, and a connection stays with the worker that accepted it: with one worker every request of the pod
 //! goes through one core, whatever the pod's limits are. Limits of its own (circuit breakers, pending requests) refuse at once, with 503.
-//! Where no Envoy answers there is one finding alone, and it is no complaint.
+//! Where nobody listens there is one finding alone, and it is no complaint; who answers something else is named in one, too.
 
 mod admin;
 mod judge;
@@ -11,7 +11,7 @@ mod tests;
 
 use std::time::Duration;
 
-use seawall_fetch::{Bounds, Failed, Request};
+use seawall_fetch::{Answer, Bounds, Failed, Request};
 use seawall_probe::files::{Reading, Unread};
 
 use self::admin::{Info, Nearness, STATS, Stats, limits};
@@ -55,7 +55,7 @@ fn examine(site: &Site) -> Vec<Finding> {
     let (place, mut info) = match found(site) {
         Found::Envoy(place, info) => (place, info),
         Found::Nobody(told) => return vec![Finding::ok(ENVOY, told)],
-        Found::Unknown(told, why) => return unknown(&told, &why),
+        Found::Unknown(told, why) => return vec![unknown(told, why)],
     };
     if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
         istio.annotated(&file);
@@ -82,9 +82,13 @@ fn found(site: &Site) -> Found {
     let mut others = Vec::new();
     for place in places {
         match ask(site, place, "/server_info") {
-            Ok(text) => match Info::parse(&text) {
+            Ok(answer) => match Info::parse(&answer.text()).filter(|_| answer.status() == 200) {
                 Some(info) => return Found::Envoy(place.clone(), info),
-                None => others.push(format!("what answers at {} is no Envoy", place.authority)),
+                None => others.push(format!(
+                    "what answers at {} is no Envoy, or says nothing of itself (status {})",
+                    place.authority,
+                    answer.status()
+                )),
             },
             Err(Failed::Refused) => {}
             Err(Failed::Http(_)) => {
@@ -102,13 +106,9 @@ fn found(site: &Site) -> Found {
     }
 }
 
-fn unknown(told: &str, why: &str) -> Vec<Finding> {
+fn unknown(told: String, why: String) -> Finding {
     let fix = "if an Envoy is beside this program, name its admin port: --envoy-admin http://127.0.0.1:PORT";
-    let first = Finding::ok(ENVOY, told.to_owned()).judged(Verdict::CannotTell, why, fix);
-    let others = CHECK.findings[1..]
-        .iter()
-        .map(|id| Finding::unknown(id, &Unread::Absent("no Envoy told anything"), "see sidecar.envoy"));
-    std::iter::once(first).chain(others).collect()
+    Finding::ok(ENVOY, told).judged(Verdict::CannotTell, why, fix)
 }
 
 fn stats(site: &Site, place: &Place) -> Reading<Stats> {
@@ -119,18 +119,17 @@ fn stats(site: &Site, place: &Place) -> Reading<Stats> {
 fn get<T>(site: &Site, place: &Place, path: &'static str, read: fn(&str) -> Option<T>) -> Reading<T> {
     let page = path.split('?').next().unwrap_or(path);
     match ask(site, place, path) {
-        Ok(text) => read(&text).ok_or_else(|| Unread::Malformed(format!("Envoy's {page}"))),
+        Ok(answer) if answer.status() == 200 => {
+            read(&answer.text()).ok_or_else(|| Unread::Malformed(format!("Envoy's {page}")))
+        }
+        Ok(_) => Err(Unread::Absent("Envoy refuses to say it")),
         Err(Failed::TooLarge(_)) => Err(Unread::Absent("Envoy has more to say than is read here (4 MiB)")),
         Err(_) => Err(Unread::Absent("Envoy did not say it in time")),
     }
 }
 
-fn ask(site: &Site, place: &Place, path: &str) -> Result<String, Failed> {
+fn ask(site: &Site, place: &Place, path: &str) -> Result<Answer, Failed> {
     let target = [place.path.as_str(), path].concat();
     let request = Request::get(&place.authority, &target);
-    let answer = site.web.ask(place, &request, &Bounds { deadline: EACH, most: MOST })?;
-    match answer.status() {
-        200 => Ok(answer.text()),
-        status => Err(Failed::Connection(format!("the answer has status {status}"))),
-    }
+    site.web.ask(place, &request, &Bounds { deadline: EACH, most: MOST })
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use seawall_fetch::Failed;
-use seawall_probe::files::Unread;
 
 use super::lent::{Life, Outcome, Principal, Server, Tokens};
 use super::windows::Window;
@@ -102,14 +101,6 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
 /// A system's word without its number.
 fn plain(why: &str) -> String {
     why.split(" (os error").next().unwrap_or(why).to_owned()
-}
-
-/// Where nothing may be asked.
-pub(super) fn unknown(first: Finding, others: &[&'static str]) -> Vec<Finding> {
-    let others = others
-        .iter()
-        .map(|id| Finding::unknown(id, &Unread::Absent("no server may be asked"), "see identity.servers"));
-    std::iter::once(first).chain(others).collect()
 }
 
 /// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
