@@ -168,36 +168,49 @@ fn spread(info: &Info, stats: &Stats) -> Finding {
 /// The share of errors that `find` bears unless it is told otherwise.
 const LOST: f64 = 0.1;
 
-/// The cluster with the most of something since Envoy began, with that, and how much of it came while it was watched in all clusters.
-fn worst<'a>(
-    before: &Stats,
-    after: &'a Stats,
+/// Something that clusters have too much of, and of how much.
+#[derive(Clone, Copy)]
+struct Part {
     of: fn(&Cluster) -> u64,
-) -> Option<(&'a str, &'a Cluster, u64)> {
-    let (name, most) = after
-        .clusters
-        .iter()
-        .max_by_key(|(_, cluster)| of(cluster))
-        .filter(|(_, cluster)| of(cluster) > 0)?;
-    let grown = after
-        .clusters
-        .iter()
-        .map(|(name, cluster)| of(cluster).saturating_sub(before.clusters.get(name).map_or(0, of)));
-    Some((name, most, sum(grown)))
+    whole: fn(&Cluster) -> u64,
+}
+
+impl Part {
+    fn share(self, cluster: &Cluster) -> f64 {
+        percent((self.of)(cluster), (self.whole)(cluster))
+    }
+}
+
+/// The cluster where it is worst, with that, and how much of it came while it was watched in all clusters: where most of it comes now, else
+/// where its share is largest since Envoy began.
+fn worst<'a>(before: &Stats, after: &'a Stats, part: Part) -> Option<(&'a str, &'a Cluster, u64)> {
+    let grown = |name: &String, cluster: &Cluster| {
+        (part.of)(cluster).saturating_sub(before.clusters.get(name).map_or(0, part.of))
+    };
+    let some = || after.clusters.iter().filter(|(_, cluster)| (part.of)(cluster) > 0);
+    let (name, most) = some().max_by(|(name, one), (other_name, other)| {
+        let shares = part.share(one).total_cmp(&part.share(other));
+        grown(name, one).cmp(&grown(other_name, other)).then(shares)
+    })?;
+    Some((name, most, sum(some().map(|(name, cluster)| grown(name, cluster)))))
 }
 
 /// Requests that were refused because too many waited for a connection.
 fn pending(before: &Stats, after: &Stats) -> Finding {
-    let Some((name, cluster, now)) = worst(before, after, |cluster| cluster.pending_overflow) else {
+    // Refused requests are not among those that were sent.
+    let part = Part {
+        of: |cluster| cluster.pending_overflow,
+        whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
+    };
+    let Some((name, cluster, now)) = worst(before, after, part) else {
         let text = "no request was refused because too many waited for a connection".to_owned();
         return Finding::ok(PENDING, text).with("now", 0.0, "requests").with("ever", 0.0, "requests");
     };
     let ever = cluster.pending_overflow;
-    // Refused requests are not among those that were sent.
-    let share = percent(ever, cluster.requests.saturating_add(ever));
+    let share = part.share(cluster);
     let text = format!(
-        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {name}, where most were",
-        cluster.requests.saturating_add(ever)
+        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {name}, where it is worst",
+        (part.whole)(cluster)
     );
     let found = Finding::ok(PENDING, text)
         .with("now", now as f64, "requests")
@@ -227,8 +240,11 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
         .clusters
         .iter()
         .find(|(_, cluster)| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open")));
-    let cut =
-        worst(before, after, |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow));
+    let cuts = Part {
+        of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
+        whole: |cluster| cluster.connections.saturating_add(cluster.requests),
+    };
+    let cut = worst(before, after, cuts);
     let nearest = near
         .as_ref()
         .ok()
@@ -240,7 +256,7 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
     }
     if let Some((name, cluster, now)) = cut {
         told.push(format!(
-            "since it began {} connections and {} retries to {name}, where most were, were not made because of a limit, {now} of all clusters' while it was watched",
+            "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
             cluster.connection_overflow, cluster.retry_overflow
         ));
     }
@@ -286,8 +302,9 @@ const SEEN: u64 = 100;
 fn connections(before: &Stats, after: &Stats) -> Finding {
     let all = sum(after.clusters.values().map(|cluster| cluster.connections));
     let requests = sum(after.clusters.values().map(|cluster| cluster.requests));
-    let failed = worst(before, after, |cluster| cluster.connect_failed);
-    let lost = failed.map_or(0.0, |(_, cluster, _)| percent(cluster.connect_failed, cluster.connections));
+    let failures = Part { of: |cluster| cluster.connect_failed, whole: |cluster| cluster.connections };
+    let failed = worst(before, after, failures);
+    let lost = failed.map_or(0.0, |(_, cluster, _)| failures.share(cluster));
     let wasteful = after.clusters.iter().filter(|(_, cluster)| {
         cluster.requests >= SEEN && cluster.connections.saturating_mul(2) >= cluster.requests
     });

@@ -207,6 +207,19 @@ fn requests_that_are_refused_are_a_fault_while_they_are_and_a_warning_by_their_s
     assert_eq!(complaints(&healthy().counts(few, false)), []);
 }
 
+/// A busy cluster that loses a few hides neither one that loses all, nor one that loses them now.
+#[test]
+fn the_cluster_that_is_named_is_the_one_that_loses_now_or_else_the_largest_share() {
+    let busy = "cluster.busy.upstream_rq_total: 10000000\ncluster.busy.upstream_rq_pending_overflow: 500\n";
+    let small = "cluster.small.upstream_rq_total: 5\ncluster.small.upstream_rq_pending_overflow: 20\n";
+    let both = healthy().counts(&[busy, small].concat(), false);
+    assert_eq!(complaints(&both), [(PENDING, Verdict::Warning)]);
+    assert!(text(&both, PENDING).contains("20 of 25 to small"), "{}", text(&both, PENDING));
+    let now = both.counts("cluster.busy.upstream_rq_pending_overflow: 501", true);
+    assert_eq!(complaints(&now), [(PENDING, Verdict::Fault)]);
+    assert!(text(&now, PENDING).contains("to busy"), "{}", text(&now, PENDING));
+}
+
 #[test]
 fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a_warning() {
     let open = |name: &str| {
