@@ -38,17 +38,18 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
             "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/",
         );
     }
-    let named = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Absent(wanted, _) | Outcome::Another(wanted) => wanted.named_by.map(|name| (wanted, name)),
+    let named = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Absent(wanted, _) | Outcome::Another(wanted) => {
+            wanted.named_by.map(|name| format!("{name} ({})", wanted.place.authority))
+        }
         _ => None,
     });
-    if let Some((wanted, name)) = named {
+    let named: Vec<_> = named.collect();
+    if !named.is_empty() {
         return found.judged(
             Verdict::Fault,
-            format!("{name} sends the SDKs to {}, and they look nowhere else then", wanted.place.authority),
-            format!(
-                "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take {name} away"
-            ),
+            format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", ")),
+            "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
         );
     }
     let unaskable = outcomes.iter().find_map(|outcome| match outcome {
