@@ -51,17 +51,20 @@ const USUAL: &str = "localhost";
 
 fn examine(site: &Site) -> Vec<Finding> {
     let config = parsed(site.files, site.resolv_conf, |text| Some(Config::parse(text)));
-    let config = match config {
-        Ok(config) => config,
-        Err(why) => return unknown(site, &why),
-    };
+    match config {
+        Ok(config) => examined(site, &config),
+        Err(why) => unknown(site, &why),
+    }
+}
+
+fn examined(site: &Site, config: &Config) -> Vec<Finding> {
     let name = site.names.first().map_or(USUAL, String::as_str);
     let mut found =
-        vec![search(&config), servers(&polled(&config, name.trim_end_matches('.'), PATIENCE, site.now))];
+        vec![search(config), servers(&polled(config, name.trim_end_matches('.'), PATIENCE, site.now))];
     let begun = (site.now)();
     for name in site.names {
         let all = PATIENCE.all.saturating_sub((site.now)().saturating_sub(begun));
-        found.push(lookup(&config, name, &look_up(&config, name, Patience { all, ..PATIENCE }, site.now)));
+        found.push(lookup(config, name, &look_up(config, name, Patience { all, ..PATIENCE }, site.now)));
     }
     found
 }

@@ -179,6 +179,9 @@ async fn the_metadata_service_gives_the_nodes_role_for_a_token_and_to_nobody_beh
         (&document["Code"], &document["Expiration"]),
         (&"Success".into(), &"2026-01-01T06:00:00Z".into())
     );
+    let identity = aws.metadata(Method::GET, "/latest/meta-data/identity-credentials/ec2/info", &with).await;
+    let identity: serde_json::Value = serde_json::from_str(&identity.into_body()).unwrap();
+    assert_eq!((&identity["Code"], &identity["AccountId"]), (&"Success".into(), &"123456789012".into()));
     assert_eq!(aws.metadata(Method::GET, &format!("{listing}other"), &with).await.status(), 404);
     let behind = [("x-aws-ec2-metadata-token", &*token), ("x-forwarded-for", "10.0.0.1")];
     assert_eq!(aws.metadata(Method::GET, listing, &behind).await.status(), 403);

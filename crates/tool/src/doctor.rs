@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::event::{Timespec, poll};
+use rustix::termios::tcgetwinsize;
 use seawall_core::Clock;
-use seawall_doctor::{ALL, Check, Finding, Site, Verdict};
+use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict};
 use seawall_probe::System;
 
 use self::report::Report;
@@ -40,17 +41,28 @@ pub(crate) struct Args {
     /// The resolver's configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: String,
+    /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
+    #[arg(long, value_name = "URL", value_parser = place)]
+    envoy_admin: Option<Place>,
+}
+
+fn place(url: &str) -> Result<Place, &'static str> {
+    Place::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns. A check takes five seconds at most. What it may
-not see (it needs no root, and without it sees less) is said to be unknown, with where to look.
+Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns, what sidecar asks Envoy, and what \
+identity asks metadata servers, as SDKs do and where their variables send them (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, \
+AWS_CONTAINER_CREDENTIALS_FULL_URI and the like); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
+it sees less) is said to be unknown, with where to look.
 
-Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine
-could not be seen, 1 on bad input.
+Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 on \
+bad input.
 
 Example: seawall doctor
          seawall doctor dns --name api.example.com
+         seawall doctor identity
+         seawall doctor sidecar --envoy-admin http://127.0.0.1:9901
          seawall doctor ports --json -";
 
 /// Runs the command.
@@ -59,13 +71,14 @@ Example: seawall doctor
 /// No such check, or a file that cannot be written, named.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
-        return show(&screen::list(ALL), false).map(|()| ExitCode::SUCCESS);
+        return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
     let checks = chosen(&args.checks)?;
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
-    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found), beside))?;
+    let width = width(beside);
+    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found, width), beside))?;
     let worst = found.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Ok);
     if let Some(draft) = draft {
         draft.finish(&Report::new(worst, &found).to_json()?)?;
@@ -94,8 +107,17 @@ fn examine(
     let clock = Clock::system();
     let wait = |time| pass(&clock, time);
     let now = || Duration::from_nanos(clock.now().as_nanos());
-    let site =
-        Site { files: &System, wait: &wait, now: &now, names: &args.name, resolv_conf: &args.resolv_conf };
+    let site = Site {
+        files: &System,
+        wait: &wait,
+        now: &now,
+        names: &args.name,
+        resolv_conf: &args.resolv_conf,
+        web: &Network { now: &now },
+        wall: &|| clock.wall(),
+        environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
+        envoy_admin: args.envoy_admin.as_ref(),
+    };
     let mut all = Vec::new();
     for check in checks {
         let found = (check.examine)(&site);
@@ -113,6 +135,13 @@ fn pass(clock: &Clock, time: Duration) -> Duration {
         let _ = poll(&mut [], Some(&time));
     }
     clock.now().since(begun)
+}
+
+/// Columns of where the text goes.
+fn width(beside: bool) -> usize {
+    let size = if beside { tcgetwinsize(stderr()) } else { tcgetwinsize(stdout()) };
+    // A terminal that does not know its size says 0.
+    screen::width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
 }
 
 fn show(text: &str, beside: bool) -> anyhow::Result<()> {

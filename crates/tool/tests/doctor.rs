@@ -5,6 +5,7 @@
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 
+use seawall_testkit::waiting::until_true;
 use serde_json::Value;
 
 fn seawall(words: &str) -> Output {
@@ -167,4 +168,169 @@ fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the
     };
     assert_eq!(look_up("api.example.com"), ("warning".to_owned(), Some(8.0)));
     assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
+}
+
+/// A program that ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts Envoy as a sidecar of Istio's that may use two cores, before a server at 127.0.0.1:1000; it answers when this returns.
+fn envoy(room: &std::path::Path, workers: u32, limits: &str) -> Running {
+    let configuration = room.join("envoy.yaml");
+    let text = include_str!("envoy.yaml").replace("LIMITS", limits).replace("WORKERS", &workers.to_string());
+    std::fs::write(&configuration, text).unwrap();
+    // It becomes Envoy itself, so that its end is Envoy's.
+    let mut command = Command::new(seawall_testkit::parts::part("envoy/bin/envoy"));
+    command.arg("-c").arg(configuration).args(["--concurrency", &workers.to_string()]);
+    command.args(["--log-level", "error", "--use-dynamic-base-id"]).stdin(Stdio::null());
+    let running = Running(command.spawn().unwrap());
+    until_true("Envoy's admin port", || TcpStream::connect("127.0.0.1:15000").is_ok());
+    until_true("Envoy to be live", || verdict("sidecar", "sidecar.envoy") == "ok");
+    running
+}
+
+/// A client's GET through Envoy: the status line.
+fn through_envoy() -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = TcpStream::connect("127.0.0.1:15001").unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: store\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Answers so many connections with 200, each once all of them are there.
+fn answers_together(listener: &TcpListener, count: usize) {
+    use std::io::{Read as _, Write as _};
+    let all: Vec<_> = (0..count).map(|_| listener.accept().unwrap().0).collect();
+    for mut stream in all {
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    }
+}
+
+#[test]
+fn one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine() {
+    if !is_inside("one_worker_and_narrow_limits_are_found_in_a_real_envoy_and_wide_ones_are_fine") {
+        return;
+    }
+    assert_eq!(seawall("doctor sidecar").status.code(), Some(0), "no sidecar is no complaint");
+    let room = tempfile::tempdir().unwrap();
+    let server = TcpListener::bind("127.0.0.1:1000").unwrap();
+    let verdicts = || {
+        let output = seawall("doctor sidecar --json -");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        let told = findings.filter(|finding| finding["verdict"] != "ok");
+        told.map(|finding| finding["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // A request holds the only connection, a second waits for it, a third is refused.
+    let narrow = envoy(room.path(), 1, "{max_connections: 1, max_pending_requests: 1}");
+    let answers = std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let client = || {
+            let tell = tell.clone();
+            scope.spawn(move || tell.send(through_envoy()).unwrap());
+        };
+        client();
+        let (mut held, _) = server.accept().unwrap();
+        client();
+        client();
+        let refused = told.recv().unwrap();
+        std::io::Write::write_all(
+            &mut held,
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )
+        .unwrap();
+        drop(held);
+        answers_together(&server, 1);
+        [refused, told.recv().unwrap(), told.recv().unwrap()]
+    });
+    assert_eq!(answers, ["HTTP/1.1 503 Service Unavailable", "HTTP/1.1 200 OK", "HTTP/1.1 200 OK"]);
+    let told = verdicts();
+    assert!(told.starts_with(&["sidecar.workers".to_owned(), "sidecar.pending".to_owned()]), "{told:?}");
+    drop(narrow);
+    let _wide = envoy(room.path(), 2, "{max_connections: 1024}");
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..2).map(|_| scope.spawn(through_envoy)).collect();
+        answers_together(&server, 2);
+        assert!(clients.into_iter().all(|client| client.join().unwrap() == "HTTP/1.1 200 OK"));
+    });
+    assert_eq!(verdicts(), Vec::<String>::new());
+}
+
+/// An emulated cloud that ends with the test; it answers when this returns.
+fn emulated(cloud: &str, address: &str, words: &str, room: &std::path::Path) -> Running {
+    use std::io::BufRead as _;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(["emulate", cloud, "--json", "--listen", address]).args(words.split_whitespace());
+    command
+        .arg("--demo-pods")
+        .arg(room.join(address))
+        .arg("shop/cart")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with('{'), "{line}");
+    Running(child)
+}
+
+/// What is not ok, of all that `doctor identity` says with this environment; it shows no credential.
+fn identity(environment: &[(&str, &str)]) -> Vec<(String, String)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command
+        .args(["doctor", "identity", "--json", "-"])
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    // What the emulated clouds' tokens and keys begin with.
+    assert!(["ya29.", "ASIA", "eyJ"].iter().all(|begin| !said.contains(begin)), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap().iter().filter(|finding| finding["verdict"] != "ok");
+    let word = |finding: &Value, name: &str| finding[name].as_str().unwrap().to_owned();
+    // A machine so busy that an answer was late is no fault of the server.
+    findings
+        .filter(|finding| finding["id"] != "identity.latency")
+        .map(|finding| (word(finding, "id"), word(finding, "verdict")))
+        .collect()
+}
+
+#[test]
+fn emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend() {
+    if !is_inside("emulated_metadata_servers_are_found_where_sdks_find_them_with_what_they_lend") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    assert_eq!(identity(&[]), [], "no server is no complaint");
+    let pod = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    let told = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+        all.iter().map(|(id, verdict)| ((*id).to_owned(), (*verdict).to_owned())).collect()
+    };
+    let google = emulated("google", "127.0.0.1:1001", "", room.path());
+    let google_host = ("GCE_METADATA_HOST", "127.0.0.1:1001");
+    assert_eq!(identity(&[google_host]), []);
+    assert_eq!(identity(&[google_host, pod]), told(&[("identity.node", "warning")]));
+    drop(google);
+    assert_eq!(identity(&[google_host]), told(&[("identity.servers", "fault")]));
+    let short = emulated("google", "127.0.0.1:1002", "--token-lifetime 200s", room.path());
+    assert_eq!(identity(&[("GCE_METADATA_HOST", "127.0.0.1:1002")]), told(&[("identity.life", "warning")]));
+    drop(short);
+    // Where SDKs look by themselves.
+    let status = Command::new("ip").args(["address", "add", "169.254.169.254/32", "dev", "lo"]).status();
+    assert!(status.unwrap().success());
+    let aws = emulated("aws", "169.254.169.254:80", "", room.path());
+    assert_eq!(identity(&[]), []);
+    assert_eq!(identity(&[pod]), told(&[("identity.node", "warning")]));
+    drop(aws);
+    let _thrashing = emulated("aws", "169.254.169.254:80", "--session-lifetime 15m", room.path());
+    assert_eq!(identity(&[]), told(&[("identity.life", "fault")]));
 }

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use seawall_probe::files::fake::Texts;
 
@@ -226,9 +227,32 @@ fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
 fn each_name_has_a_finding_and_none_if_none_is_named() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n")]);
     let count = |names: &[String]| {
-        let site =
-            Site { files: &texts, wait: &|time| time, now: &now, names, resolv_conf: "/etc/resolv.conf" };
+        let site = Site { now: &now, names, ..Site::of(&texts) };
         examine(&site).iter().filter(|finding| finding.id == LOOKUP).count()
     };
     assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
+}
+
+/// What passes on the clock of the next test, in milliseconds: nothing but what servers let pass.
+static PASSED: AtomicU64 = AtomicU64::new(0);
+
+/// A server that has taken so many milliseconds for each answer, by that clock.
+fn takes<const MILLIS: u64>(_: &str, _: u8) -> Said {
+    PASSED.fetch_add(MILLIS, Ordering::SeqCst);
+    Said::NoSuchName
+}
+
+#[test]
+fn the_check_ends_within_five_seconds_however_slow_servers_are_and_however_many_names_there_are() {
+    let names: Vec<_> = (0..500).map(|at| format!("{at}.example")).collect();
+    let now = || Duration::from_millis(PASSED.load(Ordering::SeqCst));
+    for slow in [takes::<1>, takes::<20>, takes::<150>, takes::<399>] as [Reply; 4] {
+        let config = pod(server(slow, false));
+        let config = Config { servers: vec![config.servers[0]; 5], ..config };
+        let texts = Texts::new(&[]);
+        let site = Site { now: &now, names: &names, ..Site::of(&texts) };
+        let begun = now();
+        assert_eq!(examined(&site, &config).len(), 2 + names.len());
+        assert!(now() - begun <= Duration::from_secs(5), "{:?}", now() - begun);
+    }
 }

@@ -63,10 +63,20 @@ fn leaf(state: &State, path: &str) -> Reply {
     let region = &state.instance.region;
     match path {
         "/latest/meta-data/instance-id" => text(state.instance.id.clone()),
+        // Of the instance's own credentials, which are lent to none of its programs (docs.aws.amazon.com, "Instance identity roles").
+        "/latest/meta-data/identity-credentials/ec2/info" => text(identity(state)),
         "/latest/meta-data/placement/region" => text(region.clone()),
         "/latest/meta-data/placement/availability-zone" => text(format!("{region}a")),
         _ => credentials(state, path).unwrap_or_else(|| html(StatusCode::NOT_FOUND, "Not found.")),
     }
+}
+
+/// Whose instance it is; there is none without a role's account.
+fn identity(state: &State) -> String {
+    let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
+    let told =
+        json!({"Code": "Success", "LastUpdated": state.written(state.seconds()), "AccountId": account});
+    format!("{told:#}")
 }
 
 fn credentials(state: &State, path: &str) -> Option<Reply> {

@@ -1,15 +1,12 @@
-//! Fetches a page of metrics over plain HTTP: one blocking GET with a deadline and a bound on what is read.
-//!
-//! On purpose not the load engine: this is asked twice for a window of load, from whichever thread waits for that load, and must not
-//! share a connection, a queue or a thread with what is measured. Names are looked up once, before there is any load. No TLS: who
-//! serves metrics over TLS alone asks for a certificate of the client's as a rule, and a port-forward brings both.
+//! Fetches a page of metrics over plain HTTP, by [`seawall_fetch`]: asked twice for a window of load, from whichever thread waits for
+//! that load. Names are looked up once, before there is any load. No TLS: who serves metrics over TLS alone asks for a certificate of the
+//! client's as a rule, and a port-forward brings both.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use seawall_wire::limits::MAX_HEADERS;
-use seawall_wire::{Body, BodyDecoder, Framing, Header, Limits, Parsed, parse_response, write};
+use seawall_fetch::{Answer, Bounds, Failed, Request, exchange};
 
 use super::Now;
 use super::exposition::{Format, MOST_BYTES, Malformed, Page};
@@ -17,9 +14,6 @@ use super::exposition::{Format, MOST_BYTES, Malformed, Page};
 /// How long a page may take, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that
 /// takes longer than this says little of an instant.
 pub const DEADLINE: Duration = Duration::from_secs(2);
-
-/// Heads, chunk lines and trailers beside the page.
-const MOST_FRAMING: usize = 1 << 20;
 
 /// Where a page is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +75,8 @@ impl Endpoint {
             query if query.starts_with('?') => format!("/metrics{query}"),
             target => target.to_owned(),
         };
-        let sendable = write::is_target(&target) && !target.contains('#');
-        if host.is_empty() || host.contains(['@', '#']) || !write::is_value(host.as_bytes()) || !sendable {
+        let sendable = Request::get(host, &target).is_sendable() && !target.contains('#');
+        if host.is_empty() || host.contains(['@', '#']) || !sendable {
             return Err(BadEndpoint::Malformed(url.to_owned()));
         }
         Ok(Self { address: address(host)?, host: host.to_owned(), target })
@@ -93,35 +87,35 @@ impl Endpoint {
     /// # Errors
     /// Why there is none. The target's troubles are no error of ours: a window without a page is told as untested.
     pub fn fetch(&self, deadline: Duration, now: &Now) -> Result<Page, Unfetched> {
-        let patience = Patience { until: now() + deadline, deadline, now };
-        let (format, body) = self.get(&patience).map_err(|error| patience.reason(error))?;
-        Ok(Page::read(&body, format)?)
+        let headers = [("Accept", ACCEPT)];
+        let request = Request { headers: &headers, ..Request::get(&self.host, &self.target) };
+        let answer = exchange(self.address, &request, &Bounds { deadline, most: MOST_BYTES }, now)?;
+        Ok(Page::read(answer.body(), format(&answer)?)?)
     }
+}
 
-    fn get(&self, patience: &Patience) -> Result<(Format, Vec<u8>), Broken> {
-        let mut stream = TcpStream::connect_timeout(&self.address, patience.left()?)?;
-        stream.set_write_timeout(Some(patience.left()?))?;
-        stream.write_all(&self.request())?;
-        let mut answer = Answer::default();
-        let mut buffer = [0; 16 << 10];
-        loop {
-            stream.set_read_timeout(Some(patience.left()?))?;
-            let length = stream.read(&mut buffer)?;
-            if answer.take(&buffer[..length])? {
-                return Ok((answer.format, answer.body));
-            }
+const ACCEPT: &str = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4";
+
+/// In which format the answer is.
+fn format(answer: &Answer) -> Result<Format, Unfetched> {
+    if answer.status() != 200 {
+        return Err(Unfetched::Status(answer.status()));
+    }
+    let coding = answer.header("content-encoding");
+    if !coding.is_empty() && !coding.eq_ignore_ascii_case("identity") {
+        return Err(Unfetched::Http("compressed, which was not asked for".to_owned()));
+    }
+    Ok(Format::of(answer.header("content-type").as_bytes()))
+}
+
+impl From<Failed> for Unfetched {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Late(deadline) | Failed::Unreached(deadline) => Self::Late(deadline),
+            Failed::TooLarge(_) => Malformed::TooLarge.into(),
+            Failed::Http(why) => Self::Http(why),
+            failed => Self::Connection(failed.to_string()),
         }
-    }
-
-    fn request(&self) -> Vec<u8> {
-        let mut request = Vec::new();
-        write::request_line(&mut request, "GET", &self.target);
-        write::header(&mut request, "Host", self.host.as_bytes());
-        let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4";
-        write::header(&mut request, "Accept", accept.as_bytes());
-        write::header(&mut request, "Connection", b"close");
-        request.extend_from_slice(b"\r\n");
-        request
     }
 }
 
@@ -133,138 +127,9 @@ fn address(host: &str) -> Result<SocketAddr, BadEndpoint> {
     addresses.next().ok_or_else(|| failed(ErrorKind::NotFound.into()))
 }
 
-/// How long is left.
-struct Patience<'a> {
-    until: Duration,
-    deadline: Duration,
-    now: &'a Now<'a>,
-}
-
-impl Patience<'_> {
-    fn left(&self) -> Result<Duration, io::Error> {
-        let left = self.until.saturating_sub((self.now)());
-        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-
-    fn reason(&self, broken: Broken) -> Unfetched {
-        match broken {
-            // A socket's timeout is told as either, by the system's taste.
-            Broken::Socket(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
-                Unfetched::Late(self.deadline)
-            }
-            Broken::Socket(error) => Unfetched::Connection(error.to_string()),
-            Broken::Answer(why) => why,
-        }
-    }
-}
-
-enum Broken {
-    Socket(io::Error),
-    Answer(Unfetched),
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        Self::Socket(error)
-    }
-}
-
-impl From<Unfetched> for Broken {
-    fn from(why: Unfetched) -> Self {
-        Self::Answer(why)
-    }
-}
-
-/// An answer as far as it has come.
-struct Answer {
-    /// What is not yet understood.
-    pending: Vec<u8>,
-    /// Bytes that came, all together.
-    came: usize,
-    ends: Option<(BodyDecoder, Framing)>,
-    format: Format,
-    body: Vec<u8>,
-}
-
-impl Default for Answer {
-    fn default() -> Self {
-        Self { pending: Vec::new(), came: 0, ends: None, format: Format::Prometheus, body: Vec::new() }
-    }
-}
-
-impl Answer {
-    /// Takes what came, nothing if the connection ended; true if the answer is whole.
-    fn take(&mut self, bytes: &[u8]) -> Result<bool, Unfetched> {
-        self.came += bytes.len();
-        if self.came > MOST_BYTES + MOST_FRAMING {
-            return Err(Malformed::TooLarge.into());
-        }
-        self.pending.extend_from_slice(bytes);
-        if self.ends.is_none() {
-            self.head()?;
-        }
-        let whole = self.decode()?;
-        match self.ends {
-            _ if whole => Ok(true),
-            Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
-            _ if bytes.is_empty() => {
-                Err(Unfetched::Connection("the connection ended before the answer did".to_owned()))
-            }
-            _ => Ok(false),
-        }
-    }
-
-    fn head(&mut self) -> Result<(), Unfetched> {
-        let mut room = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
-        let parsed = parse_response(&self.pending, "GET", &mut room, &Limits::default());
-        let (head, taken) = match parsed.map_err(|error| Unfetched::Http(error.to_string()))? {
-            Parsed::Complete(head, taken) => (head, taken),
-            Parsed::Partial => return Ok(()),
-        };
-        if head.status != 200 {
-            return Err(Unfetched::Status(head.status));
-        }
-        let coding = value(head.headers, "content-encoding");
-        if !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity") {
-            return Err(Unfetched::Http("compressed, which was not asked for".to_owned()));
-        }
-        self.format = Format::of(value(head.headers, "content-type"));
-        self.ends = Some((BodyDecoder::new(head.framing), head.framing));
-        self.pending.drain(..taken);
-        Ok(())
-    }
-
-    fn decode(&mut self) -> Result<bool, Unfetched> {
-        let Some((decoder, _)) = &mut self.ends else { return Ok(false) };
-        let mut at = 0;
-        loop {
-            match decoder
-                .decode(&self.pending[at..])
-                .map_err(|_| Unfetched::Http("broken chunks".to_owned()))?
-            {
-                Body::Data(data, taken) => {
-                    self.body.extend_from_slice(data);
-                    at += taken;
-                }
-                Body::End(_) => return Ok(true),
-                Body::More(_) => {
-                    self.pending.clear();
-                    return Ok(false);
-                }
-            }
-        }
-    }
-}
-
-/// The first header of a name; empty if there is none.
-fn value<'b>(headers: &[Header<'b>], name: &str) -> &'b [u8] {
-    let found = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-    found.map_or(&[], |header| header.value)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -361,26 +226,6 @@ mod tests {
         for (answer, why) in cases {
             assert_eq!(fetched(answer).unwrap_err().to_string(), why, "{answer:?}");
         }
-    }
-
-    #[test]
-    fn a_page_without_an_end_is_read_no_further_than_its_bound() {
-        let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "#".repeat(MOST_BYTES + MOST_FRAMING + (1 << 20)));
-        assert_eq!(fetched(&endless), Err(Unfetched::Page(Malformed::TooLarge)));
-    }
-
-    /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.
-    #[test]
-    fn a_page_that_trickles_is_given_up_at_the_deadline() {
-        let (endpoint, server) = served(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".into());
-        let asked = Cell::new(0);
-        let jumps = || {
-            asked.set(asked.get() + 1);
-            Duration::from_secs(if asked.get() > 4 { 61 } else { 0 })
-        };
-        let late = endpoint.fetch(Duration::from_secs(60), &jumps).unwrap_err();
-        assert_eq!(late, Unfetched::Late(Duration::from_secs(60)));
-        server.join().unwrap();
     }
 
     #[test]

@@ -4,22 +4,29 @@ use std::fmt::Write as _;
 
 use seawall_doctor::{Check, Finding, Verdict};
 
-/// Columns of text; a terminal narrower than that breaks lines itself.
-const WIDTH: usize = 118;
+/// Columns of text on a wide terminal, and in a file: a longer line is hard to follow to the next.
+const WIDEST: usize = 100;
+/// A terminal narrower than this breaks lines itself: beside the margin nothing would be left for the text.
+const NARROWEST: usize = 60;
+
+/// Columns to break lines at, where a terminal has so many.
+pub(super) fn width(terminal: Option<u16>) -> usize {
+    terminal.map_or(WIDEST, |columns| usize::from(columns).clamp(NARROWEST, WIDEST))
+}
 
 /// Before a finding's text: verdict, name and the spaces around them.
 const MARGIN: usize = 35;
 
 /// What one check found, under its name.
-pub(super) fn check(name: &str, found: &[Finding]) -> String {
+pub(super) fn check(name: &str, found: &[Finding], width: usize) -> String {
     let mut out = format!("{name}\n");
     for finding in found {
         let head = format!("  {:<11}  {:<19} ", finding.verdict, finding.id);
-        paragraph(&mut out, &head, &finding.text);
+        paragraph(&mut out, width, &head, &finding.text);
         let told = [("why: ", &finding.reason), ("fix: ", &finding.fix)];
         for (word, text) in told {
             if let Some(text) = text {
-                paragraph(&mut out, &format!("{word:>MARGIN$}"), text);
+                paragraph(&mut out, width, &format!("{word:>MARGIN$}"), text);
             }
         }
     }
@@ -36,22 +43,22 @@ pub(super) fn sum(found: &[Finding]) -> String {
 }
 
 /// Which checks there are, and the names of their findings.
-pub(super) fn list(checks: &[Check]) -> String {
+pub(super) fn list(checks: &[Check], width: usize) -> String {
     checks.iter().fold(String::new(), |mut out, check| {
-        paragraph(&mut out, &format!("{:<9}", check.id), check.about);
-        paragraph(&mut out, &" ".repeat(9), &check.findings.join(" "));
+        paragraph(&mut out, width, &format!("{:<9}", check.id), check.about);
+        paragraph(&mut out, width, &" ".repeat(9), &check.findings.join(" "));
         out
     })
 }
 
 /// A text behind a head, broken between words, each further line as far in as the first.
-fn paragraph(out: &mut String, head: &str, text: &str) {
+fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
     out.push_str(head);
     let margin = head.chars().count();
     let mut column = margin;
     for (at, word) in text.split(' ').enumerate() {
         let length = word.chars().count();
-        if at > 0 && column + 1 + length > WIDTH {
+        if at > 0 && column + 1 + length > width {
             // Writing to a string cannot fail.
             let _ = write!(out, "\n{:margin$}", "");
             column = margin;
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_ok_takes_a_line_and_what_is_not_says_why_and_what_to_do() {
-        let text = check("a", &[finding(Verdict::Ok, "fine"), finding(Verdict::Fault, "broken")]);
+        let text = check("a", &[finding(Verdict::Ok, "fine"), finding(Verdict::Fault, "broken")], WIDEST);
         let heads =
             ["a", "  ok           a.b                 fine", "  FAULT        a.b                 broken"];
         let rest = ["why: the reason", "fix: the reason"].map(|line| format!("{:30}{line}", ""));
@@ -92,8 +99,11 @@ mod tests {
 
     #[test]
     fn long_texts_are_broken_between_words() {
-        let text = check("a", &[finding(Verdict::Ok, &"word ".repeat(60))]);
-        assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() > 3, "{text}");
+        for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
+            let text = check("a", &[finding(Verdict::Ok, &"word ".repeat(60))], width(terminal));
+            let longest = text.lines().map(str::len).max().unwrap();
+            assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,61 @@
+//! `identity`: which metadata servers answer here, as whom, how soon, and whether what they lend lives long enough for the SDKs.
+//!
+//! Asked as SDKs ask, at the addresses that they would take from the environment, some ten times each: what is told was measured. An SDK
+//! refreshes credentials once less than its window is left of them; a server that lends less than that is asked anew by each call. No
+//! credential is shown or kept: of an answer that holds one, its times alone are read.
+
+mod ask;
+mod aws;
+mod azure;
+mod containers;
+mod google;
+mod judge;
+mod lent;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use self::ask::Pace;
+use self::lent::{Outcome, Server};
+use crate::check::{Check, Site};
+use crate::finding::Finding;
+
+const SERVERS: &str = "identity.servers";
+const LATENCY: &str = "identity.latency";
+const PRINCIPAL: &str = "identity.principal";
+const LIFE: &str = "identity.life";
+const TOKENS: &str = "identity.tokens";
+const NODE: &str = "identity.node";
+
+pub(crate) const CHECK: Check = Check {
+    id: "identity",
+    about: "which metadata servers answer (Google's, AWS's, Azure's, containers'), as whom, how soon of ten times, how long credentials live against the SDKs' refresh windows, \
+            IMDSv2 and its hop limit, whether the node's own credentials are reachable",
+    findings: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NODE],
+    examine,
+};
+
+/// Each server is asked by a function of its own, one after the other.
+const DIALECTS: [fn(&Site, &Pace) -> Outcome; 4] =
+    [google::examine, aws::examine, containers::examine, azure::examine];
+
+fn examine(site: &Site) -> Vec<Finding> {
+    let pace = Pace::default();
+    let outcomes: Vec<_> = DIALECTS.iter().map(|examine| examine(site, &pace)).collect();
+    let first = judge::servers(&outcomes, pace.count());
+    let is_pod = (site.environment)("KUBERNETES_SERVICE_HOST").is_some();
+    let servers = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Serving(server) => Some(server.as_ref()),
+        _ => None,
+    });
+    let told = servers.flat_map(|server| about(server, is_pod));
+    std::iter::once(first).chain(told).collect()
+}
+
+/// What is told of one server.
+fn about(server: &Server, is_pod: bool) -> Vec<Finding> {
+    let mut found = vec![judge::latency(server), judge::principal(server), judge::life(server)];
+    found.extend(server.tokens.as_ref().map(judge::tokens));
+    found.push(judge::node(server, is_pod));
+    found
+}

@@ -1,0 +1,90 @@
+//! Asks one server, within its share of the check's time and of its requests.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use seawall_fetch::{Answer, Bounds, Failed, Request};
+
+use super::lent::Wanted;
+use crate::check::Site;
+
+/// The least that an SDK waits for an answer's head (aws-sdk-go-v2, `feature/ec2/imds`: 500 ms), so that what is later is as good as none.
+pub(super) const EACH: Duration = Duration::from_millis(500);
+
+/// For all that is asked of one server; four of them end within five seconds.
+const ALL: Duration = Duration::from_millis(1150);
+
+/// All requests of the check together: what two pods that start ask of a node, and far below what a server notices.
+const MOST_REQUESTS: u32 = 100;
+
+/// Documents of credentials have some two kilobytes.
+const MOST_BYTES: usize = 64 << 10;
+
+/// What all servers share.
+#[derive(Default)]
+pub(super) struct Pace {
+    count: Cell<u32>,
+}
+
+impl Pace {
+    /// Requests so far.
+    pub(super) fn count(&self) -> u32 {
+        self.count.get()
+    }
+}
+
+/// One server.
+pub(super) struct Asker<'a> {
+    site: &'a Site<'a>,
+    pace: &'a Pace,
+    wanted: &'a Wanted,
+    until: Duration,
+}
+
+impl<'a> Asker<'a> {
+    pub(super) fn new(site: &'a Site<'a>, pace: &'a Pace, wanted: &'a Wanted) -> Self {
+        Self { site, pace, wanted, until: (site.now)() + ALL }
+    }
+
+    /// A path behind the place's own.
+    pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+        self.ask("GET", path, headers)
+    }
+
+    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
+        let place = &self.wanted.place;
+        let deadline = self.left().min(EACH);
+        if deadline.is_zero() || self.pace.count() >= MOST_REQUESTS {
+            return Err(Failed::Late(deadline));
+        }
+        self.pace.count.set(self.pace.count() + 1);
+        let target = [place.path.as_str(), path].concat();
+        let request = Request { method, host: &place.authority, target: &target, headers };
+        self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES })
+    }
+
+    /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last good answer is handed out.
+    pub(super) fn tries(
+        &self,
+        times: usize,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> (Vec<(Duration, Option<u16>)>, Option<Answer>) {
+        let (mut tries, mut good): (Vec<(Duration, Option<u16>)>, _) = (Vec::new(), None);
+        while tries.len() < times
+            && self.left() >= EACH
+            && tries.iter().filter(|(_, status)| status.is_none()).count() < 2
+        {
+            let begun = (self.site.now)();
+            let answer = self.get(path, headers);
+            let took = (self.site.now)().saturating_sub(begun);
+            tries.push((took, answer.as_ref().ok().map(Answer::status)));
+            good = answer.ok().filter(|answer| answer.status() == 200).or(good);
+        }
+        (tries, good)
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_sub((self.site.now)())
+    }
+}

@@ -1,0 +1,128 @@
+//! AWS's instance metadata (IMDS), as AWS's SDKs ask it: a session token, the role's name, the role's credentials.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use seawall_fetch::{Answer, Failed};
+use seawall_probe::files::{Reading, Unread};
+use serde::Deserialize;
+
+use super::ask::{Asker, Pace};
+use super::lent::{Life, Outcome, Principal, Server, Tokens, Wanted};
+use super::windows::INSTANCES;
+use crate::check::Site;
+use crate::web::Place;
+
+const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
+
+pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+    let wanted = match wanted(site) {
+        None => return Outcome::Unasked,
+        Some(Ok(wanted)) => wanted,
+        Some(Err(name)) => return Outcome::Unaskable(name),
+    };
+    let asker = Asker::new(site, pace, &wanted);
+    let put = asker.ask("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
+    let without = asker.get(ROLES, &[]);
+    let tokens = Tokens { put: status(&put), without: status(&without) };
+    if let (Err(_), Err(why)) = (&put, &without) {
+        return Outcome::Absent(wanted, why.clone());
+    }
+    if !is_aws(&put, &without) {
+        return Outcome::Another(wanted);
+    }
+    let token = put.ok().filter(|answer| answer.status() == 200).map(|answer| answer.text());
+    let headers: Vec<_> = token.iter().map(|token| ("X-aws-ec2-metadata-token", token.as_str())).collect();
+    let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
+    let role = role(&listing);
+    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it has none for who asks here")));
+    if let Ok(Some(role)) = &role {
+        let (all, good) = asker.tries(10, &[ROLES, role].concat(), &headers);
+        (tries, life) = (all, lives(good.as_ref(), (site.wall)()));
+    }
+    // Credentials of the instance itself, beside those of its role, are lent to nobody by anybody else.
+    let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
+    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let principal = match role {
+        Ok(Some(role)) => Principal::Named(format!("role {role}")),
+        Ok(None) => Principal::Nobody,
+        Err(why) => Principal::Unsaid(why),
+    };
+    let server = Server {
+        wanted: wanted.clone(),
+        tries,
+        principal,
+        life,
+        windows: INSTANCES,
+        tokens: Some(tokens),
+        is_machines_own,
+    };
+    Outcome::Serving(Box::new(server))
+}
+
+/// None if SDKs are told not to ask it.
+fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+    let is =
+        |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
+    if is("AWS_EC2_METADATA_DISABLED", "true") {
+        return None;
+    }
+    let name = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
+    let named = (site.environment)(name).map(|url| (name, url));
+    let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
+    let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
+    Some(Wanted::new("AWS's metadata service", named, Place::of_url, usual))
+}
+
+fn status(answer: &Result<Answer, Failed>) -> Option<u16> {
+    answer.as_ref().ok().map(Answer::status)
+}
+
+/// Other clouds' servers answer at the same address: Google's names its flavor, Azure's speaks JSON and none of its kinds calls itself so.
+fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> bool {
+    let answers = || [put, without].into_iter().flatten();
+    let is_json = |answer: &Answer| answer.header("content-type").starts_with("application/json");
+    if answers().any(|answer| !answer.header("metadata-flavor").is_empty()) {
+        return false;
+    }
+    answers().any(|answer| answer.header("server") == "EC2ws")
+        || answers().any(|answer| !is_json(answer) && matches!(answer.status(), 200 | 401))
+}
+
+/// The first that is listed, as most SDKs take it; none if there is none.
+fn role(listing: &Result<Answer, Failed>) -> Result<Option<String>, String> {
+    let listing = listing.as_ref().map_err(|why| format!("it did not say which role it lends: {why}"))?;
+    match listing.status() {
+        200 => {
+            let name: String =
+                listing.text().lines().next().unwrap_or_default().trim().chars().take(200).collect();
+            let is_name = !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte));
+            if is_name { Ok(Some(name)) } else { Err("what it lists is no role's name".to_owned()) }
+        }
+        404 => Ok(None),
+        status => Err(format!("it answered {status} when it was asked which role it lends")),
+    }
+}
+
+/// Of a document with keys, nothing but its times.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Document {
+    expiration: Timestamp,
+    last_updated: Option<Timestamp>,
+}
+
+/// How long the credentials in an answer live, at this time.
+pub(super) fn lives(document: Option<&Answer>, now: SystemTime) -> Reading<Life> {
+    let document = document.ok_or(Unread::Absent("it gave no credentials"))?;
+    let document: Document = serde_json::from_slice(document.body()).map_err(|_| {
+        Unread::Absent("its answer is no document with an end in the usual form (Expiration)")
+    })?;
+    let now =
+        now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let end = document.expiration.as_second();
+    let whole =
+        document.last_updated.map(|begin| end.saturating_sub(begin.as_second())).filter(|whole| *whole > 0);
+    Ok(Life { left: end.saturating_sub(now), whole })
+}

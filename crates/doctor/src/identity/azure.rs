@@ -1,0 +1,96 @@
+//! Azure's instance metadata, as MSAL and azidentity ask it.
+
+use seawall_fetch::Answer;
+use seawall_probe::files::{Reading, Unread};
+use serde_json::Value;
+
+use super::ask::{Asker, Pace};
+use super::lent::{Life, Outcome, Principal, Server, Wanted};
+use super::windows::AZURE;
+use crate::check::Site;
+use crate::web::Place;
+
+const TOKEN: &str =
+    "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F";
+const HEADER: (&str, &str) = ("Metadata", "true");
+
+/// The variable of azidentity and MSAL.
+const NAME: &str = "AZURE_POD_IDENTITY_AUTHORITY_HOST";
+
+pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+    let named = (site.environment)(NAME).map(|url| (NAME, url));
+    let wanted = match Wanted::new("Azure's metadata service", named, Place::of_url, "169.254.169.254:80") {
+        Ok(wanted) => wanted,
+        Err(name) => return Outcome::Unaskable(name),
+    };
+    let asker = Asker::new(site, pace, &wanted);
+    let first = match asker.get(TOKEN, &[HEADER]) {
+        Ok(first) => first,
+        Err(why) => return Outcome::Absent(wanted, why),
+    };
+    let Some(said) = said(&first) else { return Outcome::Another(wanted) };
+    let principal = principal(&first, &said);
+    // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
+    let (tries, good) =
+        if first.status() == 200 { asker.tries(3, TOKEN, &[HEADER]) } else { (Vec::new(), None) };
+    let life =
+        good.as_ref().map_or_else(|| lives(&said), |answer| lives(&self::said(answer).unwrap_or_default()));
+    let own = asker.get("/metadata/instance?api-version=2021-02-01", &[HEADER]);
+    let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
+    let server = Server {
+        wanted: wanted.clone(),
+        tries,
+        principal,
+        life,
+        windows: AZURE,
+        tokens: None,
+        is_machines_own,
+    };
+    Outcome::Serving(Box::new(server))
+}
+
+/// What an answer says beside its token; none if it is not Azure's: each of its answers about tokens is JSON with a token or an error,
+/// and the others' servers, which may refuse in JSON, call themselves theirs.
+fn said(answer: &Answer) -> Option<Said> {
+    if answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty() {
+        return None;
+    }
+    let all: Value = serde_json::from_slice(answer.body()).ok()?;
+    if !all["access_token"].is_string() && !all["error"].is_string() {
+        return None;
+    }
+    let text = |name: &str| all[name].as_str().map(|text| text.chars().take(200).collect());
+    // Numbers are text in the real service's answers, and numbers in some others'.
+    let number = |name: &str| all[name].as_i64().or_else(|| all[name].as_str()?.parse().ok());
+    let whole = number("expires_on").zip(number("not_before")).map(|(end, begin)| end.saturating_sub(begin));
+    Some(Said {
+        client: text("client_id"),
+        error: text("error_description").or_else(|| text("error")),
+        left: number("expires_in"),
+        whole: whole.filter(|whole| *whole > 0),
+    })
+}
+
+#[derive(Default)]
+struct Said {
+    client: Option<String>,
+    error: Option<String>,
+    left: Option<i64>,
+    whole: Option<i64>,
+}
+
+fn principal(answer: &Answer, said: &Said) -> Principal {
+    match (answer.status(), &said.client, &said.error) {
+        (200, Some(client), _) => Principal::Named(format!("managed identity with client id {client}")),
+        (200, None, _) => Principal::Named("a managed identity that is not named".to_owned()),
+        (400, _, Some(error)) if error.contains("dentity not found") => Principal::Nobody,
+        (status, _, error) => {
+            Principal::Unsaid(format!("it answered {status}: {}", error.as_deref().unwrap_or("no word")))
+        }
+    }
+}
+
+fn lives(said: &Said) -> Reading<Life> {
+    let left = said.left.ok_or(Unread::Absent("it gave no token with a life (expires_in)"))?;
+    Ok(Life { left, whole: said.whole })
+}

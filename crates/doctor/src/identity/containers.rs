@@ -1,0 +1,100 @@
+//! The endpoint of containers' credentials (ECS, EKS Pod Identity), which the environment alone names.
+
+use seawall_fetch::{Answer, Failed};
+use serde::Deserialize;
+
+use super::ask::{Asker, Pace};
+use super::aws::lives;
+use super::lent::{Outcome, Principal, Server, Wanted};
+use super::windows::CONTAINERS;
+use crate::check::Site;
+use crate::web::Place;
+
+const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+const TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN";
+const TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
+
+/// ECS' agent.
+const ECS: &str = "169.254.170.2:80";
+
+pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
+    let wanted = match wanted(site) {
+        None => return Outcome::Unasked,
+        Some(Ok(wanted)) => wanted,
+        Some(Err(name)) => return Outcome::Unaskable(name),
+    };
+    let token = match token(site) {
+        Ok(token) => token,
+        Err(why) => return Outcome::Absent(wanted, why),
+    };
+    let asker = Asker::new(site, pace, &wanted);
+    let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
+    let first = match asker.get("", &headers) {
+        Ok(first) => first,
+        Err(why) => return Outcome::Absent(wanted, why),
+    };
+    let (tries, good) = asker.tries(9, "", &headers);
+    let principal = principal(&first);
+    let good = good.or(Some(first).filter(|first| first.status() == 200));
+    let life = lives(good.as_ref(), (site.wall)());
+    let server = Server {
+        wanted: wanted.clone(),
+        tries,
+        principal,
+        life,
+        windows: CONTAINERS,
+        tokens: None,
+        is_machines_own: false,
+    };
+    Outcome::Serving(Box::new(server))
+}
+
+/// The relative one counts first, as in the SDKs.
+fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
+    let whose = "the server of containers' credentials";
+    if let Some(path) = (site.environment)(RELATIVE) {
+        let place = Place { authority: ECS.to_owned(), path };
+        return Some(Ok(Wanted { whose, place, named_by: Some(RELATIVE) }));
+    }
+    let url = (site.environment)(FULL)?;
+    Some(Wanted::new(whose, Some((FULL, url)), Place::of_url, ECS))
+}
+
+/// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse.
+fn token(site: &Site) -> Result<Option<String>, Failed> {
+    let Some(file) = (site.environment)(TOKEN_FILE) else { return Ok((site.environment)(TOKEN)) };
+    match site.files.read(&file) {
+        Ok(token) if token.trim_matches(' ').ends_with('\n') => {
+            Err(Failed::Connection(format!("the token in {file} ends with a line end, which SDKs refuse")))
+        }
+        Ok(token) => Ok(Some(token.trim_matches(' ').to_owned())),
+        Err(error) => Err(Failed::Connection(format!("{file} ({TOKEN_FILE}) cannot be read: {error}"))),
+    }
+}
+
+/// Who is told beside the keys.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Whose {
+    role_arn: Option<String>,
+    account_id: Option<String>,
+}
+
+fn principal(answer: &Answer) -> Principal {
+    if answer.status() != 200 {
+        return Principal::Unsaid(format!(
+            "it answered {} when it was asked for credentials",
+            answer.status()
+        ));
+    }
+    let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
+    let named = whose.and_then(|whose| {
+        let account = whose.account_id.map(|account| format!("a role of account {account}"));
+        whose.role_arn.or(account)
+    });
+    named.map_or_else(
+        || Principal::Unsaid("its answer does not say whose they are".to_owned()),
+        |name| Principal::Named(name.chars().take(200).collect()),
+    )
+}

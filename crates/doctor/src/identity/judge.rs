@@ -1,0 +1,329 @@
+//! What was seen of metadata servers comes to this.
+
+use std::time::Duration;
+
+use seawall_fetch::Failed;
+
+use super::lent::{Life, Outcome, Principal, Server, Tokens};
+use super::windows::Window;
+use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
+use crate::finding::{Finding, Verdict};
+
+/// Which of them answer.
+pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
+    let serving: Vec<_> = outcomes.iter().filter_map(served).collect();
+    let answering = serving.len();
+    let text = if answering > 0 {
+        // Of the others those that are meant to be there.
+        let meant = silent(
+            outcomes
+                .iter()
+                .filter(|outcome| outcome.wanted().is_some_and(|wanted| wanted.named_by.is_some())),
+        );
+        serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
+    } else {
+        let told = silent(outcomes.iter());
+        let told = if told.is_empty() { "none could be asked".to_owned() } else { told.join("; ") };
+        format!("no metadata server answers: {told}")
+    };
+    let found = Finding::ok(SERVERS, text).with("answering", answering as f64, "servers").with(
+        "requests",
+        f64::from(requests),
+        "requests",
+    );
+    if outcomes.iter().any(Outcome::is_forbidden) {
+        return found.judged(
+            Verdict::CannotTell,
+            "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)",
+            "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/",
+        );
+    }
+    let named = outcomes.iter().filter_map(|outcome| match outcome {
+        Outcome::Absent(wanted, _) | Outcome::Another(wanted) => {
+            wanted.named_by.map(|name| format!("{name} ({})", wanted.place.authority))
+        }
+        _ => None,
+    });
+    let named: Vec<_> = named.collect();
+    if !named.is_empty() {
+        return found.judged(
+            Verdict::Fault,
+            format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", ")),
+            "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
+        );
+    }
+    let unaskable = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Unaskable(name) => Some(name),
+        _ => None,
+    });
+    if let Some(name) = unaskable {
+        return found.judged(
+            Verdict::CannotTell,
+            format!("{name} is no http:// URL or host, and nothing else is asked here"),
+            format!("look at {name}; what is served over https:// is to be asked by hand"),
+        );
+    }
+    let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
+    if answering > 0 || !outcomes.iter().any(is_mute) {
+        return found;
+    }
+    found.judged(
+        Verdict::Fault,
+        "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials",
+        "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place",
+    )
+}
+
+fn served(outcome: &Outcome) -> Option<String> {
+    let Outcome::Serving(server) = outcome else { return None };
+    Some(format!("{} answers at {}", server.wanted.whose, server.wanted.place.authority))
+}
+
+/// Those that do not serve, together where they are at one place for one reason.
+fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
+    let mut places: Vec<(String, Vec<&str>)> = Vec::new();
+    for outcome in outcomes {
+        let (wanted, why) = match outcome {
+            Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
+            Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
+            Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
+            Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
+            _ => continue,
+        };
+        let told = format!("at {}: {why}", wanted.place.authority);
+        match places.iter_mut().find(|(known, _)| *known == told) {
+            Some((_, all)) => all.push(wanted.whose),
+            None => places.push((told, vec![wanted.whose])),
+        }
+    }
+    places.into_iter().map(|(told, whose)| format!("{} {told}", whose.join(", "))).collect()
+}
+
+/// A system's word without its number.
+fn plain(why: &str) -> String {
+    why.split(" (os error").next().unwrap_or(why).to_owned()
+}
+
+/// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
+const SLOW: Duration = Duration::from_millis(250);
+
+/// How soon it answers, and how often.
+pub(super) fn latency(server: &Server) -> Finding {
+    let whose = server.wanted.whose;
+    let mut took: Vec<_> =
+        server.tries.iter().filter(|(_, status)| status.is_some()).map(|(took, _)| *took).collect();
+    took.sort_unstable();
+    let (asked, answered) =
+        (server.tries.len(), server.tries.iter().filter(|(_, status)| *status == Some(200)).count());
+    let millis = |took: Option<&Duration>| took.map_or(0.0, |took| took.as_secs_f64() * 1e3);
+    let (median, worst) = (millis(took.get(took.len() / 2)), millis(took.last()));
+    if asked == 0 {
+        return Finding::ok(LATENCY, format!("{whose} was not asked for credentials, which it has not"));
+    }
+    let text = format!(
+        "{whose} gave credentials {answered} of {asked} times, within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
+    );
+    let found = Finding::ok(LATENCY, text)
+        .with("asked", asked as f64, "requests")
+        .with("answered", answered as f64, "requests")
+        .with("median", median, "ms")
+        .with("worst", worst, "ms");
+    if answered < asked {
+        let statuses: Vec<_> = server.tries.iter().filter(|(_, status)| *status != Some(200)).collect();
+        let said: Vec<_> = statuses
+            .iter()
+            .map(|(_, status)| status.map_or("no answer in 0.5 s".to_owned(), |status| status.to_string()))
+            .collect();
+        return found.judged(
+            Verdict::Fault,
+            format!("the others: {}; most SDKs ask once, wait a second at most, and fail the call that they were asked for", said.join(", ")),
+            "look at that server's log and its CPU (cpu.throttling there), and how many others ask it: a refresh that is too frequent is told by identity.life",
+        );
+    }
+    if worst >= SLOW.as_secs_f64() * 1e3 {
+        return found.judged(
+            Verdict::Warning,
+            "the AWS SDK for Go gives up after 500 ms, Azure's probe after 300 ms; under load it will be later",
+            "look at that server's CPU and at what it asks itself for each answer",
+        );
+    }
+    found
+}
+
+/// As whom programs here are.
+pub(super) fn principal(server: &Server) -> Finding {
+    let whose = server.wanted.whose;
+    match &server.principal {
+        Principal::Named(name) => Finding::ok(PRINCIPAL, format!("{whose} lends credentials of: {name}")),
+        Principal::Nobody => Finding::ok(PRINCIPAL, format!("{whose} has no credentials for who asks here")).judged(
+            Verdict::Warning,
+            "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
+            "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or keep it from the server",
+        ),
+        Principal::Unsaid(why) => {
+            let found = Finding::ok(PRINCIPAL, "not seen".to_owned());
+            found.judged(Verdict::CannotTell, format!("{whose}: {why}"), "look at that server's log")
+        }
+    }
+}
+
+/// How long its credentials live, against the windows of those who ask it.
+pub(super) fn life(server: &Server) -> Finding {
+    let whose = server.wanted.whose;
+    if matches!(server.principal, Principal::Nobody) {
+        return Finding::ok(LIFE, format!("{whose} lends nothing to who asks here, so nothing ends"));
+    }
+    let life = match &server.life {
+        Ok(life) => *life,
+        Err(why) => {
+            return Finding::unknown(
+                LIFE,
+                why,
+                format!("look at what {whose} lends by hand, without showing it: its end alone"),
+            );
+        }
+    };
+    let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
+    let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", spoken(whole)));
+    let text = format!(
+        "what {whose} lends has {}{whole} left; the largest window of its SDKs is {}",
+        spoken(life.left),
+        spoken(largest)
+    );
+    let found =
+        Finding::ok(LIFE, text).with("left", life.left as f64, "s").with("window", largest as f64, "s");
+    let found = life.whole.map_or(found.clone(), |whole| found.with("whole", whole as f64, "s"));
+    if life.left <= 0 {
+        return found.judged(
+            Verdict::Fault,
+            "they have ended: every call that is signed with them is refused",
+            "look at that server's log, and at this machine's clock",
+        );
+    }
+    match thrashing(server.windows, life) {
+        Some((verdict, reason)) => found.judged(
+            verdict,
+            reason,
+            "let the server lend longer sessions (AWS: MaxSessionDuration, an hour and more), and renew them while more than the largest window is left; or use newer \
+             releases of these SDKs",
+        ),
+        None => found,
+    }
+}
+
+/// Who asks anew at each call, now and for how long.
+fn thrashing(windows: &[Window], life: Life) -> Option<(Verdict, String)> {
+    let below =
+        |seconds: i64| -> Vec<_> { windows.iter().filter(|window| window.seconds >= seconds).collect() };
+    let (now, ever) = (below(life.left), life.whole.map_or_else(Vec::new, below));
+    let who = |windows: &[&Window]| -> Vec<_> {
+        windows
+            .iter()
+            .map(|window| {
+                format!(
+                    "{} ({} window, {})",
+                    window.client,
+                    spoken(window.seconds),
+                    requests(window.requests)
+                )
+            })
+            .collect()
+    };
+    if !ever.is_empty() {
+        let text = format!(
+            "they are never above these windows, so each call of these SDKs fetches them anew and waits for that: {}",
+            who(&ever).join(", ")
+        );
+        return Some((Verdict::Fault, text));
+    }
+    let text = format!(
+        "until the server renews them, each call of these SDKs fetches them anew and waits for that: {}",
+        who(&now).join(", ")
+    );
+    (!now.is_empty()).then_some((Verdict::Warning, text))
+}
+
+fn requests(count: u32) -> String {
+    if count == 1 { "1 request a call".to_owned() } else { format!("{count} requests a call") }
+}
+
+/// `43 min`, `14.5 min`, `50 s`.
+fn spoken(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", (seconds as f64 / 6.0).round() / 10.0),
+        _ => format!("{} h", (seconds as f64 / 360.0).round() / 10.0),
+    }
+}
+
+/// Whether AWS's session tokens come as far as here.
+pub(super) fn tokens(tokens: &Tokens) -> Finding {
+    let said = |status: Option<u16>| status.map_or("no answer".to_owned(), |status| format!("{status}"));
+    let text = format!(
+        "a session token (IMDSv2) was asked for: {}; without one (IMDSv1): {}",
+        said(tokens.put),
+        said(tokens.without)
+    );
+    let found = Finding::ok(TOKENS, text);
+    let hops = "let the answer come so far: aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2; or keep pods from the server, and give them an \
+                identity of their own";
+    match (tokens.put, tokens.without) {
+        (Some(200), _) => found,
+        (None, Some(200)) => found.judged(
+            Verdict::Fault,
+            "the answer with the token is lost, as with a hop limit of 1: at each fetch SDKs wait a second or more for it before they go on without, and those for Rust \
+             never do",
+            hops,
+        ),
+        (None, _) => found.judged(
+            Verdict::Fault,
+            "the answer with the token is lost, as with a hop limit of 1, and without a token nothing is answered: no SDK here gets credentials",
+            hops,
+        ),
+        (Some(400), _) => found.judged(
+            Verdict::Fault,
+            "400 is final to every SDK: none goes on without a token",
+            "look at that server: a request for a token with X-aws-ec2-metadata-token-ttl-seconds must be answered 200, or 404 if it knows none",
+        ),
+        (Some(_), Some(200)) => found.judged(
+            Verdict::Warning,
+            "SDKs that go on without a token get credentials, those for Rust do not",
+            "let the server answer requests for tokens (IMDSv2)",
+        ),
+        (Some(_), _) => found.judged(
+            Verdict::Fault,
+            "neither with nor without a token are credentials to be had",
+            "look at that server's log",
+        ),
+    }
+}
+
+/// Whether this pod could act as its node.
+pub(super) fn node(server: &Server, is_pod: bool) -> Finding {
+    let whose = server.wanted.whose;
+    let name = match &server.principal {
+        Principal::Named(name) => name.as_str(),
+        _ => "nobody",
+    };
+    if !is_pod {
+        return Finding::ok(
+            NODE,
+            format!("this is no pod, so what {whose} lends is for this machine itself"),
+        );
+    }
+    let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
+    let own = if server.is_machines_own { "answers" } else { "does not answer" };
+    let text = format!(
+        "{whose} {own} here what only the machine's own server does; it lends credentials of: {name}"
+    );
+    let found = Finding::ok(NODE, text);
+    if !server.is_machines_own && !is_compute {
+        return found;
+    }
+    found.judged(
+        Verdict::Warning,
+        "the node's own server is reachable from this pod: whoever runs code here can read what the node is, and act as it where it lends credentials of the node's",
+        "keep pods from it and give them identities of their own (Google: Workload Identity; AWS: hop limit 1 with EKS Pod Identity or IRSA; Azure: Workload Identity; or a metadata \
+         server for pods on the node), and a NetworkPolicy without 169.254.169.254",
+    )
+}

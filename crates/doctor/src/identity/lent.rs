@@ -1,0 +1,107 @@
+//! What a metadata server was seen to lend, as values.
+
+use std::time::Duration;
+
+use seawall_fetch::Failed;
+use seawall_probe::files::Reading;
+
+use super::windows::Window;
+use crate::web::Place;
+
+/// What became of asking for one cloud's server.
+pub(super) enum Outcome {
+    /// Nobody is to be asked here, by the environment; why.
+    Unasked,
+    /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
+    Unaskable(&'static str),
+    /// It did not answer; whose server, and whether the environment names it.
+    Absent(Wanted, Failed),
+    /// Somebody answers there, but not as this cloud's server does.
+    Another(Wanted),
+    /// It answers.
+    Serving(Box<Server>),
+}
+
+impl Outcome {
+    /// The server that was asked for.
+    pub(super) fn wanted(&self) -> Option<&Wanted> {
+        match self {
+            Self::Unasked | Self::Unaskable(_) => None,
+            Self::Absent(wanted, _) | Self::Another(wanted) => Some(wanted),
+            Self::Serving(server) => Some(&server.wanted),
+        }
+    }
+
+    /// The system lets nobody here ask, so nothing is known.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Absent(_, Failed::Forbidden))
+    }
+}
+
+/// A server that is looked for.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// As in "AWS's metadata service".
+    pub(super) whose: &'static str,
+    pub(super) place: Place,
+    /// The variable that names it; SDKs have no other then.
+    pub(super) named_by: Option<&'static str>,
+}
+
+impl Wanted {
+    /// The server that a variable names, or the one that is asked where none does; a variable that cannot be read is handed back.
+    pub(super) fn new(
+        whose: &'static str,
+        named: Option<(&'static str, String)>,
+        read: fn(&str) -> Option<Place>,
+        usual: &str,
+    ) -> Result<Self, &'static str> {
+        match named {
+            Some((name, value)) => Ok(Self { whose, place: read(&value).ok_or(name)?, named_by: Some(name) }),
+            None => {
+                let place = Place { authority: usual.to_owned(), path: String::new() };
+                Ok(Self { whose, place, named_by: None })
+            }
+        }
+    }
+}
+
+/// A server that answers.
+pub(super) struct Server {
+    pub(super) wanted: Wanted,
+    /// Each time that credentials were asked for: how long it took, and the status, or none if no answer came in time.
+    pub(super) tries: Vec<(Duration, Option<u16>)>,
+    pub(super) principal: Principal,
+    pub(super) life: Reading<Life>,
+    /// When its SDKs refresh.
+    pub(super) windows: &'static [Window],
+    /// Of AWS's instance metadata.
+    pub(super) tokens: Option<Tokens>,
+    /// It answers what only the machine's own server does.
+    pub(super) is_machines_own: bool,
+}
+
+/// As whom its credentials are.
+pub(super) enum Principal {
+    /// A role, an account.
+    Named(String),
+    /// It has none for who asks here.
+    Nobody,
+    /// It did not say.
+    Unsaid(String),
+}
+
+/// How long credentials live, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) left: i64,
+    /// From their issue on, where the answer says it.
+    pub(super) whole: Option<i64>,
+}
+
+/// What became of asking with and without a session token (IMDSv2, IMDSv1): the status, or none if no answer came in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tokens {
+    pub(super) put: Option<u16>,
+    pub(super) without: Option<u16>,
+}

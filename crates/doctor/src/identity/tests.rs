@@ -1,0 +1,481 @@
+use std::cell::Cell;
+use std::time::{Duration, SystemTime};
+
+use seawall_fetch::{Answer, Failed, Request};
+use seawall_probe::files::fake::Texts;
+use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
+
+use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
+use super::*;
+use crate::finding::Verdict;
+use crate::web::fake::{Servers, answer, status};
+
+const LINK_LOCAL: &str = "169.254.169.254:80";
+
+/// Stands in every credential that is lent here.
+const SECRET: &str = "DoNotShow";
+
+/// 2026-01-01T00:00:00Z.
+const NOW: u64 = 1_767_225_600;
+
+fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
+    Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
+}
+
+/// Google's server, whose tokens have so many seconds left.
+fn google(email: &'static str, left: i64, is_own: bool) -> impl Fn(&Request) -> Result<Answer, Failed> {
+    move |request| {
+        if !request.headers.contains(&("Metadata-Flavor", "Google")) {
+            return flavored(403, "");
+        }
+        match request.target.strip_prefix("/computeMetadata/v1/instance/") {
+            Some("service-accounts/default/email") if !email.is_empty() => flavored(200, email),
+            Some("service-accounts/default/token") if !email.is_empty() => flavored(
+                200,
+                &format!(r#"{{"access_token":"{SECRET}","expires_in":{left},"token_type":"Bearer"}}"#),
+            ),
+            Some("disks/") if is_own => flavored(200, "0/"),
+            _ => flavored(404, ""),
+        }
+    }
+}
+
+fn time(at: i64) -> String {
+    jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
+}
+
+/// A document of keys that were issued and end so many seconds from now.
+fn keys(begin: i64, end: i64) -> String {
+    format!(
+        r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
+        time(begin),
+        time(end)
+    )
+}
+
+/// AWS's server: what it answers to a request for a token, to one without a token, and its document.
+#[derive(Clone)]
+struct Aws {
+    put: Result<u16, Failed>,
+    without: u16,
+    document: String,
+    is_own: bool,
+}
+
+fn aws() -> Aws {
+    Aws { put: Ok(200), without: 401, document: keys(-600, 6 * 3600 - 600), is_own: false }
+}
+
+impl Aws {
+    fn reply(self) -> impl Fn(&Request) -> Result<Answer, Failed> {
+        move |request| {
+            if request.method == "PUT" {
+                return match &self.put {
+                    Ok(200) => answer(SECRET),
+                    Ok(code) => status(*code),
+                    Err(why) => Err(why.clone()),
+                };
+            }
+            let token = request.headers.iter().find(|(name, _)| *name == "X-aws-ec2-metadata-token");
+            if token.is_none_or(|(_, token)| *token != SECRET) && self.without != 200 {
+                return status(self.without);
+            }
+            match request.target {
+                "/latest/meta-data/iam/security-credentials/" => answer("shop"),
+                "/latest/meta-data/iam/security-credentials/shop" => answer(&self.document),
+                "/latest/meta-data/identity-credentials/ec2/info" if self.is_own => answer("{}"),
+                _ => status(404),
+            }
+        }
+    }
+}
+
+/// Azure's server, as it writes numbers.
+fn azure(request: &Request) -> Result<Answer, Failed> {
+    let json =
+        |code, body: String| Ok(Answer::new(code, &[("Content-Type", "application/json")], body.as_bytes()));
+    if !request.headers.contains(&("Metadata", "true")) {
+        return json(
+            400,
+            r#"{"error":"invalid_request","error_description":"Required metadata header not specified"}"#
+                .to_owned(),
+        );
+    }
+    if request.target.starts_with("/metadata/identity/oauth2/token?") {
+        return json(
+            200,
+            format!(
+                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
+                NOW + 3500,
+                NOW - 100
+            ),
+        );
+    }
+    json(404, r#"{"error":"not_found"}"#.to_owned())
+}
+
+/// Findings where this environment is set.
+fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Finding> {
+    let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
+    let variable =
+        |name: &str| environment.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
+    let now = || servers.passed.get();
+    let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    examine(&Site { web: servers, now: &now, wall: &wall, environment: &variable, ..Site::of(&texts) })
+}
+
+fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
+    let complaints = found(servers, environment).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+}
+
+/// One server where all of them are by themselves.
+fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) -> Servers<'a> {
+    let servers = Servers::default();
+    servers.serve(LINK_LOCAL, reply);
+    servers
+}
+
+const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
+
+#[test]
+fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
+    let servers = Servers::default();
+    let told = found(&servers, &[]);
+    assert_eq!(
+        told.iter().map(|finding| (finding.id, finding.verdict)).collect::<Vec<_>>(),
+        [(SERVERS, Verdict::Ok)]
+    );
+    assert!(told[0].text.starts_with("no metadata server answers"), "{}", told[0].text);
+    servers.serve(LINK_LOCAL, |_| Err(Failed::Unreached(Duration::from_millis(500))));
+    assert_eq!(complaints(&servers, &[POD]), []);
+}
+
+#[test]
+fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
+    let mute = at_the_address(aws().reply());
+    mute.slow.set(Duration::from_secs(9));
+    assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
+}
+
+/// Seawall's agent among them.
+#[test]
+fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
+    let refusal = |code| {
+        let headers = [("Server", "EC2ws"), ("Content-Type", "application/json")];
+        Ok(Answer::new(code, &headers, br#"{"error":"no_role"}"#))
+    };
+    let agent = |has_role: bool| {
+        at_the_address(move |request: &Request| {
+            let answer = aws().reply()(request)?;
+            let is_listing = request.target.ends_with("security-credentials/");
+            match answer.status() {
+                200 if !has_role && is_listing => refusal(404),
+                200 => Ok(answer),
+                code => refusal(code),
+            }
+        })
+    };
+    assert_eq!(complaints(&agent(true), &[POD]), []);
+    assert_eq!(complaints(&agent(false), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
+}
+
+#[test]
+fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
+    for (name, value) in [
+        ("GCE_METADATA_HOST", "10.0.0.7"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://10.0.0.7:8080/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://10.0.0.7"),
+    ] {
+        let told = found(&Servers::default(), &[(name, value)]);
+        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{name}");
+        assert!(told[0].reason.as_ref().unwrap().contains(name), "{:?}", told[0]);
+    }
+}
+
+#[test]
+fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() {
+    for (name, value) in [
+        ("GCE_METADATA_HOST", "a b"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "https://user:DoNotShow@a/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "https://a/"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "a"),
+    ] {
+        let servers = at_the_address(aws().reply());
+        let told = found(&servers, &[(name, value)]);
+        assert_eq!(told[0].verdict, Verdict::CannotTell, "{name}");
+        let why = told[0].reason.as_ref().unwrap();
+        assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
+        let asked = servers.asked.borrow();
+        assert_eq!(
+            asked.iter().any(|asked| asked.contains("/latest/")),
+            !name.starts_with("AWS_EC2"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn each_clouds_server_is_told_by_its_manners_and_is_fine() {
+    let whose = |servers: &Servers| -> Vec<_> {
+        assert_eq!(complaints(servers, &[POD]), []);
+        let told = found(servers, &[POD]).into_iter().filter(|finding| finding.id == PRINCIPAL);
+        told.map(|finding| finding.text).collect()
+    };
+    let named = whose(&at_the_address(google(EMAIL, 3000, false)));
+    assert_eq!(named, [format!("Google's metadata server lends credentials of: {EMAIL}")]);
+    assert_eq!(
+        whose(&at_the_address(aws().reply())),
+        ["AWS's metadata service lends credentials of: role shop"]
+    );
+    let named = whose(&at_the_address(azure));
+    assert_eq!(
+        named,
+        ["Azure's metadata service lends credentials of: managed identity with client id 11-22"]
+    );
+}
+
+#[test]
+fn somebody_else_at_the_address_is_no_metadata_server() {
+    for body in ["<html>", "", "{}", "[1]", "\0\0"] {
+        let other = at_the_address(move |_| status(404).map(|_| Answer::new(404, &[], body.as_bytes())));
+        assert_eq!(found(&other, &[]).len(), 1, "{body}");
+        assert_eq!(
+            complaints(&other, &[("GCE_METADATA_HOST", "169.254.169.254")]),
+            [(SERVERS, Verdict::Fault)]
+        );
+    }
+}
+
+/// Of all that is told, in every field.
+#[test]
+fn no_credential_is_shown() {
+    let containers = |_: &Request| answer(&keys(-600, 3000));
+    let environment = [
+        POD,
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/var/run/token"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
+    ];
+    // Good answers, and some in which the secret stands where it is not looked for.
+    let lists_keys = |request: &Request| match request.method {
+        "PUT" => answer(SECRET),
+        _ => answer(&format!("{SECRET} {SECRET}")),
+    };
+    for is_strange in [false, true] {
+        let servers = at_the_address(google(EMAIL, 3000, true));
+        servers.serve("169.254.170.23:80", containers);
+        servers.serve("b:80", azure);
+        if is_strange {
+            servers.serve("a:80", lists_keys);
+        } else {
+            servers.serve("a:80", aws().reply());
+        }
+        let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
+        assert!(told.contains(LIFE) && told.contains("client id 11-22"), "{told}");
+        assert!(!told.contains(SECRET), "{told}");
+    }
+}
+
+#[test]
+fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() {
+    let left = |left| complaints(&at_the_address(google(EMAIL, left, false)), &[]);
+    assert_eq!(left(301), []);
+    assert_eq!(left(300), [(LIFE, Verdict::Warning)]);
+    assert_eq!(left(0), [(LIFE, Verdict::Fault)]);
+    let told = found(&at_the_address(google(EMAIL, 230, false)), &[]);
+    let why = told.iter().find(|finding| finding.id == LIFE).unwrap().reason.clone().unwrap();
+    assert!(
+        why.contains("for Node (5 min window, 1 request a call)") && !why.contains("Google's library for Go"),
+        "{why}"
+    );
+}
+
+/// Fifteen minutes for a client whose window is fifteen: two numbers tell the calls.
+#[test]
+fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_their_end_a_warning() {
+    let lives = |begin: i64, end: i64| {
+        let servers = at_the_address(Aws { document: keys(begin, end), ..aws() }.reply());
+        found(&servers, &[]).into_iter().find(|finding| finding.id == LIFE).unwrap()
+    };
+    let short = lives(-420, 480);
+    assert_eq!(short.verdict, Verdict::Fault);
+    let why = short.reason.unwrap();
+    assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests a call)"), "{why}");
+    assert_eq!(lives(-3000, 600).verdict, Verdict::Warning);
+    assert_eq!(lives(-2100, 1500).verdict, Verdict::Ok);
+    assert_eq!(lives(-3600, 0).verdict, Verdict::Fault);
+}
+
+#[test]
+fn session_tokens_that_do_not_come_are_told_by_what_follows() {
+    let late = || Err(Failed::Late(Duration::from_millis(500)));
+    for (put, without, expected) in [
+        (Ok(200), 401, Verdict::Ok),
+        (Ok(200), 200, Verdict::Ok),
+        (late(), 200, Verdict::Fault),
+        (late(), 401, Verdict::Fault),
+        (Ok(400), 200, Verdict::Fault),
+        (Ok(404), 200, Verdict::Warning),
+        (Ok(403), 401, Verdict::Fault),
+    ] {
+        let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
+        let tokens = told.iter().find(|finding| finding.id == TOKENS).unwrap();
+        assert_eq!(tokens.verdict, expected, "{put:?} and {without}");
+    }
+}
+
+#[test]
+fn the_nodes_own_server_is_warned_of_in_a_pod_and_is_fine_on_the_machine_itself() {
+    for servers in [
+        at_the_address(google("node@reef.iam.gserviceaccount.com", 3000, true)),
+        at_the_address(google("123-compute@developer.gserviceaccount.com", 3000, false)),
+        at_the_address(Aws { is_own: true, ..aws() }.reply()),
+    ] {
+        assert_eq!(complaints(&servers, &[POD]), [(NODE, Verdict::Warning)]);
+        assert_eq!(complaints(&servers, &[]), []);
+    }
+}
+
+#[test]
+fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
+    let count = Cell::new(0);
+    let fine = google(EMAIL, 3000, false);
+    let one_fails = at_the_address(|request: &Request| {
+        count.set(count.get() + u32::from(request.target.ends_with("token")));
+        if count.get() == 3 && request.target.ends_with("token") { status(503) } else { fine(request) }
+    });
+    let told = found(&one_fails, &[]);
+    let latency = told.iter().find(|finding| finding.id == LATENCY).unwrap();
+    assert_eq!(latency.verdict, Verdict::Fault);
+    assert!(
+        latency.text.contains("9 of 10 times") && latency.reason.as_ref().unwrap().contains("503"),
+        "{latency:?}"
+    );
+    let slow = at_the_address(google(EMAIL, 3000, false));
+    for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, Verdict::Warning)])] {
+        slow.slow.set(Duration::from_millis(millis));
+        assert_eq!(complaints(&slow, &[]), expected, "{millis} ms");
+    }
+}
+
+#[test]
+fn who_has_no_identity_is_warned() {
+    assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
+    let none = |request: &Request| match request.method {
+        "PUT" => answer(SECRET),
+        _ => status(404),
+    };
+    assert_eq!(complaints(&at_the_address(none), &[POD])[0], (PRINCIPAL, Verdict::Warning));
+    let not_found = |_: &Request| {
+        let body = br#"{"error":"invalid_request","error_description":"Identity not found"}"#;
+        Ok(Answer::new(400, &[("Content-Type", "application/json")], body))
+    };
+    assert_eq!(complaints(&at_the_address(not_found), &[POD])[0], (PRINCIPAL, Verdict::Warning));
+}
+
+#[test]
+fn containers_credentials_are_asked_for_as_the_environment_says() {
+    let servers = Servers::default();
+    servers.serve("169.254.170.23:80", |request| {
+        let is_right = request.target == "/v1/credentials" && request.headers == [("Authorization", SECRET)];
+        if is_right { answer(&keys(-600, 3000)) } else { status(401) }
+    });
+    servers.serve("169.254.170.2:80", |request| {
+        if request.target == "/v2/a" { answer(&keys(-600, 3000)) } else { status(404) }
+    });
+    let full = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials");
+    let file = |file| ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file);
+    assert_eq!(complaints(&servers, &[full, file("/var/run/token")]), []);
+    assert_eq!(complaints(&servers, &[full, ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SECRET)]), []);
+    assert_eq!(complaints(&servers, &[full, file("/var/run/broken")]), [(SERVERS, Verdict::Fault)]);
+    assert_eq!(complaints(&servers, &[full, file("/nowhere")]), [(SERVERS, Verdict::Fault)]);
+    assert!(complaints(&servers, &[full]).contains(&(LATENCY, Verdict::Fault)));
+    assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]), []);
+    // Fourteen minutes left: boto3 fetches at every call there, and not at the metadata service.
+    servers.serve("169.254.170.2:80", |_| answer(&keys(-3000, 840)));
+    assert_eq!(
+        complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]),
+        [(LIFE, Verdict::Warning)]
+    );
+}
+
+#[test]
+fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
+    let servers = at_the_address(aws().reply());
+    found(&servers, &[("AWS_EC2_METADATA_DISABLED", "true")]);
+    assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/latest/")));
+}
+
+#[test]
+fn answers_of_odd_shape_leave_values_unknown() {
+    for document in ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"]
+    {
+        let servers = at_the_address(Aws { document: document.to_owned(), ..aws() }.reply());
+        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{document}");
+    }
+    for token in ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"] {
+        let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
+            true => flavored(200, token),
+            false => google(EMAIL, 3000, false)(request),
+        });
+        assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{token}");
+    }
+    // Times at the ends of what can be told.
+    for end in ["9999-12-30T22:00:00Z", "-009999-01-02T01:59:59Z"] {
+        let document = format!(r#"{{"Expiration":"{end}","LastUpdated":"{end}"}}"#);
+        complaints(&at_the_address(Aws { document, ..aws() }.reply()), &[]);
+    }
+    complaints(&at_the_address(google(EMAIL, i64::MIN, false)), &[]);
+    complaints(&at_the_address(google(EMAIL, i64::MAX, false)), &[]);
+}
+
+#[test]
+fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds() {
+    let environment = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://c/"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
+        ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
+    ];
+    for slow in [0, 1, 100, 499, 500, 9000].map(Duration::from_millis) {
+        let servers = at_the_address(google(EMAIL, 3000, true));
+        servers.serve("a:80", aws().reply());
+        servers.serve("b:80", azure);
+        servers.serve("c:80", |_| answer(&keys(-600, 3000)));
+        servers.slow.set(slow);
+        found(&servers, &environment);
+        assert!(servers.passed.get() <= Duration::from_secs(5), "{slow:?}: {:?}", servers.passed.get());
+        let count = servers.asked.borrow().len();
+        assert!(count <= 100 && (slow > Duration::from_millis(1) || count > 40), "{slow:?}: {count}");
+    }
+}
+
+/// A family stands in two lists: the model that was measured, and the windows here.
+#[test]
+fn the_windows_are_those_that_were_measured() {
+    let measured = |rule: Rule| match rule {
+        Rule::Window(seconds) | Rule::WindowOrHour(seconds) if seconds > 0 => Some(seconds),
+        Rule::Drawn(most) => Some(most.1),
+        _ => None,
+    };
+    let sent = |tokens: Sent| match tokens {
+        Sent::EachFetch(_) => 3,
+        Sent::EachGet(_) => 4,
+        _ => 2,
+    };
+    let mut families: Vec<_> =
+        all().filter_map(|family| Some((measured(family.imds.life)?, sent(family.wire.tokens)))).collect();
+    let mut here: Vec<_> = INSTANCES.iter().map(|window| (window.seconds, window.requests)).collect();
+    families.sort_unstable();
+    here.sort_unstable();
+    assert_eq!(here, families);
+    let largest = |windows: &[windows::Window]| windows.iter().map(|window| window.seconds).max();
+    let containers = all().filter_map(|family| measured(family.container?.life)).max();
+    assert_eq!(largest(CONTAINERS), containers);
+    // A server for workloads renews both with ten minutes left.
+    assert!(largest(GOOGLE) < Some(600) && largest(AZURE) < Some(600));
+}

@@ -1,0 +1,135 @@
+//! `sidecar`: what an Envoy beside this program says of itself at its admin port, before any load tells it.
+//!
+//! Each worker of Envoy is a thread, and a connection stays with the worker that accepted it: with one worker every request of the pod
+//! goes through one core, whatever the pod's limits are. Limits of its own (circuit breakers, pending requests) refuse at once, with 503.
+//! Where nobody listens there is one finding alone, and it is no complaint; who answers something else is named in one, too.
+
+mod admin;
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use seawall_fetch::{Answer, Bounds, Failed, Request};
+use seawall_probe::files::{Reading, Unread};
+
+use self::admin::{Info, Nearness, STATS, Stats, limits};
+use crate::check::{Check, Site};
+use crate::finding::{Finding, Verdict};
+use crate::web::Place;
+
+const ENVOY: &str = "sidecar.envoy";
+const WORKERS: &str = "sidecar.workers";
+const SPREAD: &str = "sidecar.spread";
+const PENDING: &str = "sidecar.pending";
+const BREAKERS: &str = "sidecar.breakers";
+const CONNECTIONS: &str = "sidecar.connections";
+const PROTOCOL: &str = "sidecar.protocol";
+const ANNOTATIONS: &str = "sidecar.annotations";
+
+pub(crate) const CHECK: Check = Check {
+    id: "sidecar",
+    about: "an Envoy beside the program, by its admin port (127.0.0.1:15000, :9901, or --envoy-admin): workers against CPU, pending overflow, circuit breakers, \
+            connections, protocol sniffing, Istio's annotations",
+    findings: &[ENVOY, WORKERS, SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL, ANNOTATIONS],
+    examine,
+};
+
+/// Istio's sidecars (`proxyAdminPort`), and Envoy's own examples.
+const USUAL: [&str; 2] = ["127.0.0.1:15000", "127.0.0.1:9901"];
+
+/// Six answers and the second between two of them end within five seconds.
+const EACH: Duration = Duration::from_millis(700);
+
+/// Where Istio mounts the pod's annotations in its sidecars.
+const ANNOTATED: &str = "/etc/istio/pod/annotations";
+
+/// What refuses a request now does it again within a second.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Envoy's extensions alone are 120 KB of `/server_info`; `/clusters` has half a kilobyte for each endpoint.
+const MOST: usize = 4 << 20;
+
+fn examine(site: &Site) -> Vec<Finding> {
+    let (place, mut info) = match found(site) {
+        Found::Envoy(place, info) => (place, info),
+        Found::Nobody(told) => return vec![Finding::ok(ENVOY, told)],
+        Found::Unknown(told, why) => return vec![unknown(told, why)],
+    };
+    if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
+        istio.annotated(&file);
+    }
+    let before = stats(site, &place);
+    (site.wait)(WINDOW);
+    let after = stats(site, &place);
+    let near = get(site, &place, "/clusters?format=json", limits);
+    judge::all(site.files, &place, &info, (&before, &after), &near)
+}
+
+enum Found {
+    Envoy(Place, Info),
+    /// No Envoy, in a sentence.
+    Nobody(String),
+    /// What was seen, and why that tells nothing.
+    Unknown(String, String),
+}
+
+/// The Envoy that is named, or the first that answers where they usually do.
+fn found(site: &Site) -> Found {
+    let usual: Vec<_> = USUAL.iter().filter_map(|host| Place::of_host(host)).collect();
+    let places = site.envoy_admin.map_or(&usual[..], std::slice::from_ref);
+    let mut others = Vec::new();
+    for place in places {
+        match ask(site, place, "/server_info") {
+            Ok(answer) => match Info::parse(&answer.text()).filter(|_| answer.status() == 200) {
+                Some(info) => return Found::Envoy(place.clone(), info),
+                None => others.push(format!(
+                    "what answers at {} is no Envoy, or says nothing of itself (status {})",
+                    place.authority,
+                    answer.status()
+                )),
+            },
+            Err(Failed::Refused) => {}
+            Err(Failed::Http(_)) => {
+                others.push(format!("what answers at {} speaks no HTTP", place.authority));
+            }
+            Err(why) => others.push(format!("at {}: {why}", place.authority)),
+        }
+    }
+    let asked: Vec<_> = places.iter().map(|place| place.authority.as_str()).collect();
+    let asked = asked.join(" nor at ");
+    match (others.is_empty(), site.envoy_admin) {
+        (true, None) => Found::Nobody(format!("no sidecar: nobody listens at {asked}")),
+        (true, Some(_)) => Found::Unknown("not seen".to_owned(), format!("nobody listens at {asked}")),
+        (false, _) => Found::Unknown("no Envoy was seen".to_owned(), others.join("; ")),
+    }
+}
+
+fn unknown(told: String, why: String) -> Finding {
+    let fix = "if an Envoy is beside this program, name its admin port: --envoy-admin http://127.0.0.1:PORT";
+    Finding::ok(ENVOY, told).judged(Verdict::CannotTell, why, fix)
+}
+
+fn stats(site: &Site, place: &Place) -> Reading<Stats> {
+    get(site, place, STATS, Stats::parse)
+}
+
+/// A page of Envoy's, read.
+fn get<T>(site: &Site, place: &Place, path: &'static str, read: fn(&str) -> Option<T>) -> Reading<T> {
+    let page = path.split('?').next().unwrap_or(path);
+    match ask(site, place, path) {
+        Ok(answer) if answer.status() == 200 => {
+            read(&answer.text()).ok_or_else(|| Unread::Malformed(format!("Envoy's {page}")))
+        }
+        Ok(_) => Err(Unread::Absent("Envoy refuses to say it")),
+        Err(Failed::TooLarge(_)) => Err(Unread::Absent("Envoy has more to say than is read here (4 MiB)")),
+        Err(_) => Err(Unread::Absent("Envoy did not say it in time")),
+    }
+}
+
+fn ask(site: &Site, place: &Place, path: &str) -> Result<Answer, Failed> {
+    let target = [place.path.as_str(), path].concat();
+    let request = Request::get(&place.authority, &target);
+    site.web.ask(place, &request, &Bounds { deadline: EACH, most: MOST })
+}

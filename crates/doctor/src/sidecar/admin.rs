@@ -1,0 +1,256 @@
+//! What Envoy's admin port says (envoyproxy.io/docs, "Administration interface"): JSON and lines of text in, values out. Strange answers
+//! leave values out, and none is an error beyond its own value.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// `/server_info`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Info {
+    /// `1.40.0`.
+    pub(super) version: String,
+    /// `LIVE`, `DRAINING`, `PRE_INITIALIZING`, `INITIALIZING`.
+    pub(super) state: String,
+    /// As it writes it, `86400s`.
+    pub(super) uptime: String,
+    /// Worker threads.
+    pub(super) concurrency: u64,
+    /// Of the pod that it serves; none if it is not Istio's.
+    pub(super) istio: Option<Istio>,
+}
+
+/// What Istio tells its sidecars about their pod, in the metadata of the node (istio.io, `pkg/model/proxy.go`, `NodeMetadata`).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Istio {
+    pub(super) version: String,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// What the configuration of the mesh and `proxy.istio.io/config` come to.
+    pub(super) concurrency: Option<u64>,
+}
+
+impl Info {
+    /// None if no Envoy wrote it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let all: Value = serde_json::from_str(text).ok()?;
+        let text = |name: &str| all[name].as_str().map(str::to_owned);
+        // Commit, version, how it was built.
+        let version = text("version")?.split('/').nth(1)?.to_owned();
+        let concurrency = all["command_line_options"]["concurrency"].as_u64()?;
+        let uptime = text("uptime_current_epoch").unwrap_or_default();
+        let istio = Istio::parse(&all["node"]["metadata"]);
+        Some(Self { version, state: text("state")?, uptime, concurrency, istio })
+    }
+}
+
+impl Istio {
+    fn parse(metadata: &Value) -> Option<Self> {
+        let version = metadata["ISTIO_VERSION"].as_str()?.to_owned();
+        let annotations = metadata["ANNOTATIONS"].as_object().into_iter().flatten();
+        let annotations = annotations
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect();
+        Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
+    }
+
+    /// What a file of the downward API holds (`name="value"` on each line, the value as Go quotes it), in the place of what Envoy was not told.
+    pub(super) fn annotated(&mut self, file: &str) {
+        let lines = file.lines().filter_map(|line| line.split_once('='));
+        let read =
+            lines.filter_map(|(name, value)| Some((name.to_owned(), serde_json::from_str(value).ok()?)));
+        if self.annotations.is_empty() {
+            self.annotations = read.collect();
+        }
+    }
+
+    /// The CPU limit of the sidecar's container, in cores, where the pod names one of its own.
+    pub(super) fn cpu_limit(&self) -> Option<f64> {
+        cores(self.annotations.get("sidecar.istio.io/proxyCPULimit")?)
+    }
+
+    /// `concurrency: N` of `proxy.istio.io/config`.
+    pub(super) fn asked(&self) -> Option<u64> {
+        let config = self.annotations.get("proxy.istio.io/config")?;
+        config.lines().find_map(|line| line.trim().strip_prefix("concurrency:")?.trim().parse().ok())
+    }
+}
+
+/// A quantity of CPU as Kubernetes writes it: `2`, `0.5`, `500m`.
+fn cores(quantity: &str) -> Option<f64> {
+    let quantity = quantity.trim();
+    let cores = match quantity.strip_suffix('m') {
+        Some(thousandths) => thousandths.parse::<u32>().ok()? as f64 / 1e3,
+        None => quantity.parse().ok()?,
+    };
+    (cores > 0.0 && cores < 1e4).then_some(cores)
+}
+
+/// Where the counters are that are looked at: only those that were ever touched, which is what a page of a large mesh can be read of.
+/// `(`, `|`, `$`, `\` and `+` are written with percent signs as far as Envoy's parser of paths asks for it.
+pub(super) const STATS: &str = "/stats?usedonly&filter=%5Ecluster%5C..*%5C.(circuit_breakers%7Cupstream_(cx_(overflow%7Ctotal%7Chttp1_total%7Chttp2_total%7Cconnect_fail)\
+                                %7Crq_(total%7Cpending_overflow%7Cretry_overflow))%24)%7C%5C.worker_%5B0-9%5D%2B%5C.(downstream_cx_(active%7Ctotal)%7Cwatchdog_miss)%24\
+                                %7C%5C.downstream_pre_cx_timeout%24%7C_inspector%5C.";
+
+/// `/stats`, as far as it is looked at. A counter that is not there is 0: it was never touched.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Stats {
+    /// By name; only what is sent to somebody else.
+    pub(super) clusters: BTreeMap<String, Cluster>,
+    /// By listener, and in it by worker.
+    pub(super) workers: BTreeMap<String, BTreeMap<u32, Accepted>>,
+    /// How often a worker did not come back to its loop for 200 ms (`watchdog_miss`, its default).
+    pub(super) stalls: u64,
+    /// Connections whose protocol was looked for at their first bytes, and was HTTP.
+    pub(super) sniffed: u64,
+    /// Connections that waited for that as long as it may take.
+    pub(super) sniffed_in_vain: u64,
+}
+
+/// What one worker has of a listener.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Accepted {
+    /// Connections that are open.
+    pub(super) active: u64,
+    /// Since it began.
+    pub(super) total: u64,
+}
+
+/// Where requests are sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Cluster {
+    pub(super) connections: u64,
+    pub(super) http1: u64,
+    pub(super) http2: u64,
+    pub(super) connect_failed: u64,
+    pub(super) connection_overflow: u64,
+    pub(super) requests: u64,
+    pub(super) pending_overflow: u64,
+    pub(super) retry_overflow: u64,
+    /// Breakers that are open, as `default.rq_open`.
+    pub(super) open: Vec<String>,
+}
+
+impl Stats {
+    /// None if no line is a counter's.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut stats = Self::default();
+        let mut is_any = text.trim().is_empty();
+        for line in text.lines() {
+            // A histogram's value is no number; the last colon ends the name, which may have some.
+            let Some((name, value)) = line.rsplit_once(": ") else { continue };
+            let Ok(value) = value.trim().parse() else { continue };
+            is_any = true;
+            stats.take(name, value);
+        }
+        is_any.then_some(stats)
+    }
+
+    fn take(&mut self, name: &str, value: u64) {
+        if let Some(rest) = name.strip_prefix("cluster.") {
+            self.of_cluster(rest, value);
+        } else if let Some(rest) = name.strip_prefix("listener.") {
+            self.of_listener(rest, value);
+        } else if name.starts_with("server.worker_") && name.ends_with(".watchdog_miss") {
+            self.stalls = self.stalls.saturating_add(value);
+        } else if name.starts_with("http_inspector.http") && name.ends_with("_found") {
+            self.sniffed = self.sniffed.saturating_add(value);
+        }
+    }
+
+    fn of_cluster(&mut self, rest: &str, value: u64) {
+        if let Some((name, breaker)) = rest.split_once(".circuit_breakers.") {
+            if breaker.ends_with("_open") && value > 0 {
+                self.cluster(name).open.push(breaker.to_owned());
+            }
+            return;
+        }
+        let Some((name, counter)) = rest.rsplit_once('.') else { return };
+        let field: fn(&mut Cluster) -> &mut u64 = match counter {
+            "upstream_cx_total" => |cluster| &mut cluster.connections,
+            "upstream_cx_http1_total" => |cluster| &mut cluster.http1,
+            "upstream_cx_http2_total" => |cluster| &mut cluster.http2,
+            "upstream_cx_connect_fail" => |cluster| &mut cluster.connect_failed,
+            "upstream_cx_overflow" => |cluster| &mut cluster.connection_overflow,
+            "upstream_rq_total" => |cluster| &mut cluster.requests,
+            "upstream_rq_pending_overflow" => |cluster| &mut cluster.pending_overflow,
+            "upstream_rq_retry_overflow" => |cluster| &mut cluster.retry_overflow,
+            _ => return,
+        };
+        *field(self.cluster(name)) = value;
+    }
+
+    /// Istio ends names by `;` where they hold dots.
+    fn cluster(&mut self, name: &str) -> &mut Cluster {
+        self.clusters.entry(name.trim_end_matches([';', '.']).to_owned()).or_default()
+    }
+
+    fn of_listener(&mut self, rest: &str, value: u64) {
+        let Some((rest, counter)) = rest.rsplit_once('.') else { return };
+        if counter == "downstream_pre_cx_timeout" {
+            self.sniffed_in_vain = self.sniffed_in_vain.saturating_add(value);
+            return;
+        }
+        let Some((listener, worker)) = rest.rsplit_once(".worker_") else { return };
+        let Ok(worker) = worker.parse() else { return };
+        let accepted = self.workers.entry(listener.to_owned()).or_default().entry(worker).or_default();
+        match counter {
+            "downstream_cx_active" => accepted.active = value,
+            "downstream_cx_total" => accepted.total = value,
+            _ => {}
+        }
+    }
+}
+
+/// How near a cluster is to one of its limits.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Nearness {
+    pub(super) cluster: String,
+    /// `connections`, `pending requests`, `requests`.
+    pub(super) what: &'static str,
+    pub(super) used: u64,
+    pub(super) most: u64,
+}
+
+impl Nearness {
+    /// Percent.
+    pub(super) fn share(&self) -> f64 {
+        self.used as f64 * 100.0 / self.most.max(1) as f64
+    }
+}
+
+/// Of `/clusters?format=json`: each limit of the default priority with what is in use of it. None if it is no such page.
+pub(super) fn limits(text: &str) -> Option<Vec<Nearness>> {
+    let all: Value = serde_json::from_str(text).ok()?;
+    let Some(clusters) = all.get("cluster_statuses") else { return all.as_object().map(|_| Vec::new()) };
+    Some(clusters.as_array()?.iter().flat_map(limits_of).collect())
+}
+
+fn limits_of(cluster: &Value) -> Vec<Nearness> {
+    let name = cluster["name"].as_str().unwrap_or("?");
+    let thresholds = cluster["circuit_breakers"]["thresholds"].as_array();
+    // The default priority is the one that is not named.
+    let Some(limits) = thresholds.into_iter().flatten().find(|limits| limits.get("priority").is_none())
+    else {
+        return Vec::new();
+    };
+    let hosts = cluster["host_statuses"].as_array();
+    let used =
+        |stat: &str| hosts.into_iter().flatten().map(|host| of_host(host, stat)).fold(0, u64::saturating_add);
+    let kinds = [
+        ("connections", "max_connections", "cx_active"),
+        ("pending requests", "max_pending_requests", "rq_pending_active"),
+        ("requests", "max_requests", "rq_active"),
+    ];
+    let near = kinds.into_iter().filter_map(|(what, limit, stat)| {
+        // Numbers of 32 bits are numbers, those of 64 text.
+        let most = limits[limit].as_u64()?;
+        Some(Nearness { cluster: name.to_owned(), what, used: used(stat), most })
+    });
+    near.collect()
+}
+
+fn of_host(host: &Value, stat: &str) -> u64 {
+    let mut stats = host["stats"].as_array().into_iter().flatten();
+    let found = stats.find(|one| one["name"] == stat);
+    found.and_then(|one| one["value"].as_str()?.parse().ok()).unwrap_or(0)
+}

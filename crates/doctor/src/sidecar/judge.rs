@@ -1,0 +1,427 @@
+//! What Envoy's figures come to.
+
+use seawall_probe::files::{Files, Reading, parsed};
+
+use super::admin::Cluster;
+use super::{
+    ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
+    WORKERS,
+};
+use crate::finding::{Finding, Verdict};
+
+type Look = Reading<Stats>;
+
+/// All findings about an Envoy that answered, in the order of the list.
+pub(super) fn all(
+    files: &dyn Files,
+    place: &Place,
+    info: &Info,
+    (before, after): (&Look, &Look),
+    near: &Reading<Vec<Nearness>>,
+) -> Vec<Finding> {
+    let (stalls, workers_of) = match after {
+        Ok(stats) => (stats.stalls, spread(info, stats)),
+        Err(why) => (0, Finding::unknown(SPREAD, why, LOOK)),
+    };
+    let machine = parsed(files, "/proc/stat", cores_of);
+    let mut found = vec![envoy(place, info), workers(info, machine.ok(), stalls), workers_of];
+    match (before, after) {
+        (Ok(before), Ok(after)) => {
+            found.push(pending(before, after));
+            found.push(breakers(before, after, near));
+            found.push(connections(before, after));
+            found.push(protocol(before, after));
+        }
+        (Err(why), _) | (_, Err(why)) => {
+            found
+                .extend([PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| Finding::unknown(id, why, LOOK)));
+        }
+    }
+    found.push(annotations(info));
+    found
+}
+
+const LOOK: &str = "look at /stats?usedonly of its admin port";
+
+/// Which Envoy it is.
+fn envoy(place: &Place, info: &Info) -> Finding {
+    let istio = info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", istio.version));
+    let text = format!(
+        "Envoy {}{istio} at {}, {}, up for {}",
+        info.version, place.authority, info.state, info.uptime
+    );
+    let found = Finding::ok(ENVOY, text);
+    if info.state == "LIVE" {
+        return found;
+    }
+    found.judged(
+        Verdict::Warning,
+        "it has no configuration yet, or closes its connections to end",
+        "look at its log and at /config_dump; Istio: istioctl proxy-status, and holdApplicationUntilProxyStarts if the program begins first",
+    )
+}
+
+/// CPUs of the machine, by their lines.
+fn cores_of(stat: &str) -> Option<u64> {
+    let names = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.bytes().next());
+    Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
+}
+
+const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
+                           default is the CPU limit of the sidecar, rounded up";
+
+/// Worker threads against the CPU that they may use.
+fn workers(info: &Info, machine: Option<u64>, stalls: u64) -> Finding {
+    let workers = info.concurrency;
+    let limit = info.istio.as_ref().and_then(|istio| istio.cpu_limit());
+    let Some(cores) = limit.or(machine.map(|cores| cores as f64)) else {
+        let found = Finding::ok(WORKERS, format!("Envoy has {}", some(workers, "worker"))).with(
+            "workers",
+            workers as f64,
+            "threads",
+        );
+        return found.judged(Verdict::CannotTell, "how many cores it may use is not known here", CONCURRENCY);
+    };
+    let whose = if limit.is_some() {
+        "its CPU limit is"
+    } else {
+        "of its own CPU limit nothing is said here; the machine has"
+    };
+    let late = if stalls > 0 {
+        format!("; one did not come back to its work for 200 ms {stalls} times")
+    } else {
+        String::new()
+    };
+    let text = format!("Envoy has {}; {whose} {cores} cores{late}", some(workers, "worker"));
+    let found = Finding::ok(WORKERS, text)
+        .with("workers", workers as f64, "threads")
+        .with("cores", cores, "cores")
+        .with("stalls", stalls as f64, "times");
+    let count = workers as f64;
+    match () {
+        () if workers == 1 && cores > 1.0 => found.judged(
+            Verdict::Warning,
+            "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that",
+            CONCURRENCY,
+        ),
+        () if limit.is_some() && count > cores.ceil() => found.judged(
+            Verdict::Warning,
+            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
+            CONCURRENCY,
+        ),
+        () if limit.is_some() && count < cores.floor() => {
+            found.judged(Verdict::Warning, "some of its limit can never be used", CONCURRENCY)
+        }
+        () if stalls > 0 => found.judged(
+            Verdict::Warning,
+            "whatever that worker had under way waited as long",
+            "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
+        ),
+        () => found,
+    }
+}
+
+/// Fewer connections than this for each worker spread by chance alone.
+const ENOUGH: u64 = 8;
+
+/// How open connections are spread over the workers of each listener; which worker gets one is the kernel's choice.
+fn spread(info: &Info, stats: &Stats) -> Finding {
+    let workers = info.concurrency.max(1);
+    let judged = stats.workers.iter().map(|(listener, by)| {
+        let all: u64 = sum(by.values().map(|accepted| accepted.active));
+        let most = by
+            .iter()
+            .max_by_key(|(_, accepted)| accepted.active)
+            .map(|(worker, accepted)| (*worker, accepted.active));
+        (listener, all, most.unwrap_or_default())
+    });
+    let Some((listener, all, (worker, most))) = judged.max_by_key(|(_, all, (_, most))| (*most, *all)) else {
+        return Finding::ok(SPREAD, "no connection was accepted yet".to_owned()).with(
+            "connections",
+            0.0,
+            "connections",
+        );
+    };
+    let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
+    let text = format!(
+        "of {all} connections that are open at listener {listener}, worker {worker} has {most}; {total} were accepted by all since it began"
+    );
+    let found = Finding::ok(SPREAD, text).with("connections", all as f64, "connections").with(
+        "most",
+        most as f64,
+        "connections",
+    );
+    let fair = all as f64 / workers as f64;
+    // Three standard deviations of a fair draw.
+    let by_chance = fair + 3.0 * (fair * (1.0 - 1.0 / workers as f64)).sqrt();
+    if workers == 1 || all < ENOUGH * workers || (most as f64) < (2.0 * fair).max(by_chance).min(all as f64) {
+        return found;
+    }
+    found.judged(
+        Verdict::Warning,
+        "a connection stays with the worker that accepted it: one is busy while the others idle",
+        "open more connections, and new ones now and then (max_connection_duration; gRPC: MAX_CONNECTION_AGE of the server); or let the listener balance exactly \
+         (connection_balance_config: exact_balance; Istio: annotation proxy.istio.io/config, by EnvoyFilter)",
+    )
+}
+
+/// The share of errors that `find` bears unless it is told otherwise.
+const LOST: f64 = 0.1;
+
+/// Something that clusters have too much of, and of how much.
+#[derive(Clone, Copy)]
+struct Part {
+    of: fn(&Cluster) -> u64,
+    whole: fn(&Cluster) -> u64,
+}
+
+impl Part {
+    fn share(self, cluster: &Cluster) -> f64 {
+        percent((self.of)(cluster), (self.whole)(cluster))
+    }
+}
+
+/// The cluster where it is worst, with that, and how much of it came while it was watched in all clusters: where most of it comes now, else
+/// where its share is largest since Envoy began.
+fn worst<'a>(before: &Stats, after: &'a Stats, part: Part) -> Option<(&'a str, &'a Cluster, u64)> {
+    let grown = |name: &String, cluster: &Cluster| {
+        (part.of)(cluster).saturating_sub(before.clusters.get(name).map_or(0, part.of))
+    };
+    let some = || after.clusters.iter().filter(|(_, cluster)| (part.of)(cluster) > 0);
+    let (name, most) = some().max_by(|(name, one), (other_name, other)| {
+        let shares = part.share(one).total_cmp(&part.share(other));
+        grown(name, one).cmp(&grown(other_name, other)).then(shares)
+    })?;
+    Some((name, most, sum(some().map(|(name, cluster)| grown(name, cluster)))))
+}
+
+/// Requests that were refused because too many waited for a connection.
+fn pending(before: &Stats, after: &Stats) -> Finding {
+    // Refused requests are not among those that were sent.
+    let part = Part {
+        of: |cluster| cluster.pending_overflow,
+        whole: |cluster| cluster.requests.saturating_add(cluster.pending_overflow),
+    };
+    let Some((name, cluster, now)) = worst(before, after, part) else {
+        let text = "no request was refused because too many waited for a connection".to_owned();
+        return Finding::ok(PENDING, text).with("now", 0.0, "requests").with("ever", 0.0, "requests");
+    };
+    let ever = cluster.pending_overflow;
+    let share = part.share(cluster);
+    let text = format!(
+        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {name}, where it is worst",
+        (part.whole)(cluster)
+    );
+    let found = Finding::ok(PENDING, text)
+        .with("now", now as f64, "requests")
+        .with("ever", ever as f64, "requests")
+        .with("share", share, "%");
+    let verdict = match now {
+        0 if share < LOST => return found,
+        0 => Verdict::Warning,
+        _ => Verdict::Fault,
+    };
+    found.judged(
+        verdict,
+        "Envoy answers them with 503 itself (UO in its log, x-envoy-overloaded), in a millisecond, though the server may be idle",
+        "raise max_pending_requests and max_connections of the cluster's circuit breakers (Istio: DestinationRule connectionPool.http.http1MaxPendingRequests, \
+         tcp.maxConnections), or speak HTTP/2 upstream (h2UpgradePolicy)",
+    )
+}
+
+/// From here on the next burst reaches the limit.
+const NEARLY: f64 = 80.0;
+
+/// Breakers that are open, have cut something, or nearly do.
+fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Finding {
+    let fix = "raise the limit that is named, in the cluster's circuit breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries); first \
+               look whether the server answers more slowly than it did";
+    let open = after
+        .clusters
+        .iter()
+        .find(|(_, cluster)| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open")));
+    let cuts = Part {
+        of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
+        whole: |cluster| cluster.connections.saturating_add(cluster.requests),
+    };
+    let cut = worst(before, after, cuts);
+    let nearest = near
+        .as_ref()
+        .ok()
+        .and_then(|all| all.iter().max_by(|one, other| one.share().total_cmp(&other.share())));
+    let share = nearest.map_or(0.0, Nearness::share);
+    let mut told = Vec::new();
+    if let Some((name, cluster)) = open {
+        told.push(format!("open now for {name}: {}", cluster.open.join(", ")));
+    }
+    if let Some((name, cluster, now)) = cut {
+        told.push(format!(
+            "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
+            cluster.connection_overflow, cluster.retry_overflow
+        ));
+    }
+    if let Some(near) = nearest.filter(|near| near.used > 0) {
+        told.push(format!(
+            "nearest to its limit: {} of {} {} to {}",
+            near.used, near.most, near.what, near.cluster
+        ));
+    }
+    let text = if told.is_empty() {
+        "no circuit breaker is open, and none has cut anything".to_owned()
+    } else {
+        told.join("; ")
+    };
+    let found = Finding::ok(BREAKERS, text)
+        .with("open", f64::from(open.is_some()), "breakers")
+        .with("now", cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
+        .with("share", share, "%");
+    let verdict = match (&open, cut, near) {
+        (Some(_), ..) | (_, Some((_, _, 1..)), _) => Verdict::Fault,
+        (_, Some(_), _) => Verdict::Warning,
+        _ if share >= NEARLY => Verdict::Warning,
+        (.., Err(why)) => {
+            return found.judged(
+                Verdict::CannotTell,
+                format!("how near the limits are: {why}"),
+                "look at /clusters of its admin port",
+            );
+        }
+        _ => return found,
+    };
+    found.judged(
+        verdict,
+        "beyond max_connections requests wait for a connection that is in use, beyond the other limits they are refused with 503 at once",
+        fix,
+    )
+}
+
+/// Fewer requests than this say nothing about how connections are used.
+const SEEN: u64 = 100;
+
+/// Connections upstream: whether they are made, and used for more than a request or two.
+fn connections(before: &Stats, after: &Stats) -> Finding {
+    let all = sum(after.clusters.values().map(|cluster| cluster.connections));
+    let requests = sum(after.clusters.values().map(|cluster| cluster.requests));
+    let failures = Part { of: |cluster| cluster.connect_failed, whole: |cluster| cluster.connections };
+    let failed = worst(before, after, failures);
+    let lost = failed.map_or(0.0, |(_, cluster, _)| failures.share(cluster));
+    let wasteful = after.clusters.iter().filter(|(_, cluster)| {
+        cluster.requests >= SEEN && cluster.connections.saturating_mul(2) >= cluster.requests
+    });
+    let wasteful = wasteful.max_by_key(|(_, cluster)| cluster.connections);
+    let text = match (failed, wasteful) {
+        (Some((name, cluster, now)), _) => format!(
+            "{} of {} connections to {name} could not be made, {now} of all clusters' while it was watched",
+            cluster.connect_failed, cluster.connections
+        ),
+        (None, Some((name, cluster))) => {
+            format!("{} connections for {} requests to {name}", cluster.connections, cluster.requests)
+        }
+        (None, None) => format!(
+            "{all} connections for {requests} requests to {}, and none failed",
+            some(after.clusters.len() as u64, "cluster")
+        ),
+    };
+    let now = failed.map_or(0, |(_, _, now)| now);
+    let found = Finding::ok(CONNECTIONS, text)
+        .with("connections", all as f64, "connections")
+        .with("requests", requests as f64, "requests")
+        .with("failed-now", now as f64, "connections")
+        .with("failed", lost, "%");
+    if now > 0 || lost >= LOST {
+        let verdict = if now > 0 { Verdict::Fault } else { Verdict::Warning };
+        return found.judged(
+            verdict,
+            "requests to it wait for a connection until it fails, and fail with it (UF, 503) unless they are tried again",
+            "look whether who is named listens (endpoints that are gone, a NetworkPolicy, mutual TLS on one side alone), and at ports.use",
+        );
+    }
+    match wasteful {
+        None => found,
+        Some(_) => found.judged(
+            Verdict::Warning,
+            "nearly every request opens a connection: each pays for its handshakes, TLS included, and leaves a port in TIME_WAIT (ports.use)",
+            "let the server keep connections alive for longer than Envoy's idle timeout, and look for maxRequestsPerConnection: 1 in a DestinationRule",
+        ),
+    }
+}
+
+/// Which protocol is spoken upstream, and connections whose protocol was looked for in vain.
+fn protocol(before: &Stats, after: &Stats) -> Finding {
+    let count = |of: fn(&Cluster) -> u64| after.clusters.values().filter(|cluster| of(cluster) > 0).count();
+    let (http1, http2) = (count(|cluster| cluster.http1), count(|cluster| cluster.http2));
+    let (now, ever) = (after.sniffed_in_vain.saturating_sub(before.sniffed_in_vain), after.sniffed_in_vain);
+    let text = format!(
+        "HTTP/1.1 is spoken to {}, HTTP/2 to {http2}; of {} connections the protocol was told by their first bytes, and {ever} waited for that in vain ({now} \
+         while it was watched)",
+        some(http1 as u64, "cluster"),
+        after.sniffed
+    );
+    let found = Finding::ok(PROTOCOL, text)
+        .with("http1", http1 as f64, "clusters")
+        .with("http2", http2 as f64, "clusters")
+        .with("now", now as f64, "connections")
+        .with("ever", ever as f64, "connections");
+    let verdict = match (now, ever) {
+        (_, 0) => return found,
+        (0, _) => Verdict::Warning,
+        _ => Verdict::Fault,
+    };
+    found.judged(
+        verdict,
+        "protocols in which the server speaks first (MySQL, SMTP) say nothing by which Envoy could tell them: each connection waits the whole listener_filters_timeout",
+        "name the protocol of the port (Kubernetes: appProtocol, or a port's name such as tcp-mysql), so that nothing is looked for there",
+    )
+}
+
+/// What Istio's annotations ask for, against what runs.
+fn annotations(info: &Info) -> Finding {
+    let Some(istio) = &info.istio else {
+        return Finding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
+    };
+    let prefixes = ["sidecar.istio.io/", "proxy.istio.io/", "traffic.sidecar.istio.io/"];
+    let own =
+        istio.annotations.iter().filter(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
+    let told: Vec<_> = own.map(|(name, value)| format!("{name}={}", shortened(value))).collect();
+    let text = if told.is_empty() { "the pod has none for its sidecar".to_owned() } else { told.join(", ") };
+    let found = Finding::ok(ANNOTATIONS, text);
+    let asked = istio.asked().or(istio.concurrency);
+    if let Some(asked) = asked.filter(|asked| *asked > 0 && *asked != info.concurrency) {
+        return found.with("asked", asked as f64, "threads").judged(
+            Verdict::Warning,
+            format!("{asked} workers are asked for, and {} run", info.concurrency),
+            "start the pod anew: what is annotated holds from its start on",
+        );
+    }
+    match istio.cpu_limit() {
+        Some(limit) if limit < 1.0 => found.with("limit", limit, "cores").judged(
+            Verdict::Warning,
+            format!(
+                "with a limit of {limit} cores one busy worker runs for {:.0} ms of each 100 ms and then stands still, with every request in it",
+                limit * 100.0
+            ),
+            "raise sidecar.istio.io/proxyCPULimit to a core or more, or take it away and keep sidecar.istio.io/proxyCPU",
+        ),
+        _ => found,
+    }
+}
+
+/// A value on one line, as far as it tells something.
+fn shortened(value: &str) -> String {
+    let line: Vec<_> = value.split_whitespace().collect();
+    let line = line.join(" ");
+    if line.chars().count() > 60 { line.chars().take(60).chain("…".chars()).collect() } else { line }
+}
+
+fn some(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What others count may be as large as it likes.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}

@@ -1,0 +1,368 @@
+use std::cell::Cell;
+
+use seawall_probe::files::fake::Texts;
+
+use super::*;
+use crate::web::fake::{Servers, answer, status};
+
+/// What Envoy 1.40 said after it had carried some requests; and another with one worker, narrow limits and a client that said nothing.
+mod envoy {
+    macro_rules! page {
+        ($name:literal) => {
+            include_str!(concat!("envoy-1.40/", $name))
+        };
+    }
+    pub(super) const INFO: &str = page!("healthy/server_info.json");
+    pub(super) const STATS: &str = page!("healthy/stats.txt");
+    pub(super) const CLUSTERS: &str = page!("healthy/clusters.json");
+    pub(super) const OVERLOADED: [&str; 3] = [
+        page!("overloaded/server_info.json"),
+        page!("overloaded/stats.txt"),
+        page!("overloaded/clusters.json"),
+    ];
+}
+
+/// What an Envoy says: itself, its counters at both looks, its clusters.
+#[derive(Clone)]
+struct Says {
+    info: String,
+    before: String,
+    after: String,
+    clusters: String,
+}
+
+fn healthy() -> Says {
+    let [info, stats, clusters] = [envoy::INFO, envoy::STATS, envoy::CLUSTERS].map(str::to_owned);
+    Says { info, before: stats.clone(), after: stats, clusters }
+}
+
+impl Says {
+    /// These lines beside its own, at the second look or at both.
+    fn counts(mut self, lines: &str, is_growing: bool) -> Self {
+        if !is_growing {
+            self.before = [&self.before, "\n", lines, "\n"].concat();
+        }
+        self.after = [&self.after, "\n", lines, "\n"].concat();
+        self
+    }
+
+    fn about(mut self, from: &str, to: &str) -> Self {
+        assert!(self.info.contains(from), "{from}");
+        self.info = self.info.replace(from, to);
+        self
+    }
+}
+
+/// A machine of eight cores.
+fn machine() -> Texts {
+    Texts::new(&[(
+        "/proc/stat",
+        "cpu  1 2\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\ncpu4 1\ncpu5 1\ncpu6 1\ncpu7 1\nintr 5\n",
+    )])
+}
+
+fn serve<'a>(servers: &Servers<'a>, says: &'a Says, looks: &'a Cell<u32>) {
+    servers.serve("127.0.0.1:15000", |request| {
+        if request.target == "/server_info" {
+            return answer(&says.info);
+        }
+        if request.target.starts_with("/clusters") {
+            return answer(&says.clusters);
+        }
+        looks.set(looks.get() + 1);
+        answer(if looks.get() == 1 { &says.before } else { &says.after })
+    });
+}
+
+fn found(says: &Says) -> Vec<Finding> {
+    let (looks, machine) = (Cell::new(0), machine());
+    let servers = Servers::default();
+    serve(&servers, says, &looks);
+    examine(&Site { web: &servers, ..Site::of(&machine) })
+}
+
+/// What is not ok.
+fn complaints(says: &Says) -> Vec<(&'static str, Verdict)> {
+    let complaints = found(says).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+}
+
+fn text(says: &Says, id: &str) -> String {
+    found(says).into_iter().find(|finding| finding.id == id).unwrap().text
+}
+
+#[test]
+fn an_envoy_that_carries_its_requests_has_no_fault() {
+    assert_eq!(complaints(&healthy()), []);
+    let first = text(&healthy(), ENVOY);
+    assert_eq!(first, "Envoy 1.40.0 of Istio 1.24.1 at 127.0.0.1:15000, LIVE, up for 3s");
+    assert_eq!(found(&healthy()).len(), CHECK.findings.len());
+}
+
+#[test]
+fn one_worker_and_narrow_limits_are_found_in_what_envoy_itself_said() {
+    let [info, stats, clusters] = envoy::OVERLOADED.map(str::to_owned);
+    let says = Says { info, before: stats.clone(), after: stats, clusters };
+    let expected = [WORKERS, PENDING, BREAKERS, PROTOCOL, ANNOTATIONS].map(|id| (id, Verdict::Warning));
+    assert_eq!(complaints(&says), expected);
+    let pending = text(&says, PENDING);
+    assert!(pending.contains("18 of 24 to outbound|80||store.shop.svc.cluster.local"), "{pending}");
+}
+
+#[test]
+fn nobody_at_the_usual_ports_is_one_finding_and_no_complaint() {
+    let (servers, machine) = (Servers::default(), machine());
+    let found = examine(&Site { web: &servers, ..Site::of(&machine) });
+    let told: Vec<_> =
+        found.iter().map(|finding| (finding.id, finding.verdict, finding.text.as_str())).collect();
+    assert_eq!(
+        told,
+        [(ENVOY, Verdict::Ok, "no sidecar: nobody listens at 127.0.0.1:15000 nor at 127.0.0.1:9901")]
+    );
+    assert_eq!(servers.asked.borrow().len(), 2);
+}
+
+#[test]
+fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
+    let machine = machine();
+    let others: [fn() -> Result<Answer, Failed>; 5] = [
+        || answer("<html>"),
+        || answer(r#"{"version": 7}"#),
+        || status(404),
+        || Err(Failed::Http("it does not begin with HTTP".to_owned())),
+        || Err(Failed::Late(EACH)),
+    ];
+    for other in others {
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:9901", move |_| other());
+        let found = examine(&Site { web: &servers, ..Site::of(&machine) });
+        assert_eq!((found.len(), found[0].verdict), (1, Verdict::CannotTell));
+        assert!(found[0].reason.as_ref().unwrap().contains("127.0.0.1:9901"), "{:?}", found[0]);
+    }
+}
+
+#[test]
+fn an_envoy_that_is_named_is_asked_alone_and_must_be_there() {
+    let (servers, machine) = (Servers::default(), machine());
+    let place = Place::of_url("http://10.0.0.1:8001/admin").unwrap();
+    let site = Site { web: &servers, envoy_admin: Some(&place), ..Site::of(&machine) };
+    assert_eq!(examine(&site)[0].verdict, Verdict::CannotTell);
+    assert_eq!(*servers.asked.borrow(), ["GET 10.0.0.1:8001 /admin/server_info"]);
+    servers.serve("10.0.0.1:8001", |request| match request.target {
+        "/admin/server_info" => answer(envoy::INFO),
+        target if target.starts_with("/admin/clusters") => answer(envoy::CLUSTERS),
+        _ => answer(envoy::STATS),
+    });
+    assert!(examine(&site).iter().all(|finding| finding.verdict == Verdict::Ok));
+}
+
+#[test]
+fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
+    let plain = healthy().about("ISTIO_VERSION", "OTHER");
+    let with = |workers: u32, limit: &str| {
+        let says = healthy().about("\"concurrency\": 2", &format!("\"concurrency\": {workers}"));
+        let says = says.about("\"concurrency: 2\\n\"", &format!("\"concurrency: {workers}\\n\""));
+        complaints(&says.about("proxyCPULimit\": \"2\"", &format!("proxyCPULimit\": \"{limit}\"")))
+    };
+    let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
+    assert_eq!(complaints(&one), [(WORKERS, Verdict::Warning)]);
+    assert_eq!(complaints(&plain), []);
+    assert_eq!(with(1, "1"), []);
+    assert_eq!(with(1, "1000m"), []);
+    assert_eq!(with(1, "4"), [(WORKERS, Verdict::Warning)]);
+    assert_eq!(with(2, "4"), [(WORKERS, Verdict::Warning)]);
+    assert_eq!(with(4, "3500m"), []);
+    assert_eq!(with(8, "2"), [(WORKERS, Verdict::Warning)]);
+}
+
+#[test]
+fn a_worker_that_did_not_come_back_to_its_work_is_warned_of() {
+    let late = healthy().counts("server.worker_1.watchdog_miss: 3", false);
+    assert_eq!(complaints(&late), [(WORKERS, Verdict::Warning)]);
+    assert!(text(&late, WORKERS).contains("3 times"));
+    assert_eq!(complaints(&healthy().counts("server.worker_1.watchdog_miss: 0", false)), []);
+}
+
+/// Of a listener of its own.
+#[test]
+fn a_worker_that_has_nearly_all_connections_is_warned_of_and_a_fair_draw_is_not() {
+    let lines = |first: u32, second: u32| {
+        let line =
+            |worker, count| format!("listener.[__]_15006.worker_{worker}.downstream_cx_active: {count}\n");
+        complaints(&healthy().counts(&[line(0, first), line(1, second)].concat(), false))
+    };
+    assert_eq!(lines(64, 0), [(SPREAD, Verdict::Warning)]);
+    for (first, second) in [(40, 24), (7, 0), (2, 1), (32, 32)] {
+        assert_eq!(lines(first, second), [], "{first} and {second}");
+    }
+}
+
+/// One that is refused now and then since it began is borne.
+#[test]
+fn requests_that_are_refused_are_a_fault_while_they_are_and_a_warning_by_their_share_afterwards() {
+    let lines = "cluster.a.b.upstream_rq_total: 10000\ncluster.a.b.upstream_rq_pending_overflow: 50";
+    assert_eq!(complaints(&healthy().counts(lines, true)), [(PENDING, Verdict::Fault)]);
+    assert_eq!(complaints(&healthy().counts(lines, false)), [(PENDING, Verdict::Warning)]);
+    let few = "cluster.a.b.upstream_rq_total: 100000\ncluster.a.b.upstream_rq_pending_overflow: 50";
+    assert_eq!(complaints(&healthy().counts(few, false)), []);
+}
+
+/// A busy cluster that loses a few hides neither one that loses all, nor one that loses them now.
+#[test]
+fn the_cluster_that_is_named_is_the_one_that_loses_now_or_else_the_largest_share() {
+    let busy = "cluster.busy.upstream_rq_total: 10000000\ncluster.busy.upstream_rq_pending_overflow: 500\n";
+    let small = "cluster.small.upstream_rq_total: 5\ncluster.small.upstream_rq_pending_overflow: 20\n";
+    let both = healthy().counts(&[busy, small].concat(), false);
+    assert_eq!(complaints(&both), [(PENDING, Verdict::Warning)]);
+    assert!(text(&both, PENDING).contains("20 of 25 to small"), "{}", text(&both, PENDING));
+    let now = both.counts("cluster.busy.upstream_rq_pending_overflow: 501", true);
+    assert_eq!(complaints(&now), [(PENDING, Verdict::Fault)]);
+    assert!(text(&now, PENDING).contains("to busy"), "{}", text(&now, PENDING));
+}
+
+#[test]
+fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a_warning() {
+    let open = |name: &str| {
+        complaints(&healthy().counts(&format!("cluster.a.circuit_breakers.high.{name}: 1"), false))
+    };
+    assert_eq!(open("rq_open"), [(BREAKERS, Verdict::Fault)]);
+    // All connections that may be are made, which harms nobody by itself.
+    assert_eq!(open("cx_open"), []);
+    let retries = "cluster.a.upstream_rq_retry_overflow: 4";
+    assert_eq!(complaints(&healthy().counts(retries, true)), [(BREAKERS, Verdict::Fault)]);
+    assert_eq!(complaints(&healthy().counts(retries, false)), [(BREAKERS, Verdict::Warning)]);
+    let limited = |most: u32| {
+        let clusters =
+            envoy::CLUSTERS.replace("\"max_connections\": 1024", &format!("\"max_connections\": {most}"));
+        complaints(&Says { clusters, ..healthy() })
+    };
+    assert_eq!(limited(15), [(BREAKERS, Verdict::Warning)]);
+    assert_eq!(limited(16), []);
+}
+
+#[test]
+fn limits_that_cannot_be_read_leave_the_breakers_unknown_unless_one_is_open() {
+    for clusters in ["", "[]", "{\"cluster_statuses\": 3}", "not found"] {
+        let says = Says { clusters: clusters.to_owned(), ..healthy() };
+        assert_eq!(complaints(&says), [(BREAKERS, Verdict::CannotTell)], "{clusters}");
+    }
+    let open = "cluster.a.circuit_breakers.default.rq_pending_open: 1";
+    let says = Says { clusters: String::new(), ..healthy() }.counts(open, false);
+    assert_eq!(complaints(&says), [(BREAKERS, Verdict::Fault)]);
+    // An Envoy without a cluster.
+    assert_eq!(complaints(&Says { clusters: "{}".to_owned(), ..healthy() }), []);
+}
+
+#[test]
+fn connections_that_fail_or_serve_a_request_each_are_told() {
+    let counts = |connections: u32, failed: u32, requests: u32, is_growing| {
+        let lines = format!(
+            "cluster.a.upstream_cx_total: {connections}\ncluster.a.upstream_cx_connect_fail: {failed}\ncluster.a.upstream_rq_total: {requests}"
+        );
+        complaints(&healthy().counts(&lines, is_growing))
+    };
+    assert_eq!(counts(5000, 5, 50_000, true), [(CONNECTIONS, Verdict::Fault)]);
+    assert_eq!(counts(5000, 5, 50_000, false), [(CONNECTIONS, Verdict::Warning)]);
+    assert_eq!(counts(5000, 4, 50_000, false), []);
+    assert_eq!(counts(900, 0, 1000, false), [(CONNECTIONS, Verdict::Warning)]);
+    assert_eq!(counts(400, 0, 1000, false), []);
+    assert_eq!(counts(90, 0, 90, false), []);
+}
+
+#[test]
+fn connections_that_wait_for_a_protocol_in_vain_are_a_fault_while_they_do() {
+    let line = "listener.0.0.0.0_15006.downstream_pre_cx_timeout: 3";
+    assert_eq!(complaints(&healthy().counts(line, true)), [(PROTOCOL, Verdict::Fault)]);
+    assert_eq!(complaints(&healthy().counts(line, false)), [(PROTOCOL, Verdict::Warning)]);
+    assert!(
+        text(&healthy(), PROTOCOL)
+            .starts_with("HTTP/1.1 is spoken to 1 cluster, HTTP/2 to 0; of 12 connections")
+    );
+}
+
+#[test]
+fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() {
+    let asked = healthy().about("\"concurrency: 2\\n\"", "\"concurrency: 4\\n\"");
+    assert_eq!(complaints(&asked), [(ANNOTATIONS, Verdict::Warning)]);
+    let limit = healthy().about("proxyCPULimit\": \"2\"", "proxyCPULimit\": \"100m\"");
+    assert_eq!(complaints(&limit), [(WORKERS, Verdict::Warning), (ANNOTATIONS, Verdict::Warning)]);
+    let none =
+        healthy().about("sidecar.istio.io/proxyCPULimit", "other").about("proxy.istio.io/config", "more");
+    assert_eq!(complaints(&none), []);
+    assert_eq!(text(&none, ANNOTATIONS), "the pod has none for its sidecar");
+}
+
+/// Of sidecars that were not told of them.
+#[test]
+fn annotations_are_read_of_the_pods_file_too() {
+    let machine = machine();
+    machine.set(ANNOTATED, "a=\"b\"\nproxy.istio.io/config=\"concurrency: 4\\n\"\nbroken\nc=d\n");
+    let says = |info: &str| {
+        let servers = Servers::default();
+        let info = info.to_owned();
+        servers.serve("127.0.0.1:15000", move |request| match request.target {
+            "/server_info" => answer(&info),
+            target if target.starts_with("/clusters") => answer(envoy::CLUSTERS),
+            _ => answer(envoy::STATS),
+        });
+        let found = examine(&Site { web: &servers, ..Site::of(&machine) });
+        found.into_iter().find(|finding| finding.id == ANNOTATIONS).unwrap().verdict
+    };
+    assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), Verdict::Warning);
+    assert_eq!(says(envoy::INFO), Verdict::Ok);
+}
+
+#[test]
+fn an_envoy_that_is_not_live_is_warned_of() {
+    assert_eq!(complaints(&healthy().about("LIVE", "DRAINING")), [(ENVOY, Verdict::Warning)]);
+}
+
+#[test]
+fn counters_that_cannot_be_read_leave_all_that_follows_of_them_unknown() {
+    let says = Says { before: "<html>".to_owned(), after: "<html>".to_owned(), ..healthy() };
+    let expected = [SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL].map(|id| (id, Verdict::CannotTell));
+    assert_eq!(complaints(&says), expected);
+    let long = Says { after: "a: 1\n".repeat(MOST / 5 + 1), ..healthy() };
+    assert!(complaints(&long).contains(&(PENDING, Verdict::CannotTell)));
+}
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let pieces = [
+        "cluster.",
+        ".",
+        "listener.x.worker_",
+        "listener..worker_1.downstream_cx_active: 18446744073709551615\n",
+        "server.worker_0.watchdog_miss: 18446744073709551615\n",
+        "cluster.a.upstream_cx_total: -1\n",
+        ": \n",
+        "\0",
+        "é: 3\n",
+        "cluster..circuit_breakers.: 1\n",
+        "cluster.a.upstream_rq_pending_overflow: 18446744073709551615\n",
+    ];
+    for one in pieces {
+        for other in pieces {
+            found(&healthy().counts(&[one, other, one].concat(), true));
+            found(&Says { info: [one, other].concat(), ..healthy() });
+            found(&Says { clusters: [one, other].concat(), ..healthy() });
+        }
+    }
+}
+
+#[test]
+fn it_ends_within_five_seconds_however_slow_envoy_is() {
+    for slow in [Duration::from_millis(1), Duration::from_millis(699), Duration::from_secs(9)] {
+        let (says, looks, machine) = (healthy(), Cell::new(0), machine());
+        let servers = Servers::default();
+        serve(&servers, &says, &looks);
+        servers.slow.set(slow);
+        let waited = Cell::new(Duration::ZERO);
+        let wait = |time| {
+            waited.set(waited.get() + time);
+            time
+        };
+        examine(&Site { web: &servers, wait: &wait, ..Site::of(&machine) });
+        assert!(servers.passed.get() + waited.get() <= Duration::from_secs(5), "{slow:?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Servers that are asked over HTTP: where they are, and who asks.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use seawall_fetch::{Answer, Bounds, Failed, Request, exchange};
+
+/// Asks servers: the real ones, or those of a test.
+pub trait Web {
+    /// Asks the server at this place, and waits no longer than the bounds say.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed>;
+}
+
+/// A server over plain HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Host and port, an IPv6 address in brackets.
+    pub authority: String,
+    /// What stands before each path; without a slash at its end.
+    pub path: String,
+}
+
+impl Place {
+    /// Of `http://HOST[:PORT][/PATH]`; none if it is no such URL. Whatever a query asks is a part of the path.
+    #[must_use]
+    pub fn of_url(url: &str) -> Option<Self> {
+        let rest = url.trim().strip_prefix("http://")?;
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let place = Self::of_host(host)?;
+        Some(Self { path: path.trim_end_matches('/').to_owned(), ..place })
+    }
+
+    /// Of `HOST[:PORT]`; port 80 if there is none.
+    #[must_use]
+    pub fn of_host(host: &str) -> Option<Self> {
+        let host = host.trim();
+        let is_bare = host.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'));
+        let authority = if is_bare { format!("{host}:80") } else { host.to_owned() };
+        let (name, port) = authority.rsplit_once(':')?;
+        let is_fit = !name.is_empty() && !name.contains(['@', '#', '/', ' ']) && port.parse::<u16>().is_ok();
+        is_fit.then(|| Self { authority: authority.clone(), path: String::new() })
+    }
+}
+
+/// The network that this program is in.
+pub struct Network<'a> {
+    /// The time on a clock that does not jump.
+    pub now: &'a dyn Fn() -> Duration,
+}
+
+impl Web for Network<'_> {
+    fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed> {
+        let begun = (self.now)();
+        let address = address(&place.authority, bounds.deadline)?;
+        let deadline = bounds.deadline.saturating_sub((self.now)().saturating_sub(begun));
+        exchange(address, request, &Bounds { deadline, ..*bounds }, self.now)
+    }
+}
+
+/// The system's lookup knows no deadline, so one that takes too long is left behind in a thread of its own.
+fn address(authority: &str, patience: Duration) -> Result<SocketAddr, Failed> {
+    if let Ok(address) = authority.parse() {
+        return Ok(address);
+    }
+    let (told, heard) = mpsc::channel();
+    let authority = authority.to_owned();
+    thread::spawn(move || told.send(authority.to_socket_addrs().map(|mut all| all.next())));
+    match heard.recv_timeout(patience) {
+        Ok(Ok(Some(address))) => Ok(address),
+        Ok(Ok(None)) => Err(Failed::Connection("its name has no address".to_owned())),
+        Ok(Err(error)) => Err(Failed::Connection(error.to_string())),
+        Err(_) => Err(Failed::Unreached(patience)),
+    }
+}
+
+/// A machine that lets nobody ask.
+pub(crate) struct Forbidden;
+
+impl Web for Forbidden {
+    fn ask(&self, _: &Place, _: &Request, _: &Bounds) -> Result<Answer, Failed> {
+        Err(Failed::Forbidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_of_what_environments_and_flags_hold() {
+        let url = |url| Place::of_url(url).map(|place| (place.authority, place.path));
+        let some = |authority: &str, path: &str| Some((authority.to_owned(), path.to_owned()));
+        assert_eq!(url("http://127.0.0.1:15000"), some("127.0.0.1:15000", ""));
+        assert_eq!(url("http://localhost/"), some("localhost:80", ""));
+        assert_eq!(url("http://[fd00:ec2::254]/a/b?c"), some("[fd00:ec2::254]:80", "/a/b?c"));
+        for none in
+            ["https://a/", "a:80", "http://", "http://:80", "http://u@a/", "http://a:b/", "http://a b/"]
+        {
+            assert_eq!(url(none), None, "{none}");
+        }
+        assert_eq!(
+            Place::of_host("metadata.google.internal").unwrap().authority,
+            "metadata.google.internal:80"
+        );
+    }
+
+    #[test]
+    fn a_name_is_looked_up_and_what_has_no_address_is_told() {
+        let bounds = Bounds { deadline: Duration::from_secs(60), most: 64 };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let found = address(&format!("localhost:{port}"), bounds.deadline).unwrap();
+        assert!(found.ip().is_loopback() && found.port() == port);
+        assert!(matches!(address("a..b:80", bounds.deadline), Err(Failed::Connection(_))));
+    }
+}
+
+/// Servers that exist in a test alone.
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// What is answered to a method and a target, such as `GET /a`, at a host and port.
+    type Reply<'a> = Box<dyn Fn(&Request) -> Result<Answer, Failed> + 'a>;
+
+    /// Servers by host and port; elsewhere nobody listens. Remembers what was asked, and may let time pass.
+    #[derive(Default)]
+    pub(crate) struct Servers<'a> {
+        replies: RefCell<Vec<(String, Reply<'a>)>>,
+        pub(crate) asked: RefCell<Vec<String>>,
+        /// All the time that was spent on waiting.
+        pub(crate) passed: Cell<Duration>,
+        /// For each answer; no longer than is waited for one.
+        pub(crate) slow: Cell<Duration>,
+    }
+
+    impl<'a> Servers<'a> {
+        pub(crate) fn serve(&self, authority: &str, reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) {
+            self.replies.borrow_mut().insert(0, (authority.to_owned(), Box::new(reply)));
+        }
+    }
+
+    impl Web for Servers<'_> {
+        fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed> {
+            self.asked
+                .borrow_mut()
+                .push(format!("{} {} {}", request.method, place.authority, request.target));
+            self.passed.set(self.passed.get() + self.slow.get().min(bounds.deadline));
+            let replies = self.replies.borrow();
+            let (_, reply) =
+                replies.iter().find(|(authority, _)| *authority == place.authority).ok_or(Failed::Refused)?;
+            match reply(request) {
+                _ if self.slow.get() > bounds.deadline => Err(Failed::Late(bounds.deadline)),
+                Ok(answer) if answer.body().len() > bounds.most => Err(Failed::TooLarge(bounds.most)),
+                answer => answer,
+            }
+        }
+    }
+
+    pub(crate) fn answer(body: &str) -> Result<Answer, Failed> {
+        Ok(Answer::new(200, &[], body.as_bytes()))
+    }
+
+    pub(crate) fn status(status: u16) -> Result<Answer, Failed> {
+        Ok(Answer::new(status, &[], b"no"))
+    }
+}

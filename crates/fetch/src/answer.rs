@@ -1,0 +1,143 @@
+//! An answer as it comes: bytes in, a head and a body out, or why there is none.
+
+use std::fmt;
+
+use seawall_wire::limits::MAX_HEADERS;
+use seawall_wire::{Body, BodyDecoder, Framing, Limits, Parsed, parse_response};
+
+use crate::Failed;
+
+/// Heads, chunk lines and trailers beside the body.
+const MOST_FRAMING: usize = 1 << 20;
+
+/// A whole answer. Shown without its body, which may be a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// An answer of these parts.
+    #[must_use]
+    pub fn new(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Self {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self { status, headers: headers.collect(), body: body.to_vec() }
+    }
+
+    /// 100 to 999.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The first header of a name, in any case of letters; empty if there is none. Bytes that are no UTF-8 are replaced.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        let found = self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The body as text; bytes that are none are replaced.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+    }
+}
+
+/// An answer as far as it has come.
+pub(crate) struct Coming<'a> {
+    method: &'a str,
+    /// Bytes that its body may have.
+    most: usize,
+    /// What is not yet understood.
+    pending: Vec<u8>,
+    /// Bytes that came, all together.
+    came: usize,
+    ends: Option<(BodyDecoder, Framing)>,
+    answer: Answer,
+}
+
+impl<'a> Coming<'a> {
+    pub(crate) fn new(method: &'a str, most: usize) -> Self {
+        let answer = Answer::new(0, &[], &[]);
+        Self { method, most, pending: Vec::new(), came: 0, ends: None, answer }
+    }
+
+    pub(crate) fn whole(self) -> Answer {
+        self.answer
+    }
+
+    /// Takes what came, nothing if the connection ended; true if the answer is whole.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, Failed> {
+        self.came += bytes.len();
+        if self.came > self.most + MOST_FRAMING {
+            return Err(Failed::TooLarge(self.most));
+        }
+        self.pending.extend_from_slice(bytes);
+        if self.ends.is_none() {
+            self.head()?;
+        }
+        let whole = self.decode()?;
+        match self.ends {
+            _ if whole => Ok(true),
+            Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
+            _ if bytes.is_empty() => {
+                Err(Failed::Connection("the connection ended before the answer did".to_owned()))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn head(&mut self) -> Result<(), Failed> {
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
+        let parsed = parse_response(&self.pending, self.method, &mut room, &Limits::default());
+        let (head, taken) = match parsed.map_err(|error| Failed::Http(error.to_string()))? {
+            Parsed::Complete(head, taken) => (head, taken),
+            Parsed::Partial => return Ok(()),
+        };
+        self.answer.status = head.status;
+        let headers = head.headers.iter();
+        self.answer.headers = headers
+            .map(|header| (header.name.to_owned(), String::from_utf8_lossy(header.value).into_owned()))
+            .collect();
+        self.ends = Some((BodyDecoder::new(head.framing), head.framing));
+        self.pending.drain(..taken);
+        Ok(())
+    }
+
+    fn decode(&mut self) -> Result<bool, Failed> {
+        let Some((decoder, _)) = &mut self.ends else { return Ok(false) };
+        let mut at = 0;
+        loop {
+            let decoded = decoder.decode(&self.pending[at..]);
+            match decoded.map_err(|_| Failed::Http("broken chunks".to_owned()))? {
+                Body::Data(data, taken) => {
+                    self.answer.body.extend_from_slice(data);
+                    at += taken;
+                    if self.answer.body.len() > self.most {
+                        return Err(Failed::TooLarge(self.most));
+                    }
+                }
+                Body::End(_) => return Ok(true),
+                Body::More(_) => {
+                    self.pending.clear();
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! One HTTP/1.1 exchange with another program's server: a connection of its own, a deadline for the whole, a bound on what is read.
+//!
+//! On purpose neither the load engine nor an HTTP library: it is asked now and then, from whichever thread wants to know, and must not
+//! share a connection, a queue or a thread with what is measured. No TLS, no redirects, no names: whoever calls says at which address,
+//! and keeps the time. What an answer means is not known here. Called by `lab` (pages of metrics) and `doctor` (metadata servers, Envoy).
+
+mod answer;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use seawall_wire::write;
+
+pub use answer::Answer;
+
+/// A clock that does not jump.
+pub type Now<'a> = dyn Fn() -> Duration + 'a;
+
+/// What is asked. Nothing is escaped: whoever takes a part from outside asks [`Request::is_sendable`] first.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `GET`, or `PUT` without a body.
+    pub method: &'a str,
+    /// The `Host` header.
+    pub host: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// Further headers; `Host`, `Connection` and `Content-Length` are written here.
+    pub headers: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Request<'a> {
+    /// A GET without further headers.
+    #[must_use]
+    pub fn get(host: &'a str, target: &'a str) -> Self {
+        Self { method: "GET", host, target, headers: &[] }
+    }
+
+    /// Whether every part may stand in a head (RFC 9110 section 5, RFC 9112 section 3): none of them ends its line.
+    #[must_use]
+    pub fn is_sendable(&self) -> bool {
+        write::is_token(self.method)
+            && write::is_target(self.target)
+            && write::is_value(self.host.as_bytes())
+            && self
+                .headers
+                .iter()
+                .all(|(name, value)| write::is_token(name) && write::is_value(value.as_bytes()))
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        write::request_line(&mut head, self.method, self.target);
+        write::header(&mut head, "Host", self.host.as_bytes());
+        for (name, value) in self.headers {
+            write::header(&mut head, name, value.as_bytes());
+        }
+        if self.method != "GET" {
+            write::header(&mut head, "Content-Length", b"0");
+        }
+        write::header(&mut head, "Connection", b"close");
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+}
+
+/// What an exchange may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// From the connection to the last byte.
+    pub deadline: Duration,
+    /// Bytes of the body.
+    pub most: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// Nobody listens there.
+    #[error("nobody listens there")]
+    Refused,
+    /// The system lets nobody here ask there.
+    #[error("this machine forbids to ask there")]
+    Forbidden,
+    /// No connection, or it broke.
+    #[error("{0}")]
+    Connection(String),
+    /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
+    #[error("no connection within {} s", .0.as_secs_f64())]
+    Unreached(Duration),
+    /// Not whole within the deadline, over a connection that was taken.
+    #[error("no whole answer within {} s", .0.as_secs_f64())]
+    Late(Duration),
+    /// More than may be read.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// No HTTP.
+    #[error("the answer is no HTTP/1.1: {0}")]
+    Http(String),
+    /// The request has a part that would end its line.
+    #[error("it cannot be asked for: a part of it is no part of an HTTP head")]
+    Unsendable,
+}
+
+/// Asks, and waits for the whole answer, whatever its status.
+///
+/// # Errors
+/// Why there is none.
+pub fn exchange(
+    address: SocketAddr,
+    request: &Request,
+    bounds: &Bounds,
+    now: &Now,
+) -> Result<Answer, Failed> {
+    if !request.is_sendable() {
+        return Err(Failed::Unsendable);
+    }
+    let patience = Patience { until: now() + bounds.deadline, deadline: bounds.deadline, now };
+    carried(address, request, bounds, &patience).map_err(|error| patience.reason(error))
+}
+
+fn carried(
+    address: SocketAddr,
+    request: &Request,
+    bounds: &Bounds,
+    patience: &Patience,
+) -> Result<Answer, Broken> {
+    let mut stream = connected(address, patience)?;
+    stream.set_write_timeout(Some(patience.left()?))?;
+    stream.write_all(&request.head())?;
+    let mut coming = answer::Coming::new(request.method, bounds.most);
+    let mut buffer = [0; 16 << 10];
+    loop {
+        stream.set_read_timeout(Some(patience.left()?))?;
+        let length = stream.read(&mut buffer)?;
+        if coming.take(&buffer[..length])? {
+            return Ok(coming.whole());
+        }
+    }
+}
+
+fn connected(address: SocketAddr, patience: &Patience) -> Result<TcpStream, Broken> {
+    let stream = patience.left().and_then(|left| TcpStream::connect_timeout(&address, left));
+    stream.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => Failed::Unreached(patience.deadline).into(),
+        _ => error.into(),
+    })
+}
+
+/// How long is left.
+struct Patience<'a> {
+    until: Duration,
+    deadline: Duration,
+    now: &'a Now<'a>,
+}
+
+impl Patience<'_> {
+    fn left(&self) -> Result<Duration, io::Error> {
+        let left = self.until.saturating_sub((self.now)());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    fn reason(&self, broken: Broken) -> Failed {
+        let error = match broken {
+            Broken::Socket(error) => error,
+            Broken::Answer(why) => return why,
+        };
+        match error.kind() {
+            // A socket's timeout is told as either, by the system's taste.
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => Failed::Late(self.deadline),
+            ErrorKind::ConnectionRefused => Failed::Refused,
+            ErrorKind::PermissionDenied => Failed::Forbidden,
+            _ => Failed::Connection(error.to_string()),
+        }
+    }
+}
+
+enum Broken {
+    Socket(io::Error),
+    Answer(Failed),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+impl From<Failed> for Broken {
+    fn from(why: Failed) -> Self {
+        Self::Answer(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A server that answers one request with these bytes, and then closes; how it was asked comes back.
+    fn served(answer: Vec<u8>) -> (SocketAddr, thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                request.push(byte[0]);
+            }
+            // The client may have had enough before all is sent.
+            let _ = stream.write_all(&answer);
+            String::from_utf8(request).unwrap()
+        });
+        (address, server)
+    }
+
+    /// Time that stands still: what is tested here comes at once.
+    fn still() -> Duration {
+        Duration::ZERO
+    }
+
+    const BOUNDS: Bounds = Bounds { deadline: MINUTE, most: 64 };
+
+    fn asked(answer: &str) -> Result<Answer, Failed> {
+        let (address, server) = served(answer.into());
+        let answer = exchange(address, &Request::get("a", "/"), &BOUNDS, &still);
+        server.join().unwrap();
+        answer
+    }
+
+    #[test]
+    fn an_answer_may_end_by_its_length_by_chunks_or_with_its_connection() {
+        let head = "HTTP/1.1 404 Not Found\r\nServer: x\r\n";
+        for answer in [
+            format!("{head}Content-Length: 5\r\n\r\nhello"),
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+            format!("{head}\r\nhello"),
+        ] {
+            let answer = asked(&answer).unwrap();
+            assert_eq!(
+                (answer.status(), answer.header("server"), answer.body()),
+                (404, "x", &b"hello"[..]),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_sent_is_one_head_that_ends_its_connection() {
+        let (address, server) = served("HTTP/1.1 204 No Content\r\n\r\n".into());
+        let request =
+            Request { method: "PUT", host: "a:1", target: "/latest/api/token", headers: &[("X-Ttl", "60")] };
+        exchange(address, &request, &BOUNDS, &still).unwrap();
+        let expected = "PUT /latest/api/token HTTP/1.1\r\nHost: a:1\r\nX-Ttl: 60\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        assert_eq!(server.join().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_part_that_would_end_its_line_is_not_sent() {
+        let here: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        for (host, target, value) in
+            [("a\r\nb", "/", "x"), ("a", "/a b", "x"), ("a", "", "x"), ("a", "/", "x\r\nY: z")]
+        {
+            let headers = [("X", value)];
+            let request = Request { method: "GET", host, target, headers: &headers };
+            assert_eq!(exchange(here, &request, &BOUNDS, &still).unwrap_err(), Failed::Unsendable);
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_says_why() {
+        for (answer, why) in [
+            (
+                "SSH-2.0\r\n",
+                "the answer is no HTTP/1.1: malformed HTTP response: it does not begin with HTTP",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
+                "the connection ended before the answer did",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+                "the answer is no HTTP/1.1: broken chunks",
+            ),
+            ("", "the connection ended before the answer did"),
+        ] {
+            assert_eq!(asked(answer).unwrap_err().to_string(), why, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_read_no_further_than_its_bound() {
+        let long = "#".repeat(1 << 20);
+        assert_eq!(asked(&format!("HTTP/1.1 200 OK\r\n\r\n{long}")).unwrap_err(), Failed::TooLarge(64));
+        assert!(asked(&format!("HTTP/1.1 200 OK\r\nA: {long}")).is_err());
+    }
+
+    /// The deadline is over before there is a connection, as where what is sent is dropped.
+    #[test]
+    fn a_connection_that_is_not_taken_is_told_apart_from_an_answer_that_is_late() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bounds = Bounds { deadline: Duration::ZERO, ..BOUNDS };
+        let failed = exchange(listener.local_addr().unwrap(), &Request::get("a", "/"), &bounds, &still);
+        assert_eq!(failed.unwrap_err(), Failed::Unreached(Duration::ZERO));
+    }
+
+    /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.
+    #[test]
+    fn an_answer_that_trickles_is_given_up_at_the_deadline() {
+        let (address, server) = served(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".into());
+        let looks = Cell::new(0);
+        let jumps = || {
+            looks.set(looks.get() + 1);
+            Duration::from_secs(if looks.get() > 4 { 61 } else { 0 })
+        };
+        let late = exchange(address, &Request::get("a", "/"), &BOUNDS, &jumps);
+        assert_eq!(late.unwrap_err(), Failed::Late(MINUTE));
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn nobody_listening_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = exchange(address, &Request::get("a", "/"), &BOUNDS, &still);
+        assert_eq!(refused.unwrap_err(), Failed::Refused);
+    }
+
+    /// An answer may be a secret.
+    #[test]
+    fn an_answer_that_is_shown_shows_no_body() {
+        let answer = asked("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+        let shown = format!("{answer:?}");
+        assert!(!shown.contains("hello") && shown.contains("5 bytes"), "{shown}");
+    }
+}
