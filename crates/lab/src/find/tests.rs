@@ -32,11 +32,14 @@ pub(super) struct Field {
     clients: u32,
     /// How many offers there had been when its connections were closed.
     hung_up: Option<usize>,
+    /// What is seen of every experiment.
+    watched: Watched,
 }
 
 impl Field {
     pub(super) fn of(plant: &Plant, goal: &Goal) -> Self {
-        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None }
+        let watched = Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() };
+        Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None, watched }
     }
 }
 
@@ -64,7 +67,7 @@ impl closed::Target for Field {
 
 impl Subject for Field {
     fn watch(&mut self, _: &Experiment) -> Watched {
-        Watched { impossible: Some("it is simulated".to_owned()), ..Watched::default() }
+        self.watched.clone()
     }
 
     fn pause(&mut self, time: Duration) -> bool {
@@ -288,12 +291,23 @@ fn of_a_whole_run_nothing_is_asked_anew() {
 }
 
 #[test]
-fn where_nothing_was_found_half_of_the_time_for_the_cause_is_the_searchs() {
+fn where_nothing_was_found_a_third_of_the_time_for_the_cause_is_the_searchs() {
     let short = Plan { budget: Some(Duration::from_secs(25)), ..plan() };
     let trials = |cause| run(&mut Field::of(&queue(), &short.goal), &Plan { cause, ..short.clone() });
     let (with, without) = (trials(true), trials(false));
     assert!(with.is_found() || with.took > 20.0, "{:?} after {} s", with.outcome, with.took);
     assert!(with.is_found() || !without.is_found());
+}
+
+/// Of a limit of 19,126/s that trials had found the generator was called the cause, because twice as much was beyond it.
+#[test]
+fn a_generator_that_an_inquiry_is_too_much_for_is_not_why_a_limit_that_was_found_is_there() {
+    let mut field = Field::of(&queue(), &plan().goal);
+    field.watched = Watched { invalid: Some("it was late".to_owned()), ..Watched::default() };
+    let answer = run(&mut field, &Plan { cause: true, ..plan() });
+    let cause = answer.cause.unwrap();
+    assert_eq!((answer.outcome, cause.class.as_str()), (Outcome::Found, "unknown"));
+    assert_eq!((cause.confidence, cause.evidence[0].seen.as_str()), (0.0, "it was late"));
 }
 
 #[test]
@@ -430,8 +444,8 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
         let is_told = answer.cut == Some(Cut::Budget) || answer.outcome == Outcome::Found;
         assert!(is_told, "{:?} {:?}", answer.outcome, answer.cut);
     }
-    let Field { target, most, offers, clients, hung_up } = pool();
-    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients, hung_up };
+    let Field { target, most, offers, clients, hung_up, watched } = pool();
+    let mut field = Field { target: target.interrupted_at(6.0), most, offers, clients, hung_up, watched };
     let answer = of_clients(&mut field, &plan(), None);
     assert_eq!((answer.outcome, answer.cut), (Outcome::Interrupted, Some(Cut::Signal)));
     assert!(answer.trials.last().unwrap().interrupted && answer.closed.unwrap().saturation.is_some());

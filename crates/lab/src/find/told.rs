@@ -292,7 +292,8 @@ pub(super) fn ports(answer: &mut Answer, report: &cause::Report) {
 
 /// Adds what an inquiry found out.
 pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
-    let mut causes = report.causes.iter().map(one);
+    let found = answer.is_found();
+    let mut causes = report.causes.iter().map(|cause| excuse(one(cause), found));
     let unknown = || answer::Cause {
         class: Class::Unknown.slug().to_owned(),
         confidence: 0.0,
@@ -313,6 +314,14 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
         says: tried.says.clone(),
     };
     answer.experiments = report.tried.iter().map(tried).collect();
+}
+
+/// Trials that were believed have found the limit: that this machine could not send what an inquiry asked for is no word on why it is there.
+fn excuse(cause: answer::Cause, found: bool) -> answer::Cause {
+    if found && cause.class == Class::Generator.slug() {
+        return answer::Cause { class: Class::Unknown.slug().to_owned(), confidence: 0.0, ..cause };
+    }
+    cause
 }
 
 fn one(cause: &cause::Cause) -> answer::Cause {
