@@ -16,8 +16,8 @@ use seawall_search::simulated::servers::{Service, Workers};
 use seawall_search::simulated::target::{self as simulated, Simulated};
 use seawall_search::target::Target as Offered;
 
-use super::answer::{self, Answer, Arrivals, Connections, Cut, Outcome};
-use super::compare::{Change, Unlike, compare};
+use super::answer::{self, Answer, Arrivals, Connections, Cut, Limit, Outcome};
+use super::compare::{Change, Unlike, compare, differences};
 use super::plan::{Plan, Target};
 use super::progress::{Nobody, Step, Time, Watcher};
 use super::resume::Diverged;
@@ -342,8 +342,59 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     other.asked.connections.keep_alive = false;
     assert_eq!(change(&other), Err(Unlike::Asked("policy of connections")));
     let mut other = at(98.0, 100.0, 102.0);
-    other.outcome = Outcome::Capped;
+    other.outcome = Outcome::Interrupted;
     assert_eq!(change(&other), Err(Unlike::NotFound));
+}
+
+#[test]
+fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() {
+    let of = |outcome, good: Option<f64>, rate: f64| {
+        let mut answer = found();
+        let cliff = Limit { good, ..Limit::default() };
+        (answer.outcome, answer.cliff) = (outcome, cliff);
+        answer.allowance = Some(answer::Allowance { rate, held: 8.0, requests: 8.0 * rate });
+        answer
+    };
+    let held = of(Outcome::Capped, Some(1000.0), 1000.0);
+    let cliff = |lower, point, upper| {
+        let bounds = Limit { lower: Some(lower), point: Some(point), upper: Some(upper), ..Limit::default() };
+        Answer { cliff: bounds, ..found() }
+    };
+    let change = |before: &Answer, after: &Answer| compare(before, after).map(|compared| compared.change);
+    let (low, near, high) =
+        (cliff(780.0, 800.0, 820.0), cliff(930.0, 952.0, 975.0), cliff(1190.0, 1200.0, 1210.0));
+    assert_eq!((change(&low, &held), change(&held, &low)), (Ok(Change::Better), Ok(Change::Worse)));
+    assert_eq!((change(&near, &held), change(&held, &near)), (Ok(Change::NotWorse), Ok(Change::CannotTell)));
+    assert_eq!(
+        (change(&high, &held), change(&held, &high)),
+        (Ok(Change::CannotTell), Ok(Change::CannotTell))
+    );
+    let known = compare(&low, &held).unwrap().ratio;
+    assert!(known.lower > 1.0 && known.upper == f64::INFINITY, "{known:?}");
+    let known = compare(&held, &low).unwrap().ratio;
+    assert!(known.lower == 0.0 && known.upper < 1.0, "{known:?}");
+    // A goal of one error in a thousand is not told by fifty answers a second: what broke nothing up to the cap was held.
+    let untold = of(Outcome::Capped, None, 1000.0);
+    assert_eq!(change(&low, &untold), Ok(Change::Better));
+    let generator = of(Outcome::GeneratorLimited, Some(700.0), 700.0);
+    assert_eq!(
+        (change(&held, &held), change(&held, &generator)),
+        (Ok(Change::NotWorse), Ok(Change::CannotTell))
+    );
+    assert_eq!(change(&generator, &held), Ok(Change::NotWorse));
+    assert_eq!(change(&held, &of(Outcome::GeneratorLimited, None, 700.0)), Err(Unlike::NotFound));
+}
+
+#[test]
+fn another_target_is_compared_and_named() {
+    let before = searched();
+    assert_eq!(differences(&before, &before), Vec::<String>::new());
+    let mut after = before.clone();
+    (after.asked.target, after.asked.timeout) = ("http://b/".to_owned(), None);
+    assert!(compare(&before, &after).is_ok());
+    let named = differences(&before, &after);
+    assert_eq!(named[0], "another target: http://127.0.0.1:8080/ before, http://b/ after");
+    assert_eq!(named[1], "another --timeout: 30 s before, none after");
 }
 
 /// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
@@ -375,7 +426,7 @@ fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise()
     assert!((390.0..410.0).contains(&saturation.rate) && saturation.reached, "{saturation:?}");
     assert!((5..=7).contains(&saturation.clients), "{saturation:?}");
     // Nothing is said of rates.
-    assert_eq!((answer.cliff, answer.knee), (answer::Limit::default(), answer::Limit::default()));
+    assert_eq!((answer.cliff, answer.knee), (Limit::default(), Limit::default()));
     assert_eq!((answer.cause, answer.generator.most), (None, None));
     assert!(answer.trials.iter().all(|trial| trial.clients.is_some()) && answer.trials.len() > 8);
 }

@@ -263,8 +263,12 @@ target to which there is no connection: no load was sent; 2 a flag or a value th
 to --max-rate or --max-clients; 6 the goal is not kept with next to nothing to do, or as little at any rate; 7 found, and after overload the target
 does not recover by itself; 8 the budget was over before a limit was between two rates; 130, 143
 ended early by SIGINT, SIGTERM.
-Of --compare: 0 better, or the same within a tenth; 3 worse; 8 the runs do not tell; 1 they cannot be
-compared.";
+Of --compare: 0 better, the same within a tenth, or not worse; 3 worse; 8 the runs do not tell; 1 they
+cannot be compared. A run that broke nothing up to --max-rate, or was limited by the generator, has its
+cliff at the highest rate that it held, or above: held against a cliff it is better, or not worse (what it
+held is at most a tenth less), else the runs do not tell; a cliff held against it is worse, or they do not
+tell. Of two such runs the later is not worse if it held what the earlier did, less a tenth; beyond that
+neither tells. Another target is compared all the same, and named.";
 
 #[cfg(test)]
 mod tests {
