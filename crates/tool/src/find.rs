@@ -2,7 +2,7 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
-//! whole or not at all, [`reach`] asks first whether there is a target, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! whole or not at all, [`reach`] asks first whether there is a target, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 mod args;
 mod gate;
@@ -12,6 +12,7 @@ mod plan;
 mod progress;
 mod reach;
 mod screen;
+mod sent;
 mod signals;
 #[cfg(test)]
 mod tests;

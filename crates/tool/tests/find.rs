@@ -183,6 +183,31 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
     }
 }
 
+/// A run through a Unix socket went on over TCP, at whoever listened there.
+#[test]
+fn a_run_is_not_continued_another_way_nor_with_other_requests() {
+    let place = tempfile::tempdir().unwrap();
+    let put = |name: &str, by: &str, requests: &str| {
+        let sent =
+            format!(r#""sent":{{"by":{by},"certificate":null,"requests":"{requests}","settings":""}}"#);
+        let run = run(980.0, 1000.0, 1020.0).replace("\"timeout\":30.0", &format!("\"timeout\":30.0,{sent}"));
+        std::fs::write(place.path().join(name), run).unwrap();
+    };
+    put("socket", "\"at ng/sock\"", "");
+    put("other", "null", "12345678");
+    for (words, part) in [
+        ("--from socket", "its requests went at ng/sock, and these would go to the target itself"),
+        ("--from socket --unix-socket elsewhere", "went at ng/sock, and these would go at elsewhere"),
+        ("--from socket --connect-to a:80:127.0.0.1:9", "these would go at 127.0.0.1:9"),
+        ("--from other --header X:y", "another set of requests (targets, --header"),
+    ] {
+        let output = seawall(&format!("find http://a/ {words}"), place.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains(part), "{words}: {said}");
+    }
+}
+
 #[test]
 fn the_help_lists_every_class_and_every_code() {
     let said = text(&seawall("find --help", Path::new(".")).stdout);

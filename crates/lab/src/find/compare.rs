@@ -10,7 +10,7 @@ use seawall_search::compare::{self as search, Run};
 use seawall_search::report;
 
 use super::answer::{Answer, Outcome};
-use super::resume::Diverged;
+use super::resume::{Diverged, way};
 
 /// What a comparison says of the cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,6 +131,9 @@ pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
     let seconds =
         |timeout: Option<f64>| timeout.map_or_else(|| "none".to_owned(), |time| format!("{time} s"));
     differ("--timeout", &seconds(before.timeout), &seconds(after.timeout));
+    if let Some((before, after)) = before.sent.as_ref().zip(after.sent.as_ref()) {
+        differ("way to it", &way(before), &way(after));
+    }
     differences
 }
 

@@ -16,12 +16,12 @@ use seawall_search::simulated::servers::{Service, Workers};
 use seawall_search::simulated::target::{self as simulated, Simulated};
 use seawall_search::target::Target as Offered;
 
-use super::answer::{self, Answer, Arrivals, Connections, Cut, Limit, Outcome};
+use super::answer::{self, Answer, Arrivals, Asked, Connections, Cut, Limit, Outcome, Sent};
 use super::compare::{Change, Unlike, compare, differences};
 use super::plan::{Plan, Target};
 use super::progress::{Nobody, Step, Time, Watcher};
 use super::resume::Diverged;
-use super::{find, read};
+use super::{find, read, resume};
 use crate::ground::{Calibration, Ground};
 
 /// A simulated target that counts what is asked of it.
@@ -104,6 +104,7 @@ pub(super) fn plan() -> Plan {
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
+        sent: None,
     }
 }
 
@@ -259,6 +260,37 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     assert_eq!(refused(&plan(), &changed), Diverged::Way(3));
     changed.trials[1].took = -1.0;
     assert_eq!(refused(&plan(), &changed), Diverged::Time("-1".to_owned()));
+}
+
+/// A run through a Unix socket went on over TCP, at whoever listened there.
+#[test]
+fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_continued() {
+    let sent = Sent {
+        by: Some("at ng/sock".to_owned()),
+        certificate: None,
+        requests: "00c0ffee".to_owned(),
+        settings: "10 redirects".to_owned(),
+    };
+    let of = |sent: Option<Sent>| Answer { asked: Asked { sent, ..found().asked }, ..found() };
+    let goes_on = |now: Option<Sent>, before: Option<Sent>| {
+        resume::search(&Plan { sent: now, ..plan() }, &of(before)).map(|_| ())
+    };
+    let refused = |now: Sent| goes_on(Some(now), Some(sent.clone())).unwrap_err().to_string();
+    let text = refused(Sent { by: None, ..sent.clone() });
+    assert!(
+        text.starts_with("its requests went at ng/sock, and these would go to the target itself"),
+        "{text}"
+    );
+    let other = Some("01".to_owned());
+    assert!(refused(Sent { certificate: other, ..sent.clone() }).contains("--cert"));
+    assert!(refused(Sent { requests: "01".to_owned(), ..sent.clone() }).contains("--header"));
+    assert!(refused(Sent { settings: String::new(), ..sent.clone() }).contains("--resolvers"));
+    // The same, and what an earlier version wrote.
+    assert_eq!(goes_on(Some(sent.clone()), Some(sent.clone())), Ok(()));
+    assert_eq!(goes_on(Some(sent.clone()), None), Ok(()));
+    let written = of(Some(sent)).to_json().unwrap();
+    assert_eq!(read::parse(written.as_bytes()).unwrap().to_json().unwrap(), written);
+    assert!(!of(None).to_json().unwrap().contains("\"sent\":{"));
 }
 
 #[test]

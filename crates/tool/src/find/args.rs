@@ -226,7 +226,8 @@ something breaks, narrows the bracket by trials, overloads the target once more 
 recovers, and then tries out what tells causes apart. It offers more than the target takes, many
 times and briefly: --max-rate is the most that it may offer.
   seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --from before.json
-goes on with a run that was interrupted or had no more time, and
+goes on with a run that was interrupted or had no more time: at the same server, by the same way and with
+the same requests, or it is refused; and
   seawall find --compare before.json after.json
 is a gate for a pipeline.
 
@@ -253,7 +254,7 @@ requests/s or null), fails, goodput, burst, depletion, allowance, recovery, caus
 confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
 facts, untested), trials; of --closed closed (most, service, limit, saturation) in place of cliff and
 knee. schema is 1; a field that goes or changes its meaning makes it 2. Of what is sent it holds one
-URL without query, user and password.
+URL without query, user and password, the way to it, and short digests of requests and certificate.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.

@@ -321,9 +321,11 @@ fn unstable(answer: &Answer) -> String {
 }
 
 fn asked(asked: &Asked) -> String {
+    let by = asked.sent.as_ref().and_then(|sent| sent.by.as_deref());
+    let by = by.map_or_else(String::new, |by| format!(" {by}"));
     match asked.targets {
-        0 | 1 => asked.target.clone(),
-        many => format!("{many} targets, the first {}", asked.target),
+        0 | 1 => format!("{}{by}", asked.target),
+        many => format!("{many} targets, the first {}{by}", asked.target),
     }
 }
 

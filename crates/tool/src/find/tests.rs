@@ -7,7 +7,7 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::Watched;
 use seawall_lab::find::answer::{
-    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Said, Tie,
+    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Said, Sent, Tie,
     Untested, Window,
 };
 use seawall_lab::find::plan::{Plan, Target};
@@ -111,6 +111,7 @@ fn plan() -> Plan {
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
+        sent: None,
     }
 }
 
@@ -188,15 +189,31 @@ fn found() -> Answer {
     FOUND.clone()
 }
 
+/// On a terminal of the usual width.
+fn shown(answer: &Answer) -> String {
+    screen::text(answer)
+}
+
 /// A process that was killed for its memory was nowhere on the screen.
 #[test]
 fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
     let gone = Answer { gone: Some("over".to_owned()), ..found() };
-    let text = screen::text(&gone);
+    let text = shown(&gone);
     let at = text.find("gone").unwrap();
     assert!(text[at..].contains("answers nothing any more since \"over\""), "{text}");
     assert!(text[at..].contains("the server says: holds 91.0 of 100.0 MiB"), "{text}");
-    assert!(!screen::text(&found()).contains("gone"));
+    assert!(!shown(&found()).contains("gone"));
+}
+
+#[test]
+fn the_screen_and_the_page_name_the_way_that_is_not_the_targets_own_address() {
+    let mut answer = found();
+    let by = Some("at ng/sock".to_owned());
+    let (requests, settings) = (String::new(), String::new());
+    answer.asked.target = "http://a/".to_owned();
+    answer.asked.sent = Some(Sent { by, certificate: None, requests, settings });
+    assert!(shown(&answer).contains("http://a/ at ng/sock\n"), "{}", shown(&answer));
+    assert!(page::render(&answer).unwrap().contains("http://a/ at ng/sock"));
 }
 
 /// A run of each outcome, in the order of [`Outcome`].
@@ -259,7 +276,7 @@ fn one_of_thirty(late_above: Option<f64>) -> Answer {
 fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
     let [never, late] = [None, Some(300.0)].map(one_of_thirty);
     assert_eq!((never.outcome, code(&never, None)), (Outcome::UnstableBaseline, exit::UNSTABLE));
-    let line = |answer: &Answer| screen::text(answer).lines().next().unwrap_or_default().to_owned();
+    let line = |answer: &Answer| shown(answer).lines().next().unwrap_or_default().to_owned();
     assert!(line(&never).starts_with("UNSTABLE BASELINE: the goal is kept at no rate from 20/s to "));
     assert_eq!((late.outcome, code(&late, None)), (Outcome::Found, exit::FOUND));
     assert!(line(&late).starts_with("FOUND: nothing breaks, but answers are late "), "{}", line(&late));
@@ -269,7 +286,7 @@ fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
 #[test]
 fn each_outcome_fits_on_a_screen_and_says_what_was_tested() {
     for (name, answer) in each() {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         assert!(text.lines().count() <= 40, "{name}: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}: {text}");
         insta::assert_snapshot!(name, text);
@@ -283,7 +300,7 @@ fn a_screen_has_an_end_however_much_there_is_to_say() {
     answer.excluded.iter_mut().for_each(|out| out.how.clone_from(&long));
     answer.cause.iter_mut().for_each(|cause| cause.evidence[0].seen = format!("\x1b[2J{long}"));
     answer.asked.target = "http://a/".to_owned() + &"y".repeat(300);
-    let text = screen::text(&answer);
+    let text = shown(&answer);
     assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains('\x1b') && text.contains("trials and"), "{text}");
 }
@@ -291,7 +308,7 @@ fn a_screen_has_an_end_however_much_there_is_to_say() {
 #[test]
 fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
     for (name, answer) in each() {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         let is_stated = text.lines().any(|line| line.contains("with 97 %"));
         assert_eq!(is_stated, matches!(name, "found" | "metastable"), "{name}: {text}");
     }
@@ -301,7 +318,7 @@ fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
 fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
     answer.depletion = Some(Depletion { after: 3120.0, goodput: 98.4 });
-    let text = screen::text(&answer);
+    let text = shown(&answer);
     assert!(
         text.lines().next().is_some_and(|first| first.ends_with("once an allowance is used up")),
         "{text}"
@@ -358,7 +375,7 @@ fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
     for (name, answer) in
         [("closed", of_clients(&plan(), None)), ("closed-capped", of_clients(&endless, Some(32)))]
     {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains("cliff") && !text.contains("knee"), "{text}");
         insta::assert_snapshot!(name, text);
