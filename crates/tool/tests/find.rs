@@ -183,6 +183,16 @@ fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_w
     }
 }
 
+#[test]
+fn a_number_of_clients_that_is_none_is_told_what_is_expected() {
+    for number in ["0", "-1", "many"] {
+        let output = seawall(&format!("find {URL} --closed --max-clients {number}"), Path::new("."));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("expected a whole number from 1 to 4294967295"), "{said}");
+    }
+}
+
 /// A run through a Unix socket went on over TCP, at whoever listened there.
 #[test]
 fn a_run_is_not_continued_another_way_nor_with_other_requests() {

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) closed: bool,
     /// With --closed: never keep more clients than this busy [default: 4096]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
     /// How requests are spaced: a limit under poisson is lower than under even
     #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then
+    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then; a pipe must have a reader already
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Write it to this file as one offline HTML page; - as for --json
@@ -123,6 +123,13 @@ impl FromStr for MaxRate {
             Pace::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
         }
     }
+}
+
+/// `--max-clients`.
+fn clients(text: &str) -> Result<NonZero<u32>, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is no number of clients: expected a whole number from 1 to {}", u32::MAX)
+    })
 }
 
 /// Lowest --max-rate: the first rungs of a ladder last a second or two, and a trial of no request at all looks like a target that
