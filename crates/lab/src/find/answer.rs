@@ -20,6 +20,9 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What ended it before it had done all that it wanted to; none: nothing.
     pub cut: Option<Cut>,
+    /// What there was no time left for, in words, where the budget ended it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// What was asked, and of whom.
     pub asked: Asked,
     /// What the generator can do.

@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use seawall_cause::class::Class as Cause;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::report;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::{Hit, How, Watched};
 use seawall_search::closed;
@@ -21,7 +23,7 @@ use super::compare::{Change, Unlike, compare, differences};
 use super::plan::{Plan, Target};
 use super::progress::{Nobody, Step, Time, Watcher};
 use super::resume::Diverged;
-use super::{find, read, resume};
+use super::{find, read, resume, told};
 use crate::ground::{Calibration, Ground};
 
 /// A simulated target that counts what is asked of it.
@@ -308,6 +310,38 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     );
     let cause = answer.cause.unwrap();
     assert_eq!((cause.class.as_str(), cause.evidence[0].seen.as_str()), ("generator", "it was told"));
+}
+
+/// Two targets in one file, of which one refuses and one delays, were called a balancer's doing.
+#[test]
+fn of_several_targets_the_list_is_suspected_before_a_balancer() {
+    let told = |targets: usize, class| {
+        let mut answer = searched();
+        answer.asked.targets = targets;
+        told::cause(&mut answer, &blamed(class));
+        answer
+    };
+    let answer = told(2, Cause::UnevenBalancing);
+    let first = &answer.cause.as_ref().unwrap().evidence[0];
+    assert!(first.seen.starts_with("2 targets were given") && first.by == "the list of targets", "{first:?}");
+    assert!(answer.ties[0].tell.starts_with("first search each of the 2 targets"), "{:?}", answer.ties);
+    for other in [told(1, Cause::UnevenBalancing), told(2, Cause::RateLimiter)] {
+        assert!(other.cause.unwrap().evidence.is_empty() && !other.ties[0].tell.contains("targets"));
+    }
+}
+
+/// An inquiry that is sure of this class, and cannot tell it from another.
+fn blamed(class: Cause) -> report::Report {
+    let cause = report::Cause { class, confidence: 0.9, evidence: Vec::new(), figures: Vec::new() };
+    let tie = report::Tie { between: vec![class, Cause::Pauses], tell: "look at it".to_owned() };
+    report::Report { causes: vec![cause], ties: vec![tie], ..report::Report::default() }
+}
+
+#[test]
+fn of_an_inquiry_that_ran_out_of_time_the_experiment_is_named() {
+    let mut answer = searched();
+    told::left_out(&mut answer, Some("churn"));
+    assert_eq!(answer.left_out, ["the experiment \"churn\" and what follows it"]);
 }
 
 #[test]

@@ -256,7 +256,7 @@ Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturati
   pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
   timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
 
-JSON (--json): outcome, cut, asked, generator, cliff and knee (lower, upper, point, good, bad in
+JSON (--json): outcome, cut, left_out, asked, generator, cliff and knee (lower, upper, point, good, bad in
 requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
 confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
 facts, untested), trials; of --closed closed (most, service, limit, saturation) in place of cliff and
