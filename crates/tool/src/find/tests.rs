@@ -346,7 +346,10 @@ fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
         flat.contains(" more: against rate-limiter, concurrency-cap, connection-cap, 2 times less likely"),
         "{text}"
     );
-    assert!(flat.contains("envoy_cluster_upstream_counter_0, ") && !text.lines().any(|line| line.trim() == "…"), "{text}");
+    assert!(
+        flat.contains("envoy_cluster_upstream_counter_0, ") && !text.lines().any(|line| line.trim() == "…"),
+        "{text}"
+    );
 }
 
 #[test]
