@@ -119,6 +119,7 @@ pub fn held(answer: &Answer) -> Option<f64> {
 #[must_use]
 pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
     let (before, after) = (&before.asked, &after.asked);
+    let is_one_target = before.target == after.target && before.targets == after.targets;
     let mut differences = Vec::new();
     let mut differ = |what: &str, before: &dyn fmt::Display, after: &dyn fmt::Display| {
         let (before, after) = (before.to_string(), after.to_string());
@@ -133,6 +134,11 @@ pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
     differ("--timeout", &seconds(before.timeout), &seconds(after.timeout));
     if let Some((before, after)) = before.sent.as_ref().zip(after.sent.as_ref()) {
         differ("way to it", &way(before), &way(after));
+        differ("way of connections", &before.settings, &after.settings);
+        // Requests have their target in them: of another one they always differ.
+        if is_one_target {
+            differ("set of requests", &before.requests, &after.requests);
+        }
     }
     differences
 }

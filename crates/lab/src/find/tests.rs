@@ -461,6 +461,14 @@ fn another_target_is_compared_and_named() {
     let named = differences(&before, &after);
     assert_eq!(named[0], "another target: http://127.0.0.1:8080/ before, http://b/ after");
     assert_eq!(named[1], "another --timeout: 30 s before, none after");
+    let sent = |requests: &str, target: &str| {
+        let (requests, settings) = (requests.to_owned(), "10 redirects".to_owned());
+        let sent = Some(Sent { by: None, certificate: None, requests, settings });
+        Answer { asked: Asked { sent, target: target.to_owned(), ..found().asked }, ..found() }
+    };
+    let named = differences(&sent("01", "http://a/"), &sent("02", "http://a/"));
+    assert_eq!(named, ["another set of requests: 01 before, 02 after"]);
+    assert_eq!(differences(&sent("01", "http://a/"), &sent("02", "http://b/")).len(), 1);
 }
 
 /// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
