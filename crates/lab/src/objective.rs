@@ -75,10 +75,10 @@ impl FromStr for Objectives {
 
 fn objective(text: &str) -> Option<Objective> {
     let (figure, limit) = text.split_once('<')?;
-    let (figure, limit) = (figure.trim(), limit.trim());
-    let below = || duration(limit).ok().map(nanos);
+    let (figure, limit) = (figure.trim(), joined(limit));
+    let below = || duration(&limit).ok().map(nanos);
     let quantile = match figure {
-        "errors" => return Some(Objective::Errors { below: share(limit)? }),
+        "errors" => return Some(Objective::Errors { below: share(&limit)? }),
         "mean" => return Some(Objective::Mean { below: below()? }),
         _ => [
             Quantile::P50,
@@ -93,6 +93,17 @@ fn objective(text: &str) -> Option<Objective> {
         .find(|quantile| quantile.name() == figure)?,
     };
     Some(Objective::Quantile { quantile, below: below()? })
+}
+
+/// `250 ms` as `250ms`: a number and its unit may be apart, two numbers may not.
+fn joined(text: &str) -> String {
+    let pieces = text.split_whitespace();
+    pieces.fold(String::new(), |mut whole, piece| {
+        if !whole.is_empty() && piece.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+            whole.push(' ');
+        }
+        whole + piece
+    })
 }
 
 /// `0.1%` or `0.001`.
@@ -280,6 +291,18 @@ mod tests {
 
     fn missed_by(text: &str, summary: &Summary) -> Vec<Missed> {
         text.parse::<Objectives>().unwrap().missed(summary)
+    }
+
+    #[test]
+    fn spaces_stand_around_the_sign_and_before_a_unit() {
+        let same = |text: &str| text.parse::<Objectives>() == "p99<250ms,errors<0.1%".parse();
+        for text in ["p99 < 250 ms, errors < 0.1 %", " p99< 250ms ,errors <0.1% ", "p99<250\tms,errors<0.1%"]
+        {
+            assert!(same(text), "{text}");
+        }
+        for text in ["p99<2 50ms", "p 99<250ms", "p99<250m s 1", "errors<0. 1%"] {
+            assert!(text.parse::<Objectives>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -141,7 +141,10 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, BadTls> {
 }
 
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, BadTls> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| bad(file, &error))
+    PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+        pem::Error::NoItemsFound => bad(file, &"no private key in it; --key names the file that has it"),
+        error => bad(file, &error),
+    })
 }
 
 /// Who may be at the other end. Signatures are checked in any case, which costs what it costs in earnest: a measurement must
@@ -231,6 +234,17 @@ mod tests {
         let said = Tls { identity, insecure: true, ..Tls::default() }.config().unwrap_err().to_string();
         let expected = format!("{}: no key for {}: ", key.path().display(), chain.path().display());
         assert!(said.starts_with(&expected), "{said}");
+    }
+
+    /// A certificate without `--key` was said to have no items in it.
+    #[test]
+    fn where_there_is_no_key_the_flag_that_names_it_is() {
+        let mut chain = tempfile::NamedTempFile::new().unwrap();
+        let identity = seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
+        std::io::Write::write_all(&mut chain, identity.certificate.as_bytes()).unwrap();
+        let identity = Some((chain.path().to_owned(), chain.path().to_owned()));
+        let said = Tls { identity, insecure: true, ..Tls::default() }.config().unwrap_err().to_string();
+        assert!(said.ends_with(": no private key in it; --key names the file that has it"), "{said}");
     }
 
     #[test]

@@ -6,9 +6,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Write as _, stdout};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
 
 /// Files that programs before this one may have left beside a place when they were killed: those of a container all have the same
 /// number.
@@ -42,7 +45,7 @@ impl Draft {
         }
         let is_special = std::fs::metadata(place).is_ok_and(|there| !there.is_file());
         if is_special {
-            let file = OpenOptions::new().write(true).open(place)?;
+            let file = special(place)?;
             return Ok(Self { file, place: place.to_owned(), beside: None });
         }
         let name = place.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
@@ -71,6 +74,19 @@ impl Draft {
         self.beside = None;
         Ok(())
     }
+}
+
+/// A place that is no plain file. Whoever opens a pipe that nobody reads waits until somebody does, in silence and for ever: it is refused.
+fn special(place: &Path) -> std::io::Result<File> {
+    let at_once = i32::try_from(OFlags::NONBLOCK.bits()).map_err(std::io::Error::other)?;
+    let opened = OpenOptions::new().write(true).custom_flags(at_once).open(place);
+    let file = opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NXIO) => std::io::Error::other("it is a pipe that nobody reads: start the reader first"),
+        _ => error,
+    })?;
+    // What is written there waits for its reader as usual.
+    fcntl_setfl(&file, OFlags::empty())?;
+    Ok(file)
 }
 
 /// A new file beside a place, by the first name that is free.
@@ -122,6 +138,22 @@ mod tests {
         Draft::create(&place).unwrap().finish("whole").unwrap();
         let texts = [&place, &left].map(|path| std::fs::read_to_string(path).unwrap());
         assert_eq!(texts, ["whole", "half"], "whose it is nobody knows for certain, so it stays");
+    }
+
+    /// `--json` at a pipe without a reader waited for ever, and said nothing.
+    #[test]
+    fn a_pipe_that_nobody_reads_is_refused_and_one_that_somebody_reads_is_written_to() {
+        let room = tempfile::tempdir().unwrap();
+        let place = room.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &place, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let error = format!("{:#}", Draft::create(&place).unwrap_err());
+        assert!(error.contains("pipe: it is a pipe that nobody reads"), "{error}");
+        // Open to both sides, so that neither waits for the other.
+        let mut reader = OpenOptions::new().read(true).write(true).open(&place).unwrap();
+        Draft::create(&place).unwrap().finish("whole").unwrap();
+        let mut text = [0; 5];
+        std::io::Read::read_exact(&mut reader, &mut text).unwrap();
+        assert_eq!(&text, b"whole");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
-//! whole or not at all, [`reach`] asks first whether there is a target, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! whole or not at all, [`reach`] asks first whether there is a target, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 mod args;
 mod gate;
@@ -12,17 +12,20 @@ mod plan;
 mod progress;
 mod reach;
 mod screen;
+mod sent;
 mod signals;
 #[cfg(test)]
 mod tests;
 mod words;
 
-use std::io::{Write as _, stderr, stdout};
+use std::io::{IsTerminal, Write as _, stderr, stdout};
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use rustix::termios::tcgetwinsize;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
 use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, read};
@@ -73,12 +76,19 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
         ground.testify(&mut answer, order.before.as_ref());
     }
     // The screen after the files: it is the file that must not be lost.
-    let text = screen::text(&answer);
     let has_stdout = files.has_stdout;
+    let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
+    let text = screen::text(&answer, columns);
     let written = files.write(&answer);
     let shown = if has_stdout { tell(&text) } else { show(&text) };
     written.and(shown)?;
     Ok(code(&answer, signals.received()))
+}
+
+/// Those of a terminal, or of a screen where it is none.
+fn columns(out: impl AsFd + IsTerminal) -> usize {
+    let size = out.is_terminal().then(|| tcgetwinsize(out).ok()).flatten();
+    size.map_or(screen::WIDE, |size| usize::from(size.ws_col)).max(1)
 }
 
 fn show(text: &str) -> anyhow::Result<()> {

@@ -129,7 +129,7 @@ fn two_runs_are_a_gate_by_the_exit_code_and_by_the_first_word() {
     put("better", run(1180.0, 1200.0, 1220.0));
     put("worse", run(880.0, 900.0, 920.0));
     put("vague", run(700.0, 950.0, 1300.0));
-    put("capped", run(980.0, 1000.0, 1020.0).replace("\"found\"", "\"capped\""));
+    put("interrupted", run(980.0, 1000.0, 1020.0).replace("\"found\"", "\"interrupted\""));
     put("other", run(980.0, 1000.0, 1020.0).replace("\"even\"", "\"poisson\""));
     for (after, code, word) in [
         ("same", 0, "the same within a tenth"),
@@ -142,10 +142,79 @@ fn two_runs_are_a_gate_by_the_exit_code_and_by_the_first_word() {
         let said = text(&output.stdout);
         assert!(said.starts_with(word) && said.contains("980 to 1,020 /s") && said.contains('%'), "{said}");
     }
-    for (after, part) in [("capped", "found no cliff"), ("other", "another --arrivals")] {
+    for (after, part) in [("interrupted", "found no cliff"), ("other", "another --arrivals")] {
         let output = seawall(&format!("find --compare before {after}"), place.path());
         assert_eq!(output.status.code(), Some(1), "{after}");
         assert!(text(&output.stderr).contains(part), "{after}: {}", text(&output.stderr));
+    }
+}
+
+/// A target that was improved so much that nothing broke it any more failed its pipeline.
+#[test]
+fn a_cap_that_was_held_is_better_than_a_cliff_below_it_and_a_cliff_below_it_is_worse() {
+    let place = tempfile::tempdir().unwrap();
+    let put = |name: &str, run: String| std::fs::write(place.path().join(name), run).unwrap();
+    let capped = |held: f64| {
+        let run = run(held, held, held).replace("\"found\"", "\"capped\"");
+        let (begin, rest) = run.split_once("\"cliff\":").unwrap();
+        let (_, end) = rest.split_once('}').unwrap();
+        let cliff =
+            format!(r#"{{"lower":null,"upper":null,"point":null,"good":{held},"good_for":8.0,"bad":null}}"#);
+        format!("{begin}\"cliff\":{cliff}{end}")
+    };
+    put("capped", capped(1000.0));
+    put("slow", run(780.0, 800.0, 820.0));
+    put("near", run(930.0, 952.0, 975.0));
+    put("beyond", run(1180.0, 1200.0, 1220.0));
+    put("elsewhere", run(780.0, 800.0, 820.0).replace("http://a/", "http://b/"));
+    for (before, after, code, begins, part) in [
+        ("slow", "capped", 0, "better: the cliff by at least +", "at least 1,000 /s"),
+        ("capped", "slow", 3, "worse: the cliff by at least -", "780 to 820 /s"),
+        ("near", "capped", 0, "not worse: the cliff by at least ", "at least 1,000 /s"),
+        ("capped", "near", 8, "cannot tell: ", " at most"),
+        ("beyond", "capped", 8, "cannot tell: ", "1,180 to 1,220 /s"),
+        ("capped", "capped", 0, "not worse: both held 1,000/s; ", "do not tell"),
+        ("slow", "elsewhere", 0, "the same", "another target: http://a/ before, http://b/ after"),
+    ] {
+        let output = seawall(&format!("find --compare {before} {after}"), place.path());
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{before} {after}: {said}{}", text(&output.stderr));
+        assert!(said.starts_with(begins) && said.contains(part), "{before} {after}: {said}");
+    }
+}
+
+#[test]
+fn a_number_of_clients_that_is_none_is_told_what_is_expected() {
+    for number in ["0", "-1", "many"] {
+        let output = seawall(&format!("find {URL} --closed --max-clients {number}"), Path::new("."));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("expected a whole number from 1 to 4294967295"), "{said}");
+    }
+}
+
+/// A run through a Unix socket went on over TCP, at whoever listened there.
+#[test]
+fn a_run_is_not_continued_another_way_nor_with_other_requests() {
+    let place = tempfile::tempdir().unwrap();
+    let put = |name: &str, by: &str, requests: &str| {
+        let sent =
+            format!(r#""sent":{{"by":{by},"certificate":null,"requests":"{requests}","settings":""}}"#);
+        let run = run(980.0, 1000.0, 1020.0).replace("\"timeout\":30.0", &format!("\"timeout\":30.0,{sent}"));
+        std::fs::write(place.path().join(name), run).unwrap();
+    };
+    put("socket", "\"at ng/sock\"", "");
+    put("other", "null", "12345678");
+    for (words, part) in [
+        ("--from socket", "its requests went at ng/sock, and these would go to the target itself"),
+        ("--from socket --unix-socket elsewhere", "went at ng/sock, and these would go at elsewhere"),
+        ("--from socket --connect-to a:80:127.0.0.1:9", "these would go at 127.0.0.1:9"),
+        ("--from other --header X:y", "another set of requests (targets, --header"),
+    ] {
+        let output = seawall(&format!("find http://a/ {words}"), place.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        assert!(said.contains(part), "{words}: {said}");
     }
 }
 

@@ -43,5 +43,6 @@ fn plan(answer: &Answer) -> Option<Plan> {
         arrivals: asked.arrivals,
         connections: asked.connections.clone(),
         timeout,
+        sent: asked.sent.clone(),
     })
 }

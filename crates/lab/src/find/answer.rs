@@ -3,7 +3,7 @@
 //! The names of fields and of their values are an interface (SPECIFICATION.md lists them): a field that goes or changes its meaning
 //! makes the next [`SCHEMA`]. Rates are requests a second, times seconds, shares between 0 and 1. Complete enough that a run can be
 //! continued ([`super::resume`]) and two compared ([`super::compare`]), and without a secret: of what is sent it holds the target's URL
-//! without user, password and query, and neither header nor body. Whoever shows a run reads this and nothing else.
+//! without user, password and query, and of headers, bodies and certificates no more than short digests. Whoever shows a run reads this and nothing else.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,9 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What ended it before it had done all that it wanted to; none: nothing.
     pub cut: Option<Cut>,
+    /// What there was no time left for, in words, where the budget ended it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// What was asked, and of whom.
     pub asked: Asked,
     /// What the generator can do.
@@ -89,6 +92,24 @@ pub struct Asked {
     pub connections: Connections,
     /// How long an answer may take; none: for ever.
     pub timeout: Option<f64>,
+    /// What was sent, and which way; none: it was written by a version that did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Sent>,
+}
+
+/// What decides who answers and what is asked of them, beside the URL. Digests are short on purpose: they tell a change, and are no good for
+/// finding out a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sent {
+    /// Where connections go in place of the first target's own address: "at /run/app.sock", "through the proxy a:3128"; none: there.
+    pub by: Option<String>,
+    /// A digest of the client certificate; none: there is none.
+    pub certificate: Option<String>,
+    /// A digest of all requests with their URLs, headers and bodies.
+    pub requests: String,
+    /// Flags that change the way to the target or what is done there, in words.
+    pub settings: String,
 }
 
 /// What the target is held to.

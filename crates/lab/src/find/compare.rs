@@ -1,13 +1,16 @@
 //! Two runs beside each other: better, worse, the same, or nothing that can be said.
 //!
-//! What the search can say of two limits is [`seawall_search::compare`]'s; here is what it needs of a run's file, and when two are the same.
+//! What the search can say of two limits is [`seawall_search::compare`]'s; here is what it needs of a run's file, when two are the same,
+//! and what a run that broke nothing says: its cliff is no lower than the highest rate that it held, and how much higher nobody knows.
+
+use std::fmt;
 
 use seawall_search::belief::Bracket;
 use seawall_search::compare::{self as search, Run};
 use seawall_search::report;
 
 use super::answer::{Answer, Outcome};
-use super::resume::Diverged;
+use super::resume::{Diverged, way};
 
 /// What a comparison says of the cliff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +19,8 @@ pub enum Change {
     Better,
     /// The whole interval of its change is within a tenth.
     Same,
+    /// The later run was ended by a cap, and what it held is at most a tenth below what is known of the earlier one.
+    NotWorse,
     /// It is lower.
     Worse,
     /// The runs do not tell.
@@ -27,7 +32,7 @@ pub enum Change {
 pub struct Compared {
     /// What it is.
     pub change: Change,
-    /// Cliff after over cliff before.
+    /// Cliff after over cliff before. Without a cliff after it has no upper bound (infinity), without one before no lower (0).
     pub ratio: Bracket,
 }
 
@@ -41,7 +46,7 @@ pub enum Unlike {
     #[error("they searched for a number of clients (--closed), and only rates are compared")]
     Clients,
     /// There is nothing to compare.
-    #[error("one of them found no cliff")]
+    #[error("one of them found no cliff, and no rate that was held up to a cap")]
     NotFound,
     /// A cliff that does not last is none.
     #[error("one of them has an allowance that is used up: its cliff is not what lasts")]
@@ -66,13 +71,76 @@ pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
     }
     let search::Comparison { change, ratio } =
         search::compare(&run(before)?, &run(after)?).map_err(Unlike::from)?;
+    Ok(match (held(before), held(after)) {
+        (None, None) => closed_interval(change, ratio),
+        (before, after) => open_interval(ratio, before.is_some(), after.is_some()),
+    })
+}
+
+/// Of two cliffs.
+fn closed_interval(change: search::Change, ratio: Bracket) -> Compared {
     let change = match change {
         search::Change::Better => Change::Better,
         search::Change::Worse => Change::Worse,
         search::Change::CannotTell if ratio.lower >= SAME.0 && ratio.upper <= SAME.1 => Change::Same,
         search::Change::CannotTell => Change::CannotTell,
     };
-    Ok(Compared { change, ratio })
+    Compared { change, ratio }
+}
+
+/// The same where a cliff is only known to be no lower than what was held: what is better or worse then is so at least.
+fn open_interval(ratio: Bracket, before: bool, after: bool) -> Compared {
+    let change = match (before, after) {
+        (false, true) if ratio.lower > 1.0 => Change::Better,
+        (true, false) if ratio.upper < 1.0 => Change::Worse,
+        (false, true) if ratio.lower >= SAME.0 => Change::NotWorse,
+        // Of what is not known of either nothing is promised: a gate asks whether what was held is held still.
+        (true, true) if ratio.point >= SAME.0 => Change::NotWorse,
+        _ => Change::CannotTell,
+    };
+    let ratio = Bracket {
+        lower: if before { 0.0 } else { ratio.lower },
+        upper: if after { f64::INFINITY } else { ratio.upper },
+        ..ratio
+    };
+    Compared { change, ratio }
+}
+
+/// The highest rate that a run held, requests a second, where a cap or the generator ended it and nothing broke; none: it found a cliff, or
+/// ended otherwise. Where the goal takes more answers to tell than there were, the rate that broke nothing is what it held.
+#[must_use]
+pub fn held(answer: &Answer) -> Option<f64> {
+    let untold = answer.allowance.map(|held| held.rate).filter(|_| answer.outcome == Outcome::Capped);
+    let is_ended = matches!(answer.outcome, Outcome::Capped | Outcome::GeneratorLimited);
+    answer.cliff.good.or(untold).filter(|rate| is_ended && rate.is_normal() && *rate > 0.0)
+}
+
+/// What differs of two runs that may be compared all the same: a comparison of staging and production is one of two targets.
+#[must_use]
+pub fn differences(before: &Answer, after: &Answer) -> Vec<String> {
+    let (before, after) = (&before.asked, &after.asked);
+    let is_one_target = before.target == after.target && before.targets == after.targets;
+    let mut differences = Vec::new();
+    let mut differ = |what: &str, before: &dyn fmt::Display, after: &dyn fmt::Display| {
+        let (before, after) = (before.to_string(), after.to_string());
+        if before != after {
+            differences.push(format!("another {what}: {before} before, {after} after"));
+        }
+    };
+    differ("target", &before.target, &after.target);
+    differ("number of targets", &before.targets, &after.targets);
+    let seconds =
+        |timeout: Option<f64>| timeout.map_or_else(|| "none".to_owned(), |time| format!("{time} s"));
+    differ("--timeout", &seconds(before.timeout), &seconds(after.timeout));
+    if let Some((before, after)) = before.sent.as_ref().zip(after.sent.as_ref()) {
+        differ("way to it", &way(before), &way(after));
+        differ("way of connections", &before.settings, &after.settings);
+        // Requests have their target in them: of another one they always differ.
+        if is_one_target {
+            differ("set of requests", &before.requests, &after.requests);
+        }
+    }
+    differences
 }
 
 impl From<search::Unlike> for Unlike {
@@ -89,22 +157,23 @@ impl From<search::Unlike> for Unlike {
     }
 }
 
-/// What the search compares.
+/// What the search compares: of a run that found no cliff what it held stands in its place.
 fn run(answer: &Answer) -> Result<Run, Diverged> {
     let asked = &answer.asked;
     let limit = answer.cliff;
     let bracket = limit.lower.zip(limit.upper).zip(limit.point);
+    let found =
+        answer.is_found().then(|| bracket.map(|((lower, upper), point)| Bracket { lower, point, upper }));
+    let held = held(answer).map(|rate| Bracket { lower: rate, point: rate, upper: rate });
+    let cliff = found.flatten().or(held);
     Ok(Run {
         goal: asked.goal.searched()?,
         profile: asked.profile.clone(),
         max_rate: asked.max_rate,
         arrivals: format!("{:?}", asked.arrivals),
         connections: format!("{:?}", asked.connections),
-        outcome: answer.is_found().then_some(match answer.outcome {
-            Outcome::Metastable => report::Outcome::Metastable,
-            _ => report::Outcome::Found,
-        }),
+        outcome: cliff.map(|_| report::Outcome::Found),
         depleted: answer.depletion.is_some(),
-        cliff: bracket.map(|((lower, upper), point)| Bracket { lower, point, upper }),
+        cliff,
     })
 }

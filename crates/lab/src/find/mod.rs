@@ -22,7 +22,7 @@ pub mod witness;
 
 use std::time::Duration;
 
-use seawall_cause::inquiry::{Inquiry, Known};
+use seawall_cause::inquiry::{self, Inquiry, Known};
 use seawall_search::report::{Outcome, Report};
 use seawall_search::search::{self, Search};
 
@@ -163,7 +163,12 @@ fn look_for_cause(
         generator: answer.generator.most,
         budget: steps.left().unwrap_or(Duration::MAX),
     });
-    answer.cut = steps.inquire(ground, &mut inquiry).or(answer.cut);
+    let cut = steps.inquire(ground, &mut inquiry);
+    if cut == Some(Cut::Budget) {
+        let next = inquiry.next_step();
+        told::left_out(answer, if let inquiry::Step::Try(next) = &next { Some(next.name) } else { None });
+    }
+    answer.cut = cut.or(answer.cut);
     let tell = if lacked_ports.is_some() { told::ports } else { told::cause };
     tell(answer, inquiry.report());
 }

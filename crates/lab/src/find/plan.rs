@@ -30,6 +30,8 @@ pub struct Plan {
     pub connections: answer::Connections,
     /// How long an answer may take; none: for ever.
     pub timeout: Option<Duration>,
+    /// What is sent, and which way; none: that is not kept.
+    pub sent: Option<answer::Sent>,
 }
 
 /// Who is asked.
@@ -67,6 +69,7 @@ impl Plan {
             max_rate: self.max_rate,
             connections: self.connections.clone(),
             timeout: self.timeout.map(|timeout| timeout.as_secs_f64()),
+            sent: self.sent.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use seawall_search::offer::Offer;
 use seawall_search::search::{Search, Step};
 use seawall_search::seen::{Beside, Block, Seen};
 
-use super::answer::{Answer, Asked, Grant, Trial};
+use super::answer::{Answer, Asked, Grant, Sent, Trial};
 use super::plan::Plan;
 use super::told;
 
@@ -20,6 +20,14 @@ pub enum Diverged {
     /// Something else was asked.
     #[error("it was asked with another {0}: a run is continued as it was begun")]
     Asked(&'static str),
+    /// Somebody else would answer.
+    #[error("its requests went {before}, and these would go {now}: a run is continued as it was begun")]
+    Elsewhere {
+        /// Where they went.
+        before: String,
+        /// Where they would go.
+        now: String,
+    },
     /// Its trials are no rates.
     #[error("it searched for a number of clients (--closed): such a run is not continued")]
     Clients,
@@ -41,10 +49,7 @@ const SAME: f64 = 1e-6;
 /// # Errors
 /// [`Diverged`].
 pub fn search(plan: &Plan, before: &Answer) -> Result<Search, Diverged> {
-    if before.closed.is_some() {
-        return Err(Diverged::Clients);
-    }
-    alike(&plan.asked(), &before.asked)?;
+    compatible(plan, before)?;
     let mut search = Search::new(plan.goal, plan.profile, plan.bounds(before.generator.most));
     let mut grants = before.grants.iter().peekable();
     for (at, trial) in before.trials.iter().filter(|trial| !trial.interrupted).enumerate() {
@@ -58,6 +63,17 @@ pub fn search(plan: &Plan, before: &Answer) -> Result<Search, Diverged> {
     Ok(search)
 }
 
+/// Whether an earlier run asked for the same, so that it may be continued: what can be said before its trials are looked at.
+///
+/// # Errors
+/// [`Diverged`]: the first thing that differs.
+pub fn compatible(plan: &Plan, before: &Answer) -> Result<(), Diverged> {
+    if before.closed.is_some() {
+        return Err(Diverged::Clients);
+    }
+    alike(&plan.asked(), &before.asked)
+}
+
 /// The first thing that differs.
 fn alike(now: &Asked, before: &Asked) -> Result<(), Diverged> {
     let differences = [
@@ -69,7 +85,38 @@ fn alike(now: &Asked, before: &Asked) -> Result<(), Diverged> {
         (now.connections != before.connections, "policy of connections"),
         (now.timeout != before.timeout, "--timeout"),
     ];
-    let first = differences.into_iter().find(|(differs, _)| *differs);
+    refuse_first(&differences)?;
+    // Of a run of a version that did not keep it nothing is known.
+    now.sent.as_ref().zip(before.sent.as_ref()).map_or(Ok(()), |(now, before)| sent_alike(now, before))
+}
+
+/// The first thing that differs of who answers, and of what they are asked.
+fn sent_alike(now: &Sent, before: &Sent) -> Result<(), Diverged> {
+    if now.by != before.by {
+        let [before, now] = [before, now].map(|sent| way(sent).to_owned());
+        return Err(Diverged::Elsewhere { before, now });
+    }
+    refuse_first(&[
+        (now.certificate != before.certificate, "client certificate (--cert)"),
+        (
+            now.requests != before.requests,
+            "set of requests (targets, --header, --body, --template or --seed)",
+        ),
+        (now.settings != before.settings, SETTINGS),
+    ])
+}
+
+/// What [`Sent::settings`] are of.
+const SETTINGS: &str = "way of connections (--connect-to, --laddr, --resolvers, --redirects, --retries, --connection-age, --streams \
+                        or --http2-connections)";
+
+/// Where requests go, in words.
+pub(super) fn way(sent: &Sent) -> &str {
+    sent.by.as_deref().unwrap_or("to the target itself")
+}
+
+fn refuse_first(differences: &[(bool, &'static str)]) -> Result<(), Diverged> {
+    let first = differences.iter().find(|(differs, _)| *differs);
     first.map_or(Ok(()), |(_, what)| Err(Diverged::Asked(what)))
 }
 

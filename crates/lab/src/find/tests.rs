@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use seawall_cause::class::Class as Cause;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::report;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::{Hit, How, Watched};
 use seawall_search::closed;
@@ -16,12 +18,12 @@ use seawall_search::simulated::servers::{Service, Workers};
 use seawall_search::simulated::target::{self as simulated, Simulated};
 use seawall_search::target::Target as Offered;
 
-use super::answer::{self, Answer, Arrivals, Connections, Cut, Outcome};
-use super::compare::{Change, Unlike, compare};
+use super::answer::{self, Answer, Arrivals, Asked, Connections, Cut, Limit, Outcome, Sent};
+use super::compare::{Change, Unlike, compare, differences};
 use super::plan::{Plan, Target};
 use super::progress::{Nobody, Step, Time, Watcher};
 use super::resume::Diverged;
-use super::{find, read};
+use super::{find, read, resume, told};
 use crate::ground::{Calibration, Ground};
 
 /// A simulated target that counts what is asked of it.
@@ -107,6 +109,7 @@ pub(super) fn plan() -> Plan {
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
+        sent: None,
     }
 }
 
@@ -264,6 +267,37 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     assert_eq!(refused(&plan(), &changed), Diverged::Time("-1".to_owned()));
 }
 
+/// A run through a Unix socket went on over TCP, at whoever listened there.
+#[test]
+fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_continued() {
+    let sent = Sent {
+        by: Some("at ng/sock".to_owned()),
+        certificate: None,
+        requests: "00c0ffee".to_owned(),
+        settings: "10 redirects".to_owned(),
+    };
+    let of = |sent: Option<Sent>| Answer { asked: Asked { sent, ..found().asked }, ..found() };
+    let goes_on = |now: Option<Sent>, before: Option<Sent>| {
+        resume::search(&Plan { sent: now, ..plan() }, &of(before)).map(|_| ())
+    };
+    let refused = |now: Sent| goes_on(Some(now), Some(sent.clone())).unwrap_err().to_string();
+    let text = refused(Sent { by: None, ..sent.clone() });
+    assert!(
+        text.starts_with("its requests went at ng/sock, and these would go to the target itself"),
+        "{text}"
+    );
+    let other = Some("01".to_owned());
+    assert!(refused(Sent { certificate: other, ..sent.clone() }).contains("--cert"));
+    assert!(refused(Sent { requests: "01".to_owned(), ..sent.clone() }).contains("--header"));
+    assert!(refused(Sent { settings: String::new(), ..sent.clone() }).contains("--resolvers"));
+    // The same, and what an earlier version wrote.
+    assert_eq!(goes_on(Some(sent.clone()), Some(sent.clone())), Ok(()));
+    assert_eq!(goes_on(Some(sent.clone()), None), Ok(()));
+    let written = of(Some(sent)).to_json().unwrap();
+    assert_eq!(read::parse(written.as_bytes()).unwrap().to_json().unwrap(), written);
+    assert!(!of(None).to_json().unwrap().contains("\"sent\":{"));
+}
+
 #[test]
 fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     let curious = || Plan { cause: true, ..plan() };
@@ -279,6 +313,38 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     );
     let cause = answer.cause.unwrap();
     assert_eq!((cause.class.as_str(), cause.evidence[0].seen.as_str()), ("generator", "it was told"));
+}
+
+/// Two targets in one file, of which one refuses and one delays, were called a balancer's doing.
+#[test]
+fn of_several_targets_the_list_is_suspected_before_a_balancer() {
+    let told = |targets: usize, class| {
+        let mut answer = searched();
+        answer.asked.targets = targets;
+        told::cause(&mut answer, &blamed(class));
+        answer
+    };
+    let answer = told(2, Cause::UnevenBalancing);
+    let first = &answer.cause.as_ref().unwrap().evidence[0];
+    assert!(first.seen.starts_with("2 targets were given") && first.by == "the list of targets", "{first:?}");
+    assert!(answer.ties[0].tell.starts_with("first search each of the 2 targets"), "{:?}", answer.ties);
+    for other in [told(1, Cause::UnevenBalancing), told(2, Cause::RateLimiter)] {
+        assert!(other.cause.unwrap().evidence.is_empty() && !other.ties[0].tell.contains("targets"));
+    }
+}
+
+/// An inquiry that is sure of this class, and cannot tell it from another.
+fn blamed(class: Cause) -> report::Report {
+    let cause = report::Cause { class, confidence: 0.9, evidence: Vec::new(), figures: Vec::new() };
+    let tie = report::Tie { between: vec![class, Cause::Pauses], tell: "look at it".to_owned() };
+    report::Report { causes: vec![cause], ties: vec![tie], ..report::Report::default() }
+}
+
+#[test]
+fn of_an_inquiry_that_ran_out_of_time_the_experiment_is_named() {
+    let mut answer = searched();
+    told::left_out(&mut answer, Some("churn"));
+    assert_eq!(answer.left_out, ["the experiment \"churn\" and what follows it"]);
 }
 
 #[test]
@@ -356,8 +422,67 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     other.asked.connections.keep_alive = false;
     assert_eq!(change(&other), Err(Unlike::Asked("policy of connections")));
     let mut other = at(98.0, 100.0, 102.0);
-    other.outcome = Outcome::Capped;
+    other.outcome = Outcome::Interrupted;
     assert_eq!(change(&other), Err(Unlike::NotFound));
+}
+
+#[test]
+fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() {
+    let of = |outcome, good: Option<f64>, rate: f64| {
+        let mut answer = found();
+        let cliff = Limit { good, ..Limit::default() };
+        (answer.outcome, answer.cliff) = (outcome, cliff);
+        answer.allowance = Some(answer::Allowance { rate, held: 8.0, requests: 8.0 * rate });
+        answer
+    };
+    let held = of(Outcome::Capped, Some(1000.0), 1000.0);
+    let cliff = |lower, point, upper| {
+        let bounds = Limit { lower: Some(lower), point: Some(point), upper: Some(upper), ..Limit::default() };
+        Answer { cliff: bounds, ..found() }
+    };
+    let change = |before: &Answer, after: &Answer| compare(before, after).map(|compared| compared.change);
+    let (low, near, high) =
+        (cliff(780.0, 800.0, 820.0), cliff(930.0, 952.0, 975.0), cliff(1190.0, 1200.0, 1210.0));
+    assert_eq!((change(&low, &held), change(&held, &low)), (Ok(Change::Better), Ok(Change::Worse)));
+    assert_eq!((change(&near, &held), change(&held, &near)), (Ok(Change::NotWorse), Ok(Change::CannotTell)));
+    assert_eq!(
+        (change(&high, &held), change(&held, &high)),
+        (Ok(Change::CannotTell), Ok(Change::CannotTell))
+    );
+    let known = compare(&low, &held).unwrap().ratio;
+    assert!(known.lower > 1.0 && known.upper == f64::INFINITY, "{known:?}");
+    let known = compare(&held, &low).unwrap().ratio;
+    assert!(known.lower == 0.0 && known.upper < 1.0, "{known:?}");
+    // A goal of one error in a thousand is not told by fifty answers a second: what broke nothing up to the cap was held.
+    let untold = of(Outcome::Capped, None, 1000.0);
+    assert_eq!(change(&low, &untold), Ok(Change::Better));
+    let generator = of(Outcome::GeneratorLimited, Some(700.0), 700.0);
+    assert_eq!(
+        (change(&held, &held), change(&held, &generator)),
+        (Ok(Change::NotWorse), Ok(Change::CannotTell))
+    );
+    assert_eq!(change(&generator, &held), Ok(Change::NotWorse));
+    assert_eq!(change(&held, &of(Outcome::GeneratorLimited, None, 700.0)), Err(Unlike::NotFound));
+}
+
+#[test]
+fn another_target_is_compared_and_named() {
+    let before = searched();
+    assert_eq!(differences(&before, &before), Vec::<String>::new());
+    let mut after = before.clone();
+    (after.asked.target, after.asked.timeout) = ("http://b/".to_owned(), None);
+    assert!(compare(&before, &after).is_ok());
+    let named = differences(&before, &after);
+    assert_eq!(named[0], "another target: http://127.0.0.1:8080/ before, http://b/ after");
+    assert_eq!(named[1], "another --timeout: 30 s before, none after");
+    let sent = |requests: &str, target: &str| {
+        let (requests, settings) = (requests.to_owned(), "10 redirects".to_owned());
+        let sent = Some(Sent { by: None, certificate: None, requests, settings });
+        Answer { asked: Asked { sent, target: target.to_owned(), ..found().asked }, ..found() }
+    };
+    let named = differences(&sent("01", "http://a/"), &sent("02", "http://a/"));
+    assert_eq!(named, ["another set of requests: 01 before, 02 after"]);
+    assert_eq!(differences(&sent("01", "http://a/"), &sent("02", "http://b/")).len(), 1);
 }
 
 /// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
@@ -389,7 +514,7 @@ fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise()
     assert!((390.0..410.0).contains(&saturation.rate) && saturation.reached, "{saturation:?}");
     assert!((5..=7).contains(&saturation.clients), "{saturation:?}");
     // Nothing is said of rates.
-    assert_eq!((answer.cliff, answer.knee), (answer::Limit::default(), answer::Limit::default()));
+    assert_eq!((answer.cliff, answer.knee), (Limit::default(), Limit::default()));
     assert_eq!((answer.cause, answer.generator.most), (None, None));
     assert!(answer.trials.iter().all(|trial| trial.clients.is_some()) && answer.trials.len() > 8);
 }

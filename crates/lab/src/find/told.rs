@@ -34,6 +34,7 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         schema: SCHEMA,
         outcome,
         cut,
+        left_out: cut.filter(|cut| *cut == Cut::Budget).map(|_| TRIALS.to_owned()).into_iter().collect(),
         asked: plan.asked(),
         generator: Generator::default(),
         cliff: limit(&report.cliff),
@@ -66,6 +67,15 @@ pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
         grants: Vec::new(),
         took: report.took.as_secs_f64(),
     }
+}
+
+/// What a search has no time left for.
+const TRIALS: &str = "trials that the search still wanted";
+
+/// Adds the experiment that an inquiry had no time left for.
+pub(super) fn left_out(answer: &mut Answer, experiment: Option<&str>) {
+    let first = experiment.map(|name| format!("the experiment \"{name}\" and what follows it"));
+    answer.left_out.push(first.unwrap_or_else(|| "experiments on the cause".to_owned()));
 }
 
 /// Whether there is a limit to ask the cause of.
@@ -314,6 +324,27 @@ pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
         says: tried.says.clone(),
     };
     answer.experiments = report.tried.iter().map(tried).collect();
+    suspect_targets(answer);
+}
+
+/// Of several targets that were given one may refuse while another delays: that is as uneven as a balancer, and no balancer's doing.
+fn suspect_targets(answer: &mut Answer) {
+    let (targets, uneven) = (answer.asked.targets, Class::UnevenBalancing.slug());
+    if targets < 2 {
+        return;
+    }
+    let uneven_ones = answer.cause.iter_mut().chain(&mut answer.also).filter(|cause| cause.class == uneven);
+    for cause in uneven_ones {
+        let seen = format!(
+            "{targets} targets were given, and they may differ by themselves: search each alone first"
+        );
+        let by = "the list of targets".to_owned();
+        cause.evidence.insert(0, answer::Evidence { seen, by, ratio: None });
+    }
+    for tie in answer.ties.iter_mut().filter(|tie| tie.between.iter().any(|class| class == uneven)) {
+        tie.tell =
+            format!("first search each of the {targets} targets that were given alone; then {}", tie.tell);
+    }
 }
 
 /// Trials that were believed have found the limit: that this machine could not send what an inquiry asked for is no word on why it is there.

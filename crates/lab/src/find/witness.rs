@@ -243,6 +243,12 @@ fn strongest<'a>(window: &'a Window, class: &'static str) -> Option<Word<'a>> {
 }
 
 impl Word<'_> {
+    /// Whether it is of counters that would have told of the class and did not rise (`server_side::judge`): it only excludes.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        self.says.starts_with("did not rise: ")
+    }
+
     fn strength(&self) -> f64 {
         self.ratio.ln().abs()
     }

@@ -2,7 +2,7 @@
 
 use std::io::{Write as _, stderr};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +214,27 @@ impl TravelArgs {
             proxies.add_header(&name, &value);
         }
         Ok(proxies)
+    }
+
+    /// The client certificate's file.
+    pub(crate) fn certificate(&self) -> Option<&Path> {
+        (!self.cert.is_empty()).then_some(Path::new(&self.cert))
+    }
+
+    /// In words what else than a proxy and a Unix socket decides who answers and how often they are asked.
+    pub(crate) fn settings(&self) -> String {
+        let Self { retries, streams, http2_connections, .. } = self;
+        let ages = self.connection_age.map_or_else(|| "no end".to_owned(), |age| format!("{age:?}"));
+        let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(" ") };
+        let sources = list(self.laddr.iter().map(ToString::to_string).collect());
+        let resolvers = list(self.resolvers.iter().map(|resolver| resolver.0.to_string()).collect());
+        let place = |(host, port): &HostPort| format!("{host}:{port}");
+        let elsewhere = |to: &ConnectTo| format!("{}:{}", place(&to.from), place(&to.to));
+        let elsewhere = list(self.connect_to.iter().map(elsewhere).collect());
+        format!(
+            "retries {retries}; connect-to {elsewhere}; from {sources}; resolvers {resolvers}; connection age {ages}; \
+             {streams} streams; {http2_connections} HTTP/2 connections"
+        )
     }
 
     /// The engine's form of it. TLS is made ready whether or not a target wants it: a redirect may.

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) closed: bool,
     /// With --closed: never keep more clients than this busy [default: 4096]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
     /// How requests are spaced: a limit under poisson is lower than under even
     #[arg(long, value_name = "SPACING", default_value = "even", hide_possible_values = true)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then
+    /// Write the run to this file, as JSON; - is standard output, and what is shown goes to standard error then; a pipe must have a reader already
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Write it to this file as one offline HTML page; - as for --json
@@ -123,6 +123,13 @@ impl FromStr for MaxRate {
             Pace::Unlimited => Err("without a bound there is no --max-rate: leave it out".to_owned()),
         }
     }
+}
+
+/// `--max-clients`.
+fn clients(text: &str) -> Result<NonZero<u32>, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is no number of clients: expected a whole number from 1 to {}", u32::MAX)
+    })
 }
 
 /// Lowest --max-rate: the first rungs of a ladder last a second or two, and a trial of no request at all looks like a target that
@@ -226,7 +233,8 @@ something breaks, narrows the bracket by trials, overloads the target once more 
 recovers, and then tries out what tells causes apart. It offers more than the target takes, many
 times and briefly: --max-rate is the most that it may offer.
   seawall find http://127.0.0.1:8080/ --slo 'p99<250ms,errors<0.1%' --from before.json
-goes on with a run that was interrupted or had no more time, and
+goes on with a run that was interrupted or had no more time: at the same server, by the same way and with
+the same requests, or it is refused; and
   seawall find --compare before.json after.json
 is a gate for a pipeline.
 
@@ -248,12 +256,12 @@ Classes of causes: rate-limiter, hanging-limiter, delaying-limiter, cpu-saturati
   pool-saturation, concurrency-cap, connection-cap, cfs-throttling, churn-cost, keep-alive-race,
   timeout-chain, pauses, uneven-balancing, dns, ports, bandwidth, generator, unknown
 
-JSON (--json): outcome, cut, asked, generator, cliff and knee (lower, upper, point, good, bad in
+JSON (--json): outcome, cut, left_out, asked, generator, cliff and knee (lower, upper, point, good, bad in
 requests/s or null), fails, goodput, burst, depletion, allowance, recovery, cause (class,
 confidence, evidence), also, ties, excluded, untested, experiments, server_side (from, to, during,
 facts, untested), trials; of --closed closed (most, service, limit, saturation) in place of cliff and
 knee. schema is 1; a field that goes or changes its meaning makes it 2. Of what is sent it holds one
-URL without query, user and password.
+URL without query, user and password, the way to it, and short digests of requests and certificate.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
@@ -263,8 +271,12 @@ target to which there is no connection: no load was sent; 2 a flag or a value th
 to --max-rate or --max-clients; 6 the goal is not kept with next to nothing to do, or as little at any rate; 7 found, and after overload the target
 does not recover by itself; 8 the budget was over before a limit was between two rates; 11 the target went away and did not come back; 130, 143
 ended early by SIGINT, SIGTERM.
-Of --compare: 0 better, or the same within a tenth; 3 worse; 8 the runs do not tell; 1 they cannot be
-compared.";
+Of --compare: 0 better, the same within a tenth, or not worse; 3 worse; 8 the runs do not tell; 1 they
+cannot be compared. A run that broke nothing up to --max-rate, or was limited by the generator, has its
+cliff at the highest rate that it held, or above: held against a cliff it is better, or not worse (what it
+held is at most a tenth less), else the runs do not tell; a cliff held against it is worse, or they do not
+tell. Of two such runs the later is not worse if it held what the earlier did, less a tenth; beyond that
+neither tells. Another target is compared all the same, and named.";
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::{Answer, Limit};
-use seawall_lab::find::compare::{Change, Compared, compare};
+use seawall_lab::find::compare::{Change, Compared, compare, differences, held};
+use seawall_search::belief::Bracket;
 
 use super::words::rate;
 use crate::exit;
@@ -23,7 +24,7 @@ pub(super) fn run(before: &Path, after: &Path) -> anyhow::Result<ExitCode> {
 
 fn code(change: Change) -> u8 {
     match change {
-        Change::Better | Change::Same => exit::FOUND,
+        Change::Better | Change::Same | Change::NotWorse => exit::FOUND,
         Change::Worse => exit::OBJECTIVE_MISSED,
         Change::CannotTell => exit::CANNOT_TELL,
     }
@@ -34,22 +35,47 @@ fn text(compared: &Compared, before: &Answer, after: &Answer) -> String {
     let word = match compared.change {
         Change::Better => "better",
         Change::Same => "the same within a tenth",
+        Change::NotWorse => "not worse",
         Change::Worse => "worse",
         Change::CannotTell => "cannot tell",
     };
-    let share = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
-    let ratio = compared.ratio;
-    format!(
-        "{word}: the cliff by {} to {}, most likely {}\n  before  {}\n  after   {}\n",
-        share(ratio.lower),
-        share(ratio.upper),
-        share(ratio.point),
-        bracket(&before.cliff),
-        bracket(&after.cliff),
-    )
+    let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
+    let [was, is] = [before, after].map(known);
+    format!("{word}: {}\n  before  {was}\n  after   {is}\n{notes}", interval(compared, before, after))
 }
 
-fn bracket(limit: &Limit) -> String {
-    let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), rate);
-    format!("{} to {} /s", side(limit.lower), side(limit.upper))
+/// The change: of what was not taken to its cliff only one side of it is known, or none.
+fn interval(compared: &Compared, before: &Answer, after: &Answer) -> String {
+    let share = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    let Bracket { lower, point, upper } = compared.ratio;
+    match (held(before), held(after)) {
+        (Some(was), Some(is)) if rate(was) == rate(is) => {
+            format!("both held {}/s; of what is beyond it the runs do not tell", rate(is))
+        }
+        (Some(was), Some(is)) => {
+            format!(
+                "{}/s was held, and {}/s before; of what is beyond the runs do not tell",
+                rate(is),
+                rate(was)
+            )
+        }
+        (None, Some(_)) => format!("the cliff by at least {}", share(lower)),
+        (Some(_), None) if upper < 1.0 => format!("the cliff by at least {}", share(upper)),
+        (Some(_), None) => format!("the cliff by {} at most", share(upper)),
+        (None, None) => {
+            format!("the cliff by {} to {}, most likely {}", share(lower), share(upper), share(point))
+        }
+    }
+}
+
+/// The cliff's bracket, or what was held where nothing broke.
+fn known(answer: &Answer) -> String {
+    match held(answer) {
+        Some(most) => format!("at least {} /s, which was held", rate(most)),
+        None => {
+            let Limit { lower, upper, .. } = answer.cliff;
+            let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), rate);
+            format!("{} to {} /s", side(lower), side(upper))
+        }
+    }
 }

@@ -8,7 +8,7 @@ use seawall_search::seen::BLOCK;
 use serde::Serialize;
 
 use super::screen;
-use super::words::{figure, percent, rate, seconds};
+use super::words::{figure, percent, rate, seconds, sure};
 use crate::report::chart::{Charts, LeftOut, Line, Panel, Points, Stroke};
 use crate::report::html;
 use crate::report::scale::Scale;
@@ -49,7 +49,7 @@ pub(super) fn render(answer: &Answer) -> anyhow::Result<String> {
     let data = Data {
         title: headline,
         subtitle: rest.join(" · "),
-        note: answer.cut.map(|cut| screen::in_words(cut).to_owned()),
+        note: screen::cut_short(answer).map(|(name, text)| format!("{name} {text}")),
         tiles: tiles(answer),
         charts: charts(answer),
         tables: tables(answer).into_iter().filter(|table| !table.rows.is_empty()).collect(),
@@ -95,6 +95,8 @@ fn tiles(answer: &Answer) -> Vec<Tile> {
     };
     let clients = answer.closed.as_ref().map(screen::clients::tile);
     let saturation = answer.closed.and_then(|closed| closed.saturation).map(|found| rate(found.rate));
+    let (candidates, is_unknown) =
+        (screen::candidates(answer), answer.cause.as_ref().is_some_and(screen::is_unknown));
     let tiles = [
         (clients.flatten(), "clients"),
         (saturation, "most good answers/s"),
@@ -102,8 +104,14 @@ fn tiles(answer: &Answer) -> Vec<Tile> {
         (between(&answer.knee), named(&answer.knee, ["knee, requests/s", "knee, tested good / bad"])),
         (answer.goodput.map(rate), "good answers/s in overload"),
         (answer.recovery.calm.map(seconds), "until quick after overload"),
-        (answer.cause.as_ref().map(|cause| cause.class.clone()), "cause"),
-        (answer.cause.as_ref().map(|cause| percent(cause.confidence)), "sure of the cause"),
+        (
+            answer.cause.as_ref().map(|_| candidates.join(" or ")),
+            if is_unknown { "cause: no class that is known fits" } else { "cause" },
+        ),
+        (
+            answer.cause.as_ref().filter(|_| !is_unknown).map(|cause| sure(cause.confidence)),
+            if candidates.len() > 1 { "sure that it is one of them" } else { "sure of the cause" },
+        ),
         (Some(answer.trials.len().to_string()), "trials"),
         (Some(seconds(answer.took)), "together"),
     ];
@@ -356,7 +364,8 @@ fn evidence(cause: &Cause) -> Vec<Vec<String>> {
         rows.push(vec![empty(); 5]);
     }
     if let Some(first) = rows.first_mut() {
-        (first[0], first[1]) = (cause.class.clone(), percent(cause.confidence));
+        let sure = if screen::is_unknown(cause) { "–".to_owned() } else { sure(cause.confidence) };
+        (first[0], first[1]) = (cause.class.clone(), sure);
     }
     rows
 }

@@ -7,6 +7,7 @@ use std::num::NonZero;
 use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{Answer, Arrivals, Connections};
 use seawall_lab::find::plan::{Plan, QUICK, Target};
+use seawall_lab::find::resume;
 use seawall_lab::server_side::{Endpoint, Group, ServerSide};
 use seawall_load::engine::Travel;
 use seawall_load::request::{Request, Style};
@@ -16,6 +17,7 @@ use seawall_search::profile::Profile;
 
 use super::args::{Args, Spacing};
 use super::ground::Kit;
+use super::sent;
 use crate::attack::aim::{Aim, Waits};
 pub(super) use seawall_lab::means::cores;
 
@@ -56,7 +58,10 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
         },
         connections: connections(&travel, &list),
         timeout: travel.timeout,
+        sent: Some(sent::sent(&args.travel, &travel, &list, args.redirects)?),
     };
+    // Before anybody is asked whether they are there: another way may lead to somebody else.
+    before.iter().try_for_each(|before| resume::compatible(&plan, before)).context("--from")?;
     let late = plan.goal.late.map(|late| late.than);
     let kit =
         Kit { list, travel, style, cpus, arrivals: plan.arrivals, seed: args.seed, late, side: side(args)? };

@@ -73,7 +73,7 @@ impl Reach {
 }
 
 /// Who has to let a connection through, as far as that is not the target itself.
-fn by_way_of(dial: &Dial, origin: &Origin) -> String {
+pub(super) fn by_way_of(dial: &Dial, origin: &Origin) -> String {
     if let Some(path) = &dial.unix_socket {
         return format!(" at {}", path.display());
     }

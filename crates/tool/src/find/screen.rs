@@ -1,28 +1,29 @@
-//! What a run came to, on one screen: no line wider than a terminal of 80, no more than 40 of them.
+//! What a run came to, on one screen: no line wider than a terminal of 80, or than a narrower one, and no more than 40 of them.
 //!
 //! What does not fit is counted, and stands in the files. A bracket is shown where there is one, beside the rates that were tested; a rate
 //! that was only passed on the way up is never called what the target can do.
 
 pub(super) mod clients;
+mod server;
 
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
-use seawall_lab::find::witness::words;
 
-use super::words::{count, figure, percent, rate, seconds};
+use super::words::{count, figure, percent, rate, seconds, sure};
 
-/// Columns of a screen, of which the first are names.
-const WIDE: usize = 80;
+/// Columns of a screen at most, and at least, of which the first are names.
+pub(super) const WIDE: usize = 80;
+const NARROW: usize = 40;
 const NAMES: usize = 15;
-/// Lines of a screen.
+/// Lines of a screen of [`WIDE`] columns; of a narrower one as many more as it takes to hold the same.
 const HIGH: usize = 40;
 /// Of each list that could be long, and lines of one text.
 const EVIDENCE: usize = 3;
 const WORDS: usize = 3;
 const TEXT: usize = 4;
 
-/// The whole screen.
-pub(super) fn text(answer: &Answer) -> String {
-    let mut sheet = Sheet::default();
+/// The whole screen, of so many columns.
+pub(super) fn text(answer: &Answer, columns: usize) -> String {
+    let mut sheet = Sheet::new(columns.clamp(NARROW, WIDE));
     sheet.head(answer);
     sheet.limits(answer);
     sheet.manners(answer);
@@ -32,8 +33,8 @@ pub(super) fn text(answer: &Answer) -> String {
 }
 
 /// Lines, those first that must be seen.
-#[derive(Default)]
 struct Sheet {
+    wide: usize,
     lines: Vec<String>,
     /// Lines that there may be no room for, and are counted then.
     more: Vec<String>,
@@ -41,13 +42,17 @@ struct Sheet {
 }
 
 impl Sheet {
+    fn new(wide: usize) -> Self {
+        Self { wide, lines: Vec::new(), more: Vec::new(), foot: Vec::new() }
+    }
+
     fn head(&mut self, answer: &Answer) {
         let (headline, [target, goal]) = summary(answer);
-        self.lines.push(cut(&headline));
+        self.lines.extend(wrapped("", &headline, 2, self.wide));
         self.row("target", &target);
         self.row("goal", &goal);
-        if let Some(cut) = answer.cut {
-            self.row("cut short", in_words(cut));
+        if let Some((name, text)) = cut_short(answer) {
+            self.row(name, &text);
         }
     }
 
@@ -100,32 +105,14 @@ impl Sheet {
                 self.row("cause", "not looked for with clients; without --closed it is");
             }
             None => self.row("cause", "not looked for"),
-            Some(cause) => self.cause("cause", cause),
+            Some(cause) => self.cause("cause", &held(cause, &candidates(answer)), cause),
         }
-        answer.also.iter().take(2).for_each(|cause| self.cause("and", cause));
+        answer.also.iter().take(2).for_each(|cause| self.cause("and", &held(cause, &[&cause.class]), cause));
         self.gone(answer);
         for tie in answer.ties.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.between.join(" from "), tie.tell));
         }
-        // What is among the signs already need not be told twice.
-        let shown = |says: &str| {
-            let signs = answer.cause.iter().flat_map(|cause| cause.evidence.iter().take(EVIDENCE));
-            signs.into_iter().any(|sign| sign.seen == says)
-        };
-        let words = words(&answer.server_side);
-        if words.is_empty()
-            && let Some(why) = answer.server_side.iter().flat_map(|window| &window.untested).next()
-        {
-            self.row("server", &format!("not seen: {why}"));
-        }
-        for (at, word) in words.iter().filter(|word| !shown(word.says)).take(WORDS).enumerate() {
-            let times = if word.ratio < 1.0 {
-                format!("against {}, {} times less likely", word.class, rate(1.0 / word.ratio))
-            } else {
-                format!("for {}, {} times likelier", word.class, rate(word.ratio))
-            };
-            self.row(if at == 0 { "server says" } else { "" }, &format!("- {}: {times}", word.says));
-        }
+        server::rows(answer, self.wide).into_iter().for_each(|(name, text)| self.row(name, &text));
     }
 
     /// That the target is no longer there, and what it said of itself around that, beyond what speaks for a cause.
@@ -144,13 +131,8 @@ impl Sheet {
         }
     }
 
-    fn cause(&mut self, name: &str, cause: &Cause) {
+    fn cause(&mut self, name: &str, class: &str, cause: &Cause) {
         let figures: Vec<_> = cause.figures.iter().filter_map(figure).collect();
-        let class = if cause.class == "unknown" {
-            "unknown: nothing that was tried out fits a class that is known".to_owned()
-        } else {
-            format!("{} ({} sure)", cause.class, percent((100.0 * cause.confidence).floor() / 100.0))
-        };
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         self.row(name, &format!("{class}{figures}"));
         for sign in cause.evidence.iter().take(EVIDENCE) {
@@ -161,16 +143,18 @@ impl Sheet {
     }
 
     fn rest(&mut self, answer: &Answer) {
-        let mut more = Self::default();
+        let mut more = Self::new(self.wide);
         let excluded = answer.excluded.iter().map(|out| (&*out.class, &*out.how));
         more.classes("excluded", excluded);
         more.classes("not tested", answer.untested.iter().map(|not| (&*not.class, &*not.why)));
+        let silent = server::silent(answer, self.wide);
+        silent.into_iter().for_each(|(name, text)| more.row(name, &text));
         self.more = more.lines;
         let number =
             |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let (trials, tried) =
             (number(answer.trials.len(), "trial"), number(answer.experiments.len(), "experiment"));
-        let mut foot = Self::default();
+        let mut foot = Self::new(self.wide);
         foot.gap();
         foot.row("", &format!("{trials} and {tried} in {}", seconds(answer.took)));
         self.foot = foot.lines;
@@ -186,7 +170,9 @@ impl Sheet {
             }
         }
         for (at, (classes, why)) in groups.iter().enumerate() {
-            self.row(if at == 0 { name } else { "" }, &format!("{}: {why}", classes.join(", ")));
+            let classes = classes.join(", ");
+            let text = server::shortened(why, self.wide, |why| format!("{classes}: {why}"));
+            self.row(if at == 0 { name } else { "" }, &text);
         }
     }
 
@@ -197,39 +183,27 @@ impl Sheet {
 
     /// A name and a text that goes on below itself, for some lines.
     fn row(&mut self, name: &str, text: &str) {
-        let mut line = format!("  {name:<width$}", width = NAMES - 2);
-        let clean: String =
-            text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        let (mut begun, end) = (false, self.lines.len() + TEXT);
-        for word in clean.split_whitespace() {
-            if begun && line.chars().count() + 1 + word.chars().count() > WIDE {
-                self.lines.push(cut(&std::mem::replace(&mut line, " ".repeat(NAMES))));
-                begun = false;
-            }
-            if begun || line.chars().count() >= NAMES && !line.ends_with(' ') {
-                line.push(' ');
-            }
-            line.push_str(word);
-            begun = true;
+        let begin = format!("  {name:<width$}", width = NAMES - 2);
+        let (mut lines, most) = (wrapped(&begin, text, NAMES, self.wide), lines_of(TEXT, self.wide));
+        if lines.len() > most {
+            lines.truncate(most);
+            lines.push(format!("{:NAMES$}…", ""));
         }
-        self.lines.push(cut(&line));
-        if self.lines.len() > end {
-            self.lines.truncate(end);
-            self.lines.push(format!("{:NAMES$}…", ""));
-        }
+        self.lines.extend(lines);
     }
 
     fn fit(self) -> String {
-        let Self { mut lines, mut more, foot } = self;
-        let room = HIGH.saturating_sub(lines.len() + foot.len());
+        let (high, wide) = (lines_of(HIGH, self.wide), self.wide);
+        let Self { mut lines, mut more, foot, .. } = self;
+        let room = high.saturating_sub(lines.len() + foot.len());
         if more.len() > room {
             let left = more.len() + 1 - room;
             more.truncate(room.saturating_sub(1));
-            more.push(format!("{:NAMES$}… {left} more lines: see --json or --html", ""));
+            more.push(cut(&format!("{:NAMES$}… {left} more lines: see --json or --html", ""), wide));
         }
         lines.extend(more);
         // Only evidence without end could have come so far.
-        lines.truncate(HIGH - foot.len());
+        lines.truncate(high - foot.len());
         lines.extend(foot);
         lines.join("\n") + "\n"
     }
@@ -244,12 +218,70 @@ pub(super) fn summary(answer: &Answer) -> (String, [String; 2]) {
     (headline(answer), [asked(&answer.asked), goal])
 }
 
-fn cut(line: &str) -> String {
+/// As many lines as hold what so many of the widest do.
+fn lines_of(most: usize, wide: usize) -> usize {
+    (most * WIDE).div_ceil(wide)
+}
+
+/// Whether a row has room for the whole of a text.
+fn fits(text: &str, wide: usize) -> bool {
+    wrapped(&" ".repeat(NAMES), text, NAMES, wide).len() <= lines_of(TEXT, wide)
+}
+
+/// A text in lines: the first goes on behind what is there, the others behind so many spaces.
+fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
+    let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
+    for word in clean.split_whitespace() {
+        if begun && line.chars().count() + 1 + word.chars().count() > wide {
+            lines.push(cut(&std::mem::replace(&mut line, " ".repeat(indent)), wide));
+            begun = false;
+        }
+        if begun || !line.is_empty() && !line.ends_with(' ') {
+            line.push(' ');
+        }
+        line.push_str(word);
+        begun = true;
+    }
+    lines.push(cut(&line, wide));
+    lines
+}
+
+fn cut(line: &str, wide: usize) -> String {
     let line = line.trim_end();
-    if line.chars().count() <= WIDE {
+    if line.chars().count() <= wide {
         return line.to_owned();
     }
-    line.chars().take(WIDE - 1).chain(['…']).collect()
+    line.chars().take(wide - 1).chain(['…']).collect()
+}
+
+/// The likeliest cause, and before it is said how sure that is, those that cannot be told from it.
+pub(super) fn candidates(answer: &Answer) -> Vec<&str> {
+    let Some(cause) = &answer.cause else { return Vec::new() };
+    let is_open = |class: &str| answer.also.iter().all(|also| also.class != class);
+    let tied = answer.ties.iter().map(|tie| &tie.between).filter(|between| between.contains(&cause.class));
+    let mut classes = vec![&*cause.class];
+    for class in tied.flatten().filter(|class| is_open(class)) {
+        if !classes.contains(&&**class) {
+            classes.push(class);
+        }
+    }
+    classes
+}
+
+/// What holds, of classes that cannot be told apart, and how sure that is.
+fn held(cause: &Cause, candidates: &[&str]) -> String {
+    let sure = sure(cause.confidence);
+    match candidates {
+        _ if is_unknown(cause) => "unknown: nothing that was tried out fits a class that is known".to_owned(),
+        [] | [_] => format!("{} ({sure} sure)", cause.class),
+        several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
+    }
+}
+
+/// Whether it is no class at all.
+pub(super) fn is_unknown(cause: &Cause) -> bool {
+    cause.class == "unknown"
 }
 
 fn headline(answer: &Answer) -> String {
@@ -322,9 +354,11 @@ fn unstable(answer: &Answer) -> String {
 }
 
 fn asked(asked: &Asked) -> String {
+    let by = asked.sent.as_ref().and_then(|sent| sent.by.as_deref());
+    let by = by.map_or_else(String::new, |by| format!(" {by}"));
     match asked.targets {
-        0 | 1 => asked.target.clone(),
-        many => format!("{many} targets, the first {}", asked.target),
+        0 | 1 => format!("{}{by}", asked.target),
+        many => format!("{many} targets, the first {}{by}", asked.target),
     }
 }
 
@@ -352,11 +386,16 @@ fn bounds(asked: &Asked) -> String {
     format!("{}errors below {}", late.unwrap_or_default(), percent(asked.goal.errors))
 }
 
-pub(super) fn in_words(cut: Cut) -> &'static str {
-    match cut {
-        Cut::Signal => "by a signal: this is what was known then; --from goes on",
-        Cut::Budget => "by the budget: this is what was known then; --from goes on",
-    }
+/// What ended a run early, with a name for it; of one that has its limit only what was left out.
+pub(super) fn cut_short(answer: &Answer) -> Option<(&'static str, String)> {
+    let left_out = answer.left_out.join("; ");
+    Some(match answer.cut? {
+        Cut::Signal => ("cut short", "by a signal: this is what was known then; --from goes on".to_owned()),
+        Cut::Budget if answer.is_found() && !left_out.is_empty() => {
+            ("left out", format!("{left_out}, for which the budget had no time; --from goes on"))
+        }
+        Cut::Budget => ("cut short", "by the budget: this is what was known then; --from goes on".to_owned()),
+    })
 }
 
 fn in_words_of(fails: Failing) -> &'static str {
@@ -385,7 +424,20 @@ fn limit(limit: &Limit, answer: &Answer) -> String {
     });
     let bad = limit.bad.map(|bad| format!("BAD {}/s", rate(bad)));
     let tested: Vec<_> = good.into_iter().chain(bad).collect();
-    let tested = if tested.is_empty() { "no rate".to_owned() } else { tested.join(", ") };
+    // What was held so briefly that its errors cannot be told is held all the same, and no vote.
+    let briefly = answer.allowance.filter(|_| answer.outcome != Outcome::UnstableBaseline).map(|held| {
+        let goal = percent(answer.asked.goal.errors);
+        format!(
+            "{}/s for {}, too few answers to tell errors below {goal}",
+            rate(held.rate),
+            seconds(held.held)
+        )
+    });
+    let tested = match briefly {
+        _ if !tested.is_empty() => tested.join(", "),
+        Some(briefly) => briefly,
+        None => "no rate".to_owned(),
+    };
     format!("{bracket}{tested}")
 }
 

@@ -7,8 +7,8 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::Subject;
 use seawall_cause::watched::Watched;
 use seawall_lab::find::answer::{
-    Answer, Arrivals, Cause, Connections, Depletion, Evidence, Excluded, Figure, Outcome, Said, Tie,
-    Untested, Window,
+    Answer, Arrivals, Cause, Connections, Cut, Depletion, Evidence, Excluded, Figure, Outcome, Said, Sent,
+    Tie, Untested, Window,
 };
 use seawall_lab::find::plan::{Plan, Target};
 use seawall_lab::ground::{Calibration, Ground};
@@ -111,6 +111,7 @@ fn plan() -> Plan {
             protocol: "http/1.1".to_owned(),
         },
         timeout: Some(Duration::from_secs(30)),
+        sent: None,
     }
 }
 
@@ -188,15 +189,31 @@ fn found() -> Answer {
     FOUND.clone()
 }
 
+/// On a terminal of the usual width.
+fn shown(answer: &Answer) -> String {
+    screen::text(answer, screen::WIDE)
+}
+
 /// A process that was killed for its memory was nowhere on the screen.
 #[test]
 fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
     let gone = Answer { gone: Some("over".to_owned()), ..found() };
-    let text = screen::text(&gone);
+    let text = shown(&gone);
     let at = text.find("gone").unwrap();
     assert!(text[at..].contains("answers nothing any more since \"over\""), "{text}");
     assert!(text[at..].contains("the server says: holds 91.0 of 100.0 MiB"), "{text}");
-    assert!(!screen::text(&found()).contains("gone"));
+    assert!(!shown(&found()).contains("gone"));
+}
+
+#[test]
+fn the_screen_and_the_page_name_the_way_that_is_not_the_targets_own_address() {
+    let mut answer = found();
+    let by = Some("at ng/sock".to_owned());
+    let (requests, settings) = (String::new(), String::new());
+    answer.asked.target = "http://a/".to_owned();
+    answer.asked.sent = Some(Sent { by, certificate: None, requests, settings });
+    assert!(shown(&answer).contains("http://a/ at ng/sock\n"), "{}", shown(&answer));
+    assert!(page::render(&answer).unwrap().contains("http://a/ at ng/sock"));
 }
 
 /// A run of each outcome, in the order of [`Outcome`].
@@ -259,7 +276,7 @@ fn one_of_thirty(late_above: Option<f64>) -> Answer {
 fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
     let [never, late] = [None, Some(300.0)].map(one_of_thirty);
     assert_eq!((never.outcome, code(&never, None)), (Outcome::UnstableBaseline, exit::UNSTABLE));
-    let line = |answer: &Answer| screen::text(answer).lines().next().unwrap_or_default().to_owned();
+    let line = |answer: &Answer| shown(answer).lines().next().unwrap_or_default().to_owned();
     assert!(line(&never).starts_with("UNSTABLE BASELINE: the goal is kept at no rate from 20/s to "));
     assert_eq!((late.outcome, code(&late, None)), (Outcome::Found, exit::FOUND));
     assert!(line(&late).starts_with("FOUND: nothing breaks, but answers are late "), "{}", line(&late));
@@ -269,11 +286,90 @@ fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
 #[test]
 fn each_outcome_fits_on_a_screen_and_says_what_was_tested() {
     for (name, answer) in each() {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         assert!(text.lines().count() <= 40, "{name}: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{name}: {text}");
         insta::assert_snapshot!(name, text);
     }
+}
+
+/// The headline was cut, and on a terminal of 60 columns every line was broken again.
+#[test]
+fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
+    let mut wide = found();
+    (wide.cliff.lower, wide.cliff.upper) = (Some(200.0), Some(606.0));
+    for columns in [40, 60, 80] {
+        for (name, answer) in each().into_iter().chain([("wide", wide.clone())]) {
+            let text = screen::text(&answer, columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns} {name}: {text}");
+            assert!(text.contains("trials and") || text.contains("trial and"), "{columns} {name}: {text}");
+            let (headline, _) = screen::summary(&answer);
+            let words = text.split_whitespace().take(headline.split_whitespace().count());
+            assert!(words.eq(headline.split_whitespace()), "{columns} {name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to_be_sure_of() {
+    let page = page::render(&found()).unwrap();
+    assert!(
+        page.contains("hanging-limiter or connection-cap") && page.contains("sure that it is one of them")
+    );
+    let mut unknown = found();
+    unknown.ties.clear();
+    unknown.cause.iter_mut().for_each(|cause| (cause.class, cause.confidence) = ("unknown".to_owned(), 0.72));
+    let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
+    assert!(page.contains("cause: no class that is known fits") && !page.contains("72 %"));
+    assert!(text.contains("unknown: nothing that was tried out fits") && !text.contains("72 %"), "{text}");
+    let mut sure = found();
+    sure.cause.iter_mut().for_each(|cause| cause.confidence = 0.9999);
+    assert!(shown(&sure).contains("(99 % sure") && page::render(&sure).unwrap().contains("99 %"));
+    assert!(!shown(&sure).contains("100 %") && !page::render(&sure).unwrap().contains("\"100 %\""));
+}
+
+/// One list of counters stood there for each class that it excludes, cut in its middle, and what was worth reading was not.
+#[test]
+fn counters_that_did_not_rise_are_listed_once_last_and_by_whole_names() {
+    let mut answer = found();
+    let names: Vec<_> = (0..30).map(|at| format!("envoy_cluster_upstream_counter_{at}")).collect();
+    let silent = format!("did not rise: {}", names.join(", "));
+    let classes = ["connection-cap", "rate-limiter", "concurrency-cap"];
+    let said =
+        |class: &&str| Said { says: silent.clone(), class: Some((*class).to_owned()), ratio: Some(0.5) };
+    answer.server_side[0].facts.extend(classes.iter().map(said));
+    let text = shown(&answer);
+    assert_eq!(text.matches("did not rise").count(), 1, "{text}");
+    assert!(text.find("did not rise") > text.find("not tested"), "{text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains(" more: against rate-limiter, concurrency-cap, connection-cap, 2 times less likely"),
+        "{text}"
+    );
+    assert!(
+        flat.contains("envoy_cluster_upstream_counter_0, ") && !text.lines().any(|line| line.trim() == "…"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
+    let (_, mut answer) = each().remove(2);
+    (answer.cliff.good, answer.knee.good) = (None, None);
+    let text = shown(&answer);
+    assert!(text.starts_with("CAPPED: nothing broke up to --max-rate; 100/s was held for 8.0 s"), "{text}");
+    assert!(text.contains("100/s for 8.0 s, too few answers") && !text.contains("no rate"), "{text}");
+}
+
+#[test]
+fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
+    let left_out = vec!["the experiment \"churn\" and what follows it".to_owned()];
+    let answer = Answer { cut: Some(Cut::Budget), left_out, ..found() };
+    let text = shown(&answer);
+    assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
+    assert!(page::render(&answer).unwrap().contains("for which the budget had no time"));
+    let none = Answer { outcome: Outcome::Interrupted, left_out: Vec::new(), ..answer };
+    assert!(shown(&none).contains("cut short    by the budget"));
 }
 
 #[test]
@@ -283,7 +379,7 @@ fn a_screen_has_an_end_however_much_there_is_to_say() {
     answer.excluded.iter_mut().for_each(|out| out.how.clone_from(&long));
     answer.cause.iter_mut().for_each(|cause| cause.evidence[0].seen = format!("\x1b[2J{long}"));
     answer.asked.target = "http://a/".to_owned() + &"y".repeat(300);
-    let text = screen::text(&answer);
+    let text = shown(&answer);
     assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains('\x1b') && text.contains("trials and"), "{text}");
 }
@@ -291,7 +387,7 @@ fn a_screen_has_an_end_however_much_there_is_to_say() {
 #[test]
 fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
     for (name, answer) in each() {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         let is_stated = text.lines().any(|line| line.contains("with 97 %"));
         assert_eq!(is_stated, matches!(name, "found" | "metastable"), "{name}: {text}");
     }
@@ -301,7 +397,7 @@ fn a_ramp_and_the_generators_limit_are_never_what_the_target_can_do() {
 fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
     answer.depletion = Some(Depletion { after: 3120.0, goodput: 98.4 });
-    let text = screen::text(&answer);
+    let text = shown(&answer);
     assert!(
         text.lines().next().is_some_and(|first| first.ends_with("once an allowance is used up")),
         "{text}"
@@ -358,7 +454,7 @@ fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
     for (name, answer) in
         [("closed", of_clients(&plan(), None)), ("closed-capped", of_clients(&endless, Some(32)))]
     {
-        let text = screen::text(&answer);
+        let text = shown(&answer);
         assert!(text.lines().count() <= 40 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains("cliff") && !text.contains("knee"), "{text}");
         insta::assert_snapshot!(name, text);

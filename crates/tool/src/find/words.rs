@@ -65,6 +65,11 @@ pub(super) fn figure(figure: &Figure) -> Option<String> {
     })
 }
 
+/// How sure one is of a cause, in whole hundredths of which the last is always missing: nothing that is tried out proves a cause.
+pub(super) fn sure(confidence: f64) -> String {
+    format!("{:.0} %", (100.0 * confidence).floor().clamp(0.0, 99.0))
+}
+
 /// A share as a percentage, with as many digits as it takes to tell it from nothing.
 pub(super) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
@@ -94,6 +99,11 @@ mod tests {
         assert_eq!(of("workers", Some(8.0), "").as_deref(), Some("workers 8"));
         assert_eq!(of("fill", Some(157.0), "requests/s").as_deref(), Some("fill 157 requests/s"));
         assert_eq!(of("every", None, "s"), None);
+    }
+
+    #[test]
+    fn nobody_is_wholly_sure_of_a_cause() {
+        assert_eq!([0.0, 0.968, 0.9951, 0.9999, 1.0].map(sure), ["0 %", "96 %", "99 %", "99 %", "99 %"]);
     }
 
     #[test]
