@@ -283,6 +283,7 @@ mod tests {
     fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
         let lasts = Duration::from_secs(1);
         let fate = |own_lag| Fate {
+            target: 0,
             due: 0,
             sent: None,
             own_lag,
@@ -306,6 +307,7 @@ mod tests {
     #[test]
     fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
         let fate = |due, outcome| Fate {
+            target: 0,
             due,
             sent: None,
             own_lag: 0,
