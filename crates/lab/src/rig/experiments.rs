@@ -30,7 +30,7 @@ const MARGIN: f64 = 0.25;
 const LEAST_MARGIN: usize = 64;
 
 /// The rate that the engine takes, to a thousandth of a request.
-pub(super) fn rate(per_second: f64) -> Option<Rate> {
+pub(crate) fn rate(per_second: f64) -> Option<Rate> {
     Rate::from_per_second(per_second.max(0.001))
 }
 
@@ -65,7 +65,7 @@ pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<Load> {
 }
 
 /// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
-pub(super) fn watched(mut load: Load, drain: Duration) -> Load {
+pub(crate) fn watched(mut load: Load, drain: Duration) -> Load {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
     load.in_flight.most = load.in_flight.most.clamp(1, most);
     Load { cadence: CADENCE, by_hit: true, patience: Some(drain), ..load }
