@@ -58,6 +58,14 @@ impl Measured {
         p_equality: 1.0,
         after: None,
     };
+
+    /// Share of the reference's that the variant saves. Without an end where the ratio has none.
+    #[must_use]
+    pub fn gain(&self) -> Option<Center> {
+        let ratio = self.ratio?;
+        let upper = if ratio.lower > 0.0 { 1.0 - ratio.lower } else { f64::INFINITY };
+        Some(Center { lower: 1.0 - ratio.upper, point: 1.0 - ratio.point, upper })
+    }
 }
 
 /// All measures of a variant.
@@ -80,7 +88,6 @@ impl Finding {
     /// Share of the reference's time that going this way saves: below zero it costs.
     #[must_use]
     pub fn gain(&self) -> Option<Center> {
-        let ratio = self.middle.ratio?;
-        Some(Center { lower: 1.0 - ratio.upper, point: 1.0 - ratio.point, upper: 1.0 - ratio.lower })
+        self.middle.gain()
     }
 }

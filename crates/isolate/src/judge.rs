@@ -14,6 +14,9 @@ const FAILING: f64 = NULL;
 /// Share of a variant's cells in which the generator was the limit, beyond which nothing is said of it.
 const LIMITED: f64 = 0.2;
 
+/// The same of so many cells or more, beyond which nobody waits for better ones: what held the generator up for some seconds may pass.
+const HOPELESS: (f64, usize) = (0.5, 20);
+
 /// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
 pub(crate) const TAIL_MARGIN: f64 = 0.2;
 
@@ -53,10 +56,19 @@ impl Differences {
         self.failing.push(slot.failing() - reference.failing());
     }
 
-    /// Why nothing can be said.
+    /// Why nothing can be said, as far as is known.
     pub(crate) fn invalid(&self) -> Option<Verdict> {
-        let limited = self.limited as f64 / self.cells.max(1) as f64;
+        let limited = self.limited();
         (limited > LIMITED).then_some(Verdict::Invalid { limited })
+    }
+
+    /// Whether more cells are of no use: this machine has been the limit of most of them for two looks and longer.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.limited() > HOPELESS.0 && self.cells >= HOPELESS.1
+    }
+
+    fn limited(&self) -> f64 {
+        self.limited as f64 / self.cells.max(1) as f64
     }
 
     fn has_failed(&self) -> bool {

@@ -185,17 +185,21 @@ impl Study {
                 }
             }
         }
-        self.judge_validity();
+        self.judge_validity(|_| true);
         self.end = Some(end);
     }
 
-    fn judge_validity(&mut self) {
+    /// Says of whom nothing can be said, as far as this asks for it.
+    fn judge_validity(&mut self, is_asked: impl Fn(&Differences) -> bool) {
         for group in 0..self.groups.len() {
             for at in self.of(group).collect::<Vec<_>>() {
-                let invalid = Differences::of(&self.groups[group].cells, at + 1).invalid();
+                let differences = Differences::of(&self.groups[group].cells, at + 1);
+                let Some(invalid) = differences.invalid().filter(|_| is_asked(&differences)) else {
+                    continue;
+                };
                 let Finding { middle, tail, .. } = &mut self.findings[at];
                 for measured in [middle, tail].into_iter().filter(|measured| !measured.verdict.is_decided()) {
-                    measured.verdict = invalid.unwrap_or(measured.verdict);
+                    measured.verdict = invalid;
                 }
             }
         }
@@ -209,7 +213,7 @@ impl Study {
         let is_here: Vec<_> = (1..=seen.len()).map(|variant| members.contains(&variant)).collect();
         self.look_at_medians(look, &seen, &is_here);
         self.look_at_tails(look, &seen, &is_here);
-        self.judge_validity();
+        self.judge_validity(Differences::is_hopeless);
     }
 
     fn look_at_medians(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {

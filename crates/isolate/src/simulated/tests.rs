@@ -154,6 +154,14 @@ fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cell
     assert_eq!(told(10, 0).1, Verdict::Differs);
     assert_eq!(told(15, 3).1, Verdict::Differs);
     assert_eq!(told(10, 3).1, Verdict::Invalid { limited: 0.3 });
+    let goes_on = |count, limited| {
+        let mut study = Study::new(asked(200.0));
+        let segment = study.next_segment().unwrap();
+        study.saw(&segment, slower_cells(count, limited), segment.lasts());
+        study.next_segment().is_some()
+    };
+    assert!(goes_on(10, 9), "what held this machine up may pass");
+    assert!(!goes_on(20, 11), "and if it does not, nobody waits for it");
     assert_eq!(told(4, 4).1, Verdict::Invalid { limited: 1.0 }, "it says so although no look was due");
 }
 

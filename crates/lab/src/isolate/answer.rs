@@ -26,6 +26,8 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Why it ended before it was decided and before its time was over.
     pub cut: Option<String>,
+    /// How the generator was the limit, where it was.
+    pub generator: Vec<String>,
     /// What was asked.
     pub asked: Told,
     /// Seconds that it took.
@@ -208,6 +210,7 @@ impl Answer {
             schema: SCHEMA,
             outcome,
             cut,
+            generator: Vec::new(),
             asked: told(plan),
             took,
             reference,
@@ -264,7 +267,7 @@ impl Variant {
                 Verdict::Invalid { limited } => Some(limited),
                 _ => None,
             },
-            tail: Tail { verdict: by_ratio(tail), gain: saved(tail), more: more(tail) },
+            tail: Tail { verdict: by_ratio(tail), gain: tail.gain().map(Interval::of), more: more(tail) },
         }
     }
 }
@@ -297,15 +300,6 @@ fn by_ratio(measured: &Measured) -> Word {
         Verdict::Undecided { .. } => Word::Undecided,
         Verdict::Invalid { .. } => Word::Invalid,
     }
-}
-
-fn saved(measured: &Measured) -> Option<Interval> {
-    let ratio = measured.ratio?;
-    Some(Interval::of(Center {
-        lower: 1.0 - ratio.upper,
-        point: 1.0 - ratio.point,
-        upper: 1.0 - ratio.lower,
-    }))
 }
 
 fn more(measured: &Measured) -> Option<f64> {

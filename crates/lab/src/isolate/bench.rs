@@ -90,6 +90,7 @@ impl Bench {
                 let cells = Cells::new(nanos(segment.settle), nanos(segment.each), 1, self.ways.len());
                 let part = self.load(session, segment.settle + segment.each, rate, cells, |_| member)?;
                 whole.add_times(&part.times);
+                whole.limits.extend(part.limits);
                 let Some(seen) = part.cells.into_iter().next().filter(|_| part.cut.is_none()) else {
                     return Ok(Part { cut: part.cut.or(Some(Cut::Stopped)), ..whole });
                 };
@@ -147,7 +148,12 @@ impl Bench {
             (_, true) => Some(Cut::Overloaded(worst)),
             _ => None,
         };
-        Ok(Part { cells, times, cut })
+        let limiting = carried
+            .judgement
+            .reasons
+            .into_iter()
+            .filter(|reason| reason.verdict == Verdict::GeneratorLimited);
+        Ok(Part { cells, times, cut, limits: limiting.map(|reason| reason.measured).collect() })
     }
 }
 
@@ -156,11 +162,12 @@ struct Part {
     cells: Vec<Cell>,
     times: Vec<Histogram>,
     cut: Option<Cut>,
+    limits: Vec<String>,
 }
 
 impl Part {
     fn new(ways: usize) -> Self {
-        Self { cells: Vec::new(), times: vec![Histogram::default(); ways], cut: None }
+        Self { cells: Vec::new(), times: vec![Histogram::default(); ways], cut: None, limits: Vec::new() }
     }
 
     fn add_times(&mut self, times: &[Histogram]) {
@@ -176,8 +183,8 @@ impl Paths for Bench {
             Design::Blocks => self.blocks(segment, rate),
         };
         let failed = |error: NoSession| Part { cut: Some(Cut::Failed(error.to_string())), ..Part::new(0) };
-        let Part { cells, times, cut } = seen.unwrap_or_else(failed);
-        Seen { cells, took: Duration::from_nanos(clock.now()), cut, times }
+        let Part { cells, times, cut, limits } = seen.unwrap_or_else(failed);
+        Seen { cells, took: Duration::from_nanos(clock.now()), cut, limits, times }
     }
 }
 

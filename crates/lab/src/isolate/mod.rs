@@ -34,6 +34,8 @@ pub struct Seen {
     pub took: Duration,
     /// Why nothing more is to be sent.
     pub cut: Option<Cut>,
+    /// Why this machine was the limit, in words; nothing where it was not.
+    pub limits: Vec<String>,
     /// Times of answers by variant, the reference first.
     pub times: Vec<Histogram>,
 }
@@ -63,23 +65,28 @@ pub struct Plan {
 /// What is kept back of a budget for answers that come late and connections that take their time.
 const RESERVE: Duration = Duration::from_secs(2);
 
+/// Reasons that are told: the same ones come again with other figures.
+const MOST_LIMITS: usize = 8;
+
 /// Carries it out, and tells of it after each segment.
 pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study)) -> Answer {
     let budget = plan.asked.budget.saturating_sub(RESERVE);
     let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
     let mut times = vec![Histogram::default(); plan.ways.len()];
-    let mut cut = None;
+    let (mut cut, mut limits) = (None, Vec::new());
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.asked.rate);
         study.saw(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
+        limits.extend(seen.limits);
         if seen.cut.is_some() {
             cut = seen.cut;
             study.cut();
         }
         tell(&study);
     }
-    Answer::new(plan, &study, &times, cut.as_ref())
+    limits.truncate(MOST_LIMITS);
+    Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) }
 }
 
 /// What a design is called.

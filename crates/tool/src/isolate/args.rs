@@ -193,7 +193,7 @@ Verdicts, of the middle half of the times (and of failures):
 Of two equal ways a difference is told in 3 % of experiments at most, whatever the number of ways. The
 99th percentile takes far longer: it is judged where cells have 200 answers, and waited for with --tail.
 
-JSON (--json): schema (1), outcome, cut, asked, took, reference, variants (name, what, verdict, gain as
+JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
 tail, times by percentile), cells.
 

@@ -47,6 +47,9 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     if let Some(cut) = &answer.cut {
         writeln!(out, "<p class=\"note\">Cut short: {}</p>", escaped(cut))?;
     }
+    for limit in &answer.generator {
+        writeln!(out, "<p class=\"note\">The generator: {}</p>", escaped(limit))?;
+    }
     section(out, "What going each way saves", |out| forest(out, answer))?;
     section(out, "Times by percentile", |out| curves(out, answer))?;
     section(out, "Verdicts", |out| verdicts(out, answer))?;

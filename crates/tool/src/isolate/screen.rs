@@ -55,6 +55,7 @@ pub(super) fn headline(answer: &Answer) -> String {
         (Outcome::Decided, _) => {
             format!("no way differs: all {equal} are the same within {}", share(answer.asked.margin))
         }
+        (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
         _ => "nothing can be said yet".to_owned(),
     }
 }
@@ -74,6 +75,9 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     })?;
     list(out, "Could not be told", answer.said(Word::Undecided), undecided)?;
     list(out, "Invalid", answer.said(Word::Invalid), invalid)?;
+    for limit in &answer.generator {
+        writeln!(out, "  the generator: {limit}")?;
+    }
     tails(out, answer)?;
     table(out, answer)
 }
