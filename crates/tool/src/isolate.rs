@@ -8,6 +8,8 @@ mod file;
 mod page;
 mod plan;
 mod screen;
+#[cfg(test)]
+mod tests;
 mod vary;
 mod way;
 

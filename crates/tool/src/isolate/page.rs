@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word, lasting};
 
 use super::screen;
-use crate::report::chart::{Charts, Line, Panel, Stroke, of_run};
+use crate::report::chart::{Line, Panel, Stroke, of_run};
 use crate::report::scale::Scale;
 use crate::report::svg;
 
@@ -16,7 +16,9 @@ const OWN: &str = "\
 .ways{display:block;width:100%;max-width:1000px}.ways text{font:13px system-ui,sans-serif;fill:var(--ink)}\
 .ways .soft{fill:var(--soft)}.ways .margin{fill:var(--shade)}.ways .axis{stroke:var(--line)}.ways .zero{stroke:var(--soft)}\
 .ways line.bar{stroke-width:3;display:inline}.ways .good{stroke:var(--good);fill:var(--good)}.ways .bad{stroke:var(--bad);fill:var(--bad)}\
-.ways .plain{stroke:var(--plain);fill:var(--plain)}section{margin-top:22px}.curves svg{width:100%;height:auto;max-width:760px}";
+.ways .plain{stroke:var(--plain);fill:var(--plain)}section{margin-top:22px}\
+@media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e7eaed;--soft:#9ca7b2;--line:#343b42;--grid:#282e34;\
+--shade:#22272c;--good:#4fc596;--bad:#ff7a8a;--plain:#9aa5b1}}.curves svg{width:100%;height:auto;max-width:760px}";
 
 /// The page.
 pub(super) fn render(answer: &Answer) -> String {
@@ -144,7 +146,8 @@ fn in_order(answer: &Answer) -> Vec<&Variant> {
     answer.ranked().into_iter().chain(others).collect()
 }
 
-/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin.
+/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What costs more than
+/// twice the time stands at its edge, or it would make one point of all others.
 fn reach(answer: &Answer) -> f64 {
     let far = |gain: Interval| {
         let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
@@ -152,7 +155,7 @@ fn reach(answer: &Answer) -> f64 {
     };
     let most =
         answer.variants.iter().filter_map(|way| way.gain).map(far).fold(2.0 * answer.asked.margin, f64::max);
-    [0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0].into_iter().find(|reach| *reach >= most).unwrap_or(most)
+    [0.1, 0.2, 0.3, 0.5].into_iter().find(|reach| *reach >= most).unwrap_or(1.0)
 }
 
 fn shortened(name: &str) -> String {
@@ -206,9 +209,7 @@ fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
         few: None,
         lines,
     };
-    let charts = Charts { panels: vec![panel], left_out: Vec::new() };
-    let picture = svg::draw("", &charts);
-    writeln!(out, "<div class=\"curves\">{picture}</div>")
+    writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))
 }
 
 fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {

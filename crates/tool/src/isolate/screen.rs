@@ -48,8 +48,7 @@ pub(super) fn headline(answer: &Answer) -> String {
         (Outcome::Overloaded | Outcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
         (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
-            let named: Vec<_> =
-                ranked.iter().map(|way| format!("{} {}", way.way.name, difference(way))).collect();
+            let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
             named.join("; ")
         }
         (Outcome::Decided, _) => {
@@ -115,6 +114,20 @@ fn list<'a>(
 
 fn described(way: &Way) -> String {
     if way.what.is_empty() { String::new() } else { format!("  ({})", way.what) }
+}
+
+/// A verdict in few words.
+pub(super) fn brief(way: &Variant) -> String {
+    let size = |gain: Option<Interval>| gain.map_or_else(String::new, |gain| share(gain.point.abs()));
+    match way.verdict {
+        Word::Faster => format!("saves {}", size(way.gain)),
+        Word::Slower => format!("costs {}", size(way.gain)),
+        Word::FailsMore => format!("fails more: {} of requests", size(way.failing)),
+        Word::FailsLess => format!("fails less: {} of requests", size(way.failing)),
+        Word::Equal => "not the cause".to_owned(),
+        Word::Undecided => "could not be told".to_owned(),
+        Word::Invalid => "invalid".to_owned(),
+    }
 }
 
 /// What differs, in words.
