@@ -79,6 +79,8 @@ pub struct Score {
     pub equal: usize,
     /// Told a difference in the tail.
     pub tail_differs: usize,
+    /// Told either.
+    pub claimed: usize,
     /// Called some tail equal.
     pub tail_equal: usize,
     /// Intervals of the median that held the truth.
@@ -97,6 +99,8 @@ impl Score {
         self.differs += any(&|finding| finding.middle.verdict == Verdict::Differs);
         self.equal += any(&|finding| finding.middle.verdict == Verdict::Equal);
         self.tail_differs += any(&|finding| finding.tail.verdict == Verdict::Differs);
+        self.claimed +=
+            any(&|finding| [finding.middle, finding.tail].iter().any(|one| one.verdict == Verdict::Differs));
         self.tail_equal += any(&|finding| finding.tail.verdict == Verdict::Equal);
         let pairs = || findings.iter().zip(&setting.effects);
         self.found += usize::from(pairs().all(|(finding, effect)| is_right(finding, effect)));

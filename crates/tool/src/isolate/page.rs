@@ -53,7 +53,7 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
         writeln!(out, "<p class=\"note\">The generator: {}</p>", escaped(limit))?;
     }
     section(out, "What going each way saves", |out| forest(out, answer))?;
-    section(out, "Times by percentile", |out| curves(out, answer))?;
+    section(out, "Curves", |out| curves(out, answer))?;
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
     section(out, "Cells", |out| cells(out, answer))?;
@@ -125,7 +125,7 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
         "<text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         RIGHT + 14.0,
         y + 4.0,
-        word(way.verdict)
+        escaped(&screen::brief(way))
     )?;
     let Some(gain) = way.gain else { return Ok(()) };
     let (lower, upper) = (gain.lower.unwrap_or(f64::MIN), gain.upper.unwrap_or(f64::MAX));
