@@ -166,9 +166,9 @@ the reference, which is the target as the other flags have it. The experiment en
 is decided, or with the budget.
 
 Factors of --vary:
-  name          the name with a final dot, and its address, each request with a lookup of its own
+  name          the whole name with a final dot, and its address; each request with a lookup of its own
   address       each address that the name has
-  keep-alive    a new connection for each request (with -keepalive=false: kept ones)
+  keep-alive    a new connection for each request (with -keepalive=false, or beside name: kept ones)
   connections   one connection; =N: so many
   protocol      HTTP/1.1 where HTTP/2 is spoken, else HTTP/2
   tls           the same URL with or without TLS; =URL where it has a port of its own

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Cursor, IsTerminal as _, stdin};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
@@ -18,7 +18,7 @@ use seawall_load::target::{Format, Target};
 
 use super::args::Args;
 use super::file::{self, Ways};
-use super::vary::Aimed;
+use super::vary::{self, Aimed, Vary};
 use super::way::Draft;
 use crate::attack::aim::{self, Aim, Waits};
 use crate::find::plan::public;
@@ -45,10 +45,12 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
     let mut travel = args.travel.engine(waits, &style)?;
     let targets = targets(args)?;
+    if args.vary.iter().any(Vary::is_of_names) {
+        look_up_each(&mut travel, &mut style);
+    }
     let drafts = drafts(args, &targets, &travel, &style)?;
     if drafts.variants.iter().any(|draft| draft.lookup) || drafts.reference.lookup {
-        // A lookup shows where there is one for each request, and in all ways alike.
-        (travel.dial.lifetime, travel.keep_alive, style.close) = (Lifetime::Connection, false, true);
+        look_up_each(&mut travel, &mut style);
     }
     let all: Vec<_> = std::iter::once(&drafts.reference).chain(&drafts.variants).collect();
     let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
@@ -66,6 +68,11 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let plan = Plan { asked: asked(args, &drafts.variants), ways: ways_of_plan.collect(), target };
     let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
     Ok(Order { plan, bench, reaches })
+}
+
+/// A lookup shows where there is one for each request, and in all ways alike.
+fn look_up_each(travel: &mut Travel, style: &mut Style) {
+    (travel.dial.lifetime, travel.keep_alive, style.close) = (Lifetime::Connection, false, true);
 }
 
 fn asked(args: &Args, variants: &[Draft]) -> Asked {
@@ -142,7 +149,9 @@ fn drafts(args: &Args, targets: &[Target], travel: &Travel, style: &Style) -> an
     };
     let request = Request::new(&targets[0], style)?;
     let addresses = travel.dial.addresses(&request.origin).unwrap_or_default();
-    let aimed = Aimed { request: &request, travel, addresses: &addresses };
+    let is_named = args.vary.iter().any(Vary::is_of_names);
+    let absolute = is_named.then(|| absolute_name(&request.origin, travel, &addresses)).flatten();
+    let aimed = Aimed { request: &request, travel, addresses: &addresses, absolute };
     let mut mistakes = Vec::new();
     for vary in &args.vary {
         match vary.ways(&aimed) {
@@ -158,6 +167,18 @@ fn drafts(args: &Args, targets: &[Target], travel: &Travel, style: &Style) -> an
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     Ok(ways)
+}
+
+/// The name with a final dot that leads where this one does.
+fn absolute_name(origin: &Origin, travel: &Travel, addresses: &[SocketAddr]) -> Option<String> {
+    // A system without the file has no search domains.
+    let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let leads_there = |name: &String| {
+        let origin = Origin { host: name.clone(), ..origin.clone() };
+        let found = travel.dial.addresses(&origin).unwrap_or_default();
+        found.iter().any(|address| addresses.contains(address))
+    };
+    vary::absolute(&origin.host, &conf).into_iter().find(leads_there)
 }
 
 /// A way that can be gone: its requests are sendable, and their names have addresses.

@@ -64,9 +64,26 @@ pub(super) struct Aimed<'a> {
     pub(super) travel: &'a Travel,
     /// Addresses of its host now.
     pub(super) addresses: &'a [SocketAddr],
+    /// The name with its final dot that leads there; none that was found.
+    pub(super) absolute: Option<String>,
+}
+
+/// Names with a final dot that a name may stand for: itself, and with each search domain of a `resolv.conf`.
+pub(super) fn absolute(host: &str, resolv_conf: &str) -> Vec<String> {
+    let lines = resolv_conf.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        matches!(words.next(), Some("search" | "domain")).then_some(words)
+    });
+    let domains = lines.flatten().map(|domain| format!("{host}.{}.", domain.trim_matches('.')));
+    std::iter::once(format!("{host}.")).chain(domains).collect()
 }
 
 impl Vary {
+    /// Whether it asks for the name that a name stands for.
+    pub(super) fn is_of_names(&self) -> bool {
+        self.factor == Factor::Name
+    }
+
     /// The ways of this factor.
     ///
     /// # Errors
@@ -107,17 +124,21 @@ impl Vary {
         if is_literal(&origin.host) {
             return Err(format!("{} is an address, and no name", origin.host));
         }
-        let mut ways = Vec::new();
-        if !origin.host.ends_with('.') {
-            ways.push(Draft {
-                address: Some((format!("{}.", origin.host), origin.port)),
-                lookup: true,
-                ..Draft::named("absolute name", format!("looked up as {}.", origin.host))
-            });
-        }
         let first = aimed.addresses.first().ok_or("it has no address")?;
-        ways.push(Draft { lookup: true, ..to("literal address", "not looked up: ", *first) });
-        Ok(ways)
+        let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
+        if origin.host.ends_with('.') {
+            return Ok(vec![literal]);
+        }
+        let Some(name) = &aimed.absolute else {
+            let what = format!("{}; no name with a final dot leads there", literal.what);
+            return Ok(vec![Draft { what, ..literal }]);
+        };
+        let absolute = Draft {
+            address: Some((name.clone(), origin.port)),
+            lookup: true,
+            ..Draft::named("absolute name", format!("looked up as {name}"))
+        };
+        Ok(vec![absolute, literal])
     }
 
     fn by_address(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
@@ -249,7 +270,12 @@ mod tests {
         let target = Target { method: method.into(), url: url.into(), ..Target::default() };
         let request = Request::new(&target, &Style::default()).unwrap();
         let addresses = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
-        let aimed = Aimed { request: &request, travel: &Travel::default(), addresses: &addresses };
+        let aimed = Aimed {
+            request: &request,
+            travel: &Travel::default(),
+            addresses: &addresses,
+            absolute: Some("a.test.".into()),
+        };
         let ways = text.parse::<Vary>()?.ways(&aimed)?;
         assert!(ways.iter().all(Draft::differs), "{ways:?}");
         Ok(ways.into_iter().map(|way| way.name).collect())
@@ -278,6 +304,14 @@ mod tests {
             assert_eq!(told(factor, "GET", url).unwrap(), ways, "{factor} of {url}");
         }
         assert_eq!(told("body=100", "POST", plain).unwrap(), ["body=100"]);
+    }
+
+    #[test]
+    fn a_short_name_may_stand_for_itself_with_each_search_domain() {
+        let conf = "nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local.\noptions ndots:5\n";
+        let names = ["shop.b.", "shop.b.a.svc.cluster.local.", "shop.b.svc.cluster.local."];
+        assert_eq!(absolute("shop.b", conf), names);
+        assert_eq!(absolute("shop", ""), ["shop."]);
     }
 
     #[test]
