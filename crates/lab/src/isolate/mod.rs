@@ -1,6 +1,6 @@
 //! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
 //!
-//! [`ways`] are what is compared, [`bench`] carries segments out over sessions of the load engine, [`slots`] makes of their hits what
+//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`slots`] makes of their hits what
 //! an experiment is told, [`answer`] is what all of it comes to. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
 //! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
 
