@@ -4,7 +4,7 @@
 //! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody is there, `closed` does all of that for clients
 //! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
 //! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
-//! the tool's `find`.
+//! the tool's `find`; [`crate::isolate`] sends with the same hands.
 
 mod away;
 mod beside;
@@ -42,9 +42,11 @@ use seawall_search::vote::Vote;
 use self::away::Away;
 use self::blocks::Blocks;
 use self::doubts::{Limits, joined, lack};
+pub(crate) use self::experiments::{rate, watched};
 use self::held::Held;
 pub use self::kit::Kit;
-use self::kit::{NoSession, SESSIONS, Sessions};
+pub(crate) use self::kit::NoSession;
+use self::kit::{SESSIONS, Sessions};
 use self::sink::Sink;
 pub use self::stop::Stop;
 use crate::carry::{Carriage, Carried, Step};
@@ -279,22 +281,22 @@ fn offered(offer: &Offer, schedule: &Schedule) -> Load {
     let until = Until { after: blocks::edge(blocks.saturating_add(2)), ..Until::default() };
     let room = offer.most_in_flight + (offer.rate * MARGIN).max(LEAST_MARGIN);
     let load = Load { until, ..Load::new(Arrivals::Open(schedule.clone()), room as usize) };
-    experiments::watched(load, offer.drain)
+    watched(load, offer.drain)
 }
 
 /// What is known of a load while it goes on.
 #[derive(Clone, Copy)]
-struct Progress<'p> {
+pub(crate) struct Progress<'p> {
     /// Hits that ended since this was told last.
-    fates: &'p [Fate],
+    pub(crate) fates: &'p [Fate],
     /// Until when all that ended is known.
-    to: Nanos,
-    control: &'p Control,
+    pub(crate) to: Nanos,
+    pub(crate) control: &'p Control,
 }
 
 /// Carries a load out; nothing more is sent as soon as `enough` says so. What is outstanding then is given up to the millisecond, where
 /// the engine looks ten times a second: a bucket that was just emptied fills meanwhile.
-fn run(
+pub(crate) fn run(
     session: &mut Session,
     load: &Load,
     stop: &Stop,
@@ -327,7 +329,7 @@ fn run(
 }
 
 /// Requests that were due by then and have not ended; in a closed loop those in flight.
-fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64 {
+pub(crate) fn unanswered(load: &Load, progress: Progress<'_>, ended: u64) -> u64 {
     match &load.arrivals {
         Arrivals::Open(schedule) => {
             let due = schedule.hits_before(progress.to.min(load.until.after)).min(load.until.hits);

@@ -47,6 +47,7 @@ impl Counting {
     fn fate(&self, finished: &Finished, own_lag: Nanos, carrier: Option<Carrier>) -> Fate {
         let since = |at: Nanos| at.saturating_sub(self.begins);
         Fate {
+            target: finished.target,
             due: since(finished.due),
             sent: finished.sent.map(since),
             own_lag,

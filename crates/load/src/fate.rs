@@ -11,6 +11,8 @@ use crate::record::Carrier;
 /// A hit that has come to its end. Instants are nanoseconds since the trial began.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fate {
+    /// Place of its target on the list; 0 of targets that are read during the run.
+    pub target: usize,
     /// When it was to be sent.
     pub due: Nanos,
     /// When its first byte left; none if it ended before that.

@@ -74,6 +74,15 @@ impl List {
         })
     }
 
+    /// The same requests in an order of their own, over and over, whatever their weights; none where that is empty, or names one that is
+    /// not there. For who compares requests and must not send them in turn: what follows what would be part of the comparison.
+    #[must_use]
+    pub fn in_order(&self, order: Vec<u32>) -> Option<Self> {
+        let is_there = |&index: &u32| (index as usize) < self.requests.len();
+        let fits = !order.is_empty() && order.iter().all(is_there);
+        fits.then(|| Self { order: order.into(), ..self.clone() })
+    }
+
     /// The same requests framed in this style, and with another method if one is given. A body stays what it is.
     ///
     /// # Errors
@@ -452,6 +461,15 @@ mod tests {
     fn weights_are_shares_spread_over_the_round() {
         assert_eq!(round(&[3, 1], 8), [0, 0, 1, 0, 0, 0, 1, 0]);
         assert_eq!(round(&[1, 2, 4], 7).iter().filter(|&&index| index == 2).count(), 4);
+    }
+
+    #[test]
+    fn a_list_is_sent_in_an_order_of_its_own_if_all_of_it_is_there() {
+        let list = list(&[3, 1]).unwrap();
+        let ordered = list.in_order(vec![1, 1, 0]).unwrap();
+        let sent: Vec<_> = (0..7).map(|seq| ordered.index(seq)).collect();
+        assert_eq!(sent, [1, 1, 0, 1, 1, 0, 1]);
+        assert!(list.in_order(vec![0, 2]).is_none() && list.in_order(Vec::new()).is_none());
     }
 
     #[test]

@@ -299,6 +299,17 @@ fn with_hits(session: &mut Session, load: &Load) -> (Outcome, Vec<Fate>) {
 }
 
 #[test]
+fn each_hit_is_told_with_the_place_of_its_target() {
+    let server = Server::answering(OK).unwrap();
+    let mut session = open(list(&[server.url("/a"), server.url("/b"), server.url("/c")]));
+    let asking = Load { by_hit: true, ..paced(9, "1000") };
+    let (_, mut hits) = with_hits(&mut session, &asking);
+    hits.sort_by_key(|fate| fate.due);
+    let targets: Vec<_> = hits.iter().map(|fate| fate.target).collect();
+    assert_eq!(targets, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
 fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
     let server = Server::answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));

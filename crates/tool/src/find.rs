@@ -8,15 +8,15 @@ mod args;
 mod gate;
 mod ground;
 mod page;
-mod plan;
+pub(crate) mod plan;
 mod progress;
-mod reach;
+pub(crate) mod reach;
 mod screen;
 mod sent;
-mod signals;
+pub(crate) mod signals;
 #[cfg(test)]
 mod tests;
-mod words;
+pub(crate) mod words;
 
 use std::io::{IsTerminal, Write as _, stderr, stdout};
 use std::num::NonZero;

@@ -8,6 +8,7 @@ mod encode;
 mod find;
 mod flags;
 mod go;
+mod isolate;
 mod plot;
 mod report;
 mod times;
@@ -39,6 +40,8 @@ enum Command {
     Attack(Box<attack::Args>),
     /// Find the rate at which a target breaks, and why
     Find(Box<find::Args>),
+    /// Tell which of several ways to a target is slower, and which are not
+    Isolate(Box<isolate::Args>),
     /// Look for what is wrong with this node or pod, without any load
     Doctor(doctor::Args),
     /// Summarise results: text, json, histograms, or one offline HTML page
@@ -70,6 +73,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Attack(args) => attack::run(&args, cli.cpus),
         Command::Find(args) => find::run(&args, cli.cpus),
+        Command::Isolate(args) => isolate::run(&args, cli.cpus),
         Command::Doctor(args) => doctor::run(&args),
         Command::Report(args) => report::run(args),
         Command::Encode(args) => encode::run(args),
@@ -80,11 +84,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
-    /// `find` has found a cliff, a comparison of two runs nothing worse, `doctor` nothing wrong.
+    /// `find` has found a cliff, `isolate` has told all ways apart or equal, a comparison of two runs nothing worse, `doctor` nothing wrong.
     pub(crate) const FOUND: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const BAD_INPUT: u8 = 1;
-    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did.
+    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower or fails more.
     pub(crate) const OBJECTIVE_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.
     pub(crate) const GENERATOR_LIMITED: u8 = 4;
@@ -94,7 +98,8 @@ mod exit {
     pub(crate) const UNSTABLE: u8 = 6;
     /// A cliff was found, and after overload the target does not recover by itself.
     pub(crate) const METASTABLE: u8 = 7;
-    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap, or
+    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap, or ways that `isolate` compares are not
+    /// told in the time that there was, or
     /// `doctor` could not see all that it looks at.
     pub(crate) const CANNOT_TELL: u8 = 8;
     /// `doctor` found what does harm, or is next to it.

@@ -59,7 +59,16 @@ mod tests {
     fn is_away(outcomes: &[Result<u16, Fault>]) -> bool {
         let fate = |(at, outcome): (Nanos, &Result<u16, Fault>)| {
             let end = at * SECOND / 10;
-            Fate { due: end, sent: Some(end), own_lag: 0, end, outcome: *outcome, bytes_in: 0, carrier: None }
+            Fate {
+                target: 0,
+                due: end,
+                sent: Some(end),
+                own_lag: 0,
+                end,
+                outcome: *outcome,
+                bytes_in: 0,
+                carrier: None,
+            }
         };
         let mut away = Away::default();
         away.learn(&(1..).zip(outcomes).map(fate).collect::<Vec<_>>());

@@ -123,6 +123,7 @@ mod tests {
     fn fate(due: Nanos, own_lag: Nanos, status: u16) -> Fate {
         let sent = due + own_lag;
         Fate {
+            target: 0,
             due,
             sent: Some(sent),
             own_lag,

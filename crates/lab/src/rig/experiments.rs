@@ -30,7 +30,7 @@ const MARGIN: f64 = 0.25;
 const LEAST_MARGIN: usize = 64;
 
 /// The rate that the engine takes, to a thousandth of a request.
-pub(super) fn rate(per_second: f64) -> Option<Rate> {
+pub(crate) fn rate(per_second: f64) -> Option<Rate> {
     Rate::from_per_second(per_second.max(0.001))
 }
 
@@ -65,7 +65,7 @@ pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<Load> {
 }
 
 /// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
-pub(super) fn watched(mut load: Load, drain: Duration) -> Load {
+pub(crate) fn watched(mut load: Load, drain: Duration) -> Load {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
     load.in_flight.most = load.in_flight.most.clamp(1, most);
     Load { cadence: CADENCE, by_hit: true, patience: Some(drain), ..load }
@@ -284,6 +284,7 @@ mod tests {
     fn what_fails_in_a_bunch_is_left_out_unless_bursts_were_asked_for() {
         let lasts = Duration::from_secs(1);
         let fate = |own_lag| Fate {
+            target: 0,
             due: 0,
             sent: None,
             own_lag,
@@ -307,6 +308,7 @@ mod tests {
     #[test]
     fn hits_are_in_the_order_in_which_they_were_due_and_count_from_the_first() {
         let fate = |due, outcome| Fate {
+            target: 0,
             due,
             sent: None,
             own_lag: 0,

@@ -33,7 +33,7 @@ pub(super) const SESSIONS: usize = 3;
 
 /// Why a session is not to be had.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoSession {
+pub(crate) enum NoSession {
     /// What is asked for cannot be done with this target or from here.
     #[error("{0}")]
     Impossible(String),

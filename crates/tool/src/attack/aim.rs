@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use seawall_load::request::Style;
 use seawall_load::supply::{BadInput, Intake, List};
-use seawall_load::target::{Defaults, Format, Reader, header};
+use seawall_load::target::{Defaults, Format, Reader, Target, header};
 use seawall_load::template::Templates;
 
 /// The flags that say it.
@@ -56,6 +56,16 @@ impl Aim<'_> {
         })
     }
 
+    /// All of them as they were written, before requests are made of them.
+    pub(crate) fn written(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<Vec<Target>> {
+        let mut reader = Reader::new(self.targets, input, self.format, self.defaults()?);
+        let mut targets = Vec::new();
+        while let Some((target, _)) = reader.next_target()? {
+            targets.push(target);
+        }
+        Ok(targets)
+    }
+
     fn defaults(&self) -> anyhow::Result<Defaults> {
         let mut headers = self.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
         if !self.name.is_empty() {
@@ -69,7 +79,7 @@ impl Aim<'_> {
     }
 }
 
-fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
+pub(crate) fn open(file: &str) -> anyhow::Result<Box<dyn BufRead + Send>> {
     if file == "stdin" || file == "-" {
         return Ok(Box::new(BufReader::new(stdin())));
     }

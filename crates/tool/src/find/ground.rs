@@ -55,7 +55,7 @@ pub(super) struct Site {
 /// # Errors
 /// Nothing can be sent from here.
 pub(super) fn open(kit: Kit, observer: Option<Observer>) -> anyhow::Result<Site> {
-    let reach = Some(Reach::of(&kit)?);
+    let reach = Some(Reach::of(kit.list.requests(), &kit.travel, &kit.style)?);
     let Kit { list, travel, style, cpus, arrivals, seed, late, side } = kit;
     let spacing = match arrivals {
         Arrivals::Even => Spacing::Even,

@@ -114,7 +114,7 @@ fn target(list: &List, travel: &Travel) -> Target {
 }
 
 /// A URL without what may be a secret: user, password, query and fragment.
-fn public(url: &str) -> String {
+pub(crate) fn public(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

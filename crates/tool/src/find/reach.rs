@@ -8,15 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use seawall_lab::carry::Carriage;
 use seawall_load::fault::Fault;
-use seawall_load::plan::{Load, Setup};
-use seawall_load::request::Origin;
+use seawall_load::plan::{Load, Setup, Travel};
+use seawall_load::request::{Origin, Request, Style};
 use seawall_load::resolve::Dial;
 use seawall_load::schedule::{Arrivals, Until};
 use seawall_load::session::Session;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::Weight;
-
-use super::ground::Kit;
 
 /// A connection that takes longer is none that a load could be put on; a request that does is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What asks, with a session of its own.
-pub(super) struct Reach {
+pub(crate) struct Reach {
     setup: Setup,
     /// Where the connection goes if not to the target.
     by: String,
@@ -36,12 +34,12 @@ impl Reach {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn of(kit: &Kit) -> anyhow::Result<Self> {
-        let first = kit.list.requests().first().context("no target")?.clone();
+    pub(crate) fn of(requests: &[Request], travel: &Travel, style: &Style) -> anyhow::Result<Self> {
+        let first = requests.first().context("no target")?.clone();
         let origin = first.origin.clone();
         let list = List::new(vec![(first, Weight::default())])?;
-        let mut setup = Setup { style: kit.style.clone(), ..Setup::new(Source::List(list)) };
-        setup.travel = kit.travel.clone();
+        let mut setup = Setup { style: style.clone(), ..Setup::new(Source::List(list)) };
+        setup.travel = travel.clone();
         setup.travel.timeout = Some(setup.travel.timeout.map_or(PATIENCE, |timeout| timeout.min(PATIENCE)));
         let by = by_way_of(&setup.travel.dial, &origin);
         Ok(Self { setup, by })
@@ -51,7 +49,7 @@ impl Reach {
     ///
     /// # Errors
     /// There is no connection, and why.
-    pub(super) fn ask(self, url: &str, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
+    pub(crate) fn ask(self, url: &str, is_ended: impl Fn() -> bool) -> anyhow::Result<()> {
         let mut session = Session::open(self.setup)?;
         let until = Until { hits: 1, ..Until::default() };
         let load = Load { until, by_hit: true, cadence: LOOK, ..Load::new(Arrivals::Closed, 1) };

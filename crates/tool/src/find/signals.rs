@@ -9,14 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::emulate_default_handler;
 
 /// What has come.
-pub(super) struct Signals(Arc<AtomicI32>);
+pub(crate) struct Signals(Arc<AtomicI32>);
 
 impl Signals {
     /// Starts the thread that listens, until the program ends. The drafts are removed where that is by the second signal.
     ///
     /// # Errors
     /// The system refuses.
-    pub(super) fn listen(stop: Box<dyn Fn() + Send>, drafts: Vec<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn listen(stop: Box<dyn Fn() + Send>, drafts: Vec<PathBuf>) -> anyhow::Result<Self> {
         let mut signals =
             signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
         let first = Arc::new(AtomicI32::new(0));
@@ -40,7 +40,7 @@ impl Signals {
     }
 
     /// The first signal, if one came.
-    pub(super) fn received(&self) -> Option<i32> {
+    pub(crate) fn received(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_lab::find::answer::Figure;
 
 /// Requests a second, with three digits that count, and thousands apart.
-pub(super) fn rate(rate: f64) -> String {
+pub(crate) fn rate(rate: f64) -> String {
     match rate {
         999.5.. => thousands(rate.round() as u64),
         99.95.. => format!("{rate:.0}"),
@@ -27,17 +27,17 @@ fn thousands(number: u64) -> String {
 }
 
 /// So many clients.
-pub(super) fn clients(clients: u32) -> String {
+pub(crate) fn clients(clients: u32) -> String {
     format!("{} client{}", thousands(clients.into()), if clients == 1 { "" } else { "s" })
 }
 
 /// So many, as a whole number.
-pub(super) fn count(count: f64) -> String {
+pub(crate) fn count(count: f64) -> String {
     thousands(count.round().max(0.0) as u64)
 }
 
 /// Seconds, with a digit behind the point where it matters.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         100.0.. => format!("{}:{:02} min", seconds as u64 / 60, seconds as u64 % 60),
         10.0.. => format!("{seconds:.0} s"),
@@ -50,12 +50,12 @@ pub(super) fn seconds(seconds: f64) -> String {
 }
 
 /// The same of a duration.
-pub(super) fn lasting(time: Duration) -> String {
+pub(crate) fn lasting(time: Duration) -> String {
     seconds(time.as_secs_f64())
 }
 
 /// A size of a cause with its name; none that is not known. Shares have two digits.
-pub(super) fn figure(figure: &Figure) -> Option<String> {
+pub(crate) fn figure(figure: &Figure) -> Option<String> {
     let (name, value) = (&figure.name, figure.value?);
     Some(match figure.unit.as_str() {
         "s" => format!("{name} {}", seconds(value)),
@@ -71,7 +71,7 @@ pub(super) fn sure(confidence: f64) -> String {
 }
 
 /// A share as a percentage, with as many digits as it takes to tell it from nothing.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     let digits = match percent {
         10.0.. => 0,

@@ -33,6 +33,17 @@ pub(crate) fn draw(title: &str, charts: &Charts) -> String {
     out
 }
 
+/// One panel as a picture of its own, to stand in a page.
+pub(crate) fn alone(panel: &Panel) -> String {
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><title>{}</title><style>{STYLE}</style>",
+        escaped(panel.name)
+    );
+    // Formatting into memory cannot fail.
+    let _ = panel.draw(&mut out, 0);
+    out + "</svg>"
+}
+
 fn picture(out: &mut String, title: &str, charts: &Charts) -> fmt::Result {
     let Charts { panels, left_out } = charts;
     let below = HEAD + panels.len().div_ceil(2) as f64 * HEIGHT + 8.0;

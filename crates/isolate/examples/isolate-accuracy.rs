@@ -1,0 +1,80 @@
+//! How well experiments tell variants apart on simulated paths: tables in Markdown.
+//!
+//! `isolate-accuracy EXPERIMENTS SEED [path=NAME] [rate=N]`: so many experiments of each kind, or of those on that path or at that rate alone.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
+
+use seawall_isolate::segment::Design;
+use seawall_isolate::simulated::path::{Effect, PATHS};
+use seawall_isolate::simulated::scores::{Score, Setting, quantile};
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    let (Some(experiments), Some(seed)) = (number(0), number(1)) else {
+        eprintln!("usage: isolate-accuracy EXPERIMENTS SEED [path=NAME] [rate=N]");
+        std::process::exit(2);
+    };
+    let only = |key: &str| words.iter().find_map(|word| word.strip_prefix(key).map(str::to_owned));
+    let is_asked = |setting: &Setting| {
+        only("path=").is_none_or(|name| name == setting.noise.name)
+            && only("rate=").is_none_or(|rate| rate == setting.rate.to_string())
+    };
+    println!("One variant, two minutes, {experiments} experiments a row, seed {seed}.\n");
+    println!(
+        "| design | path | rate /s | slower % | differs % | equal % | wrong % | p99 differs % | p99 equal % | interval holds % | s p50/p90 | would take s p50 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    for design in [Design::Interleaved, Design::Blocks] {
+        for noise in PATHS {
+            for rate in [50.0, 200.0, 1000.0] {
+                for share in [0.0, 0.02, 0.05, 0.10] {
+                    let setting = Setting { design, ..Setting::slower(noise, rate, share) };
+                    if is_asked(&setting) {
+                        row(&setting, &format!("{:.0}", 100.0 * share), &setting.score(experiments, seed));
+                    }
+                }
+            }
+        }
+    }
+    several(experiments, seed, is_asked);
+}
+
+/// Five variants of which one is slower.
+fn several(experiments: u64, seed: u64, is_asked: impl Fn(&Setting) -> bool) {
+    println!("\nFive variants; \"one 5\": the third is 5 % slower.\n");
+    println!(
+        "| design | path | rate /s | slower % | differs % | equal % | wrong % | p99 differs % | p99 equal % | interval holds % | s p50/p90 | would take s p50 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    for noise in PATHS {
+        for (name, share) in [("none", 0.0_f64), ("one 5", 0.05), ("one 10", 0.1)] {
+            let mut setting = Setting::slower(noise, 1000.0, 0.0);
+            setting.effects = vec![Effect::default(); 5];
+            setting.effects[2].time = share.ln_1p();
+            if is_asked(&setting) {
+                row(&setting, name, &setting.score(experiments, seed));
+            }
+        }
+    }
+}
+
+fn row(setting: &Setting, share: &str, score: &Score) {
+    let percent = |count| format!("{:.1}", score.percent(count));
+    let time =
+        |values: &[f64], share| quantile(values, share).map_or("-".into(), |value| format!("{value:.0}"));
+    println!(
+        "| {:?} | {} | {} | {share} | {} | {} | {} | {} | {} | {} | {}/{} | {} |",
+        setting.design,
+        setting.noise.name,
+        setting.rate,
+        percent(score.differs),
+        percent(score.equal),
+        percent(score.wrong),
+        percent(score.tail_differs),
+        percent(score.tail_equal),
+        percent(score.held),
+        time(&score.seconds, 0.5),
+        time(&score.seconds, 0.9),
+        time(&score.would_take, 0.5),
+    );
+}

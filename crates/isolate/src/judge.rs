@@ -1,0 +1,135 @@
+//! What cells come to at a look: p-values of each variant, and its interval. Pure arithmetic; what is decided by it is [`crate::study`]'s.
+
+use crate::center::Center;
+use crate::finding::Verdict;
+use crate::looks::{Levels, Look, NULL};
+use crate::power;
+use crate::segment::Segment;
+use crate::slot::{Cell, Slot};
+use crate::wilcoxon::SignedRanks;
+
+/// More failures than the reference, as a share of all requests, which are a difference: the same that two ways may differ by in time.
+const FAILING: f64 = NULL;
+
+/// Share of a variant's cells in which the generator was the limit, beyond which nothing is said of it.
+const LIMITED: f64 = 0.2;
+
+/// The same of so many cells or more, beyond which nobody waits for better ones: what held the generator up for some seconds may pass.
+const HOPELESS: (f64, usize) = (0.5, 20);
+
+/// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
+pub(crate) const TAIL_MARGIN: f64 = 0.2;
+
+/// Differences of logarithms, cell by cell.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Differences {
+    pub(crate) middle: Vec<f64>,
+    pub(crate) tail: Vec<f64>,
+    /// Of shares of failed requests, no logarithms.
+    pub(crate) failing: Vec<f64>,
+    cells: usize,
+    limited: usize,
+}
+
+impl Differences {
+    /// Of a variant from the reference.
+    pub(crate) fn of(cells: &[Cell], variant: usize) -> Self {
+        let mut all = Self::default();
+        for cell in cells {
+            let (Some(Some(reference)), Some(Some(slot))) = (cell.first(), cell.get(variant)) else {
+                continue;
+            };
+            all.add(reference, slot);
+        }
+        all
+    }
+
+    fn add(&mut self, reference: &Slot, slot: &Slot) {
+        self.cells += 1;
+        if reference.limited || slot.limited {
+            self.limited += 1;
+            return;
+        }
+        let log = |one: Option<f64>, other: Option<f64>| Some((one? / other?).ln());
+        self.middle.extend(log(slot.middle, reference.middle));
+        self.tail.extend(log(slot.tail, reference.tail));
+        self.failing.push(slot.failing() - reference.failing());
+    }
+
+    /// Why nothing can be said, as far as is known.
+    pub(crate) fn invalid(&self) -> Option<Verdict> {
+        let limited = self.limited();
+        (limited > LIMITED).then_some(Verdict::Invalid { limited })
+    }
+
+    /// Whether more cells are of no use: this machine has been the limit of most of them for two looks and longer.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.limited() > HOPELESS.0 && self.cells >= HOPELESS.1
+    }
+
+    fn limited(&self) -> f64 {
+        self.limited as f64 / self.cells.max(1) as f64
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failing.iter().any(|difference| *difference != 0.0)
+    }
+
+    /// Of shares of failures, none where none failed.
+    pub(crate) fn failures(&self, look: Look) -> Option<Center> {
+        if self.has_failed() { Center::of(&self.failing, look.levels().difference) } else { None }
+    }
+
+    /// p-value of a difference in time or in failures, and whether it is the failures.
+    pub(crate) fn p_difference(&self) -> (f64, bool) {
+        let time = p_beyond(&self.middle, NULL.ln_1p());
+        if !self.has_failed() {
+            return (time, false);
+        }
+        let failing = p_beyond(&self.failing, FAILING);
+        (2.0 * time.min(failing), failing < time)
+    }
+
+    /// p-value of equality: in time, and in failures where there are any.
+    pub(crate) fn p_equality(&self, margin: f64) -> f64 {
+        let time = p_within(&self.middle, margin.ln_1p());
+        if self.has_failed() { time.max(p_within(&self.failing, FAILING)) } else { time }
+    }
+}
+
+/// That they lie further from nothing than this, to whichever side.
+pub(crate) fn p_beyond(differences: &[f64], null: f64) -> f64 {
+    let [above, below] =
+        [SignedRanks::of(differences, null).p_above(), SignedRanks::of(differences, -null).p_below()];
+    above.min(below)
+}
+
+/// That they lie nearer than this: two tests, each to one side (Schuirmann, 1987).
+pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
+    let [below, above] =
+        [SignedRanks::of(differences, margin).p_below(), SignedRanks::of(differences, -margin).p_above()];
+    below.max(above)
+}
+
+/// Cells until a measure is told most likely, one way or the other, of so many variants; none where its interval, which is one of
+/// these levels, says nothing yet.
+pub(crate) fn cells_needed(
+    center: Option<Center>,
+    cells: usize,
+    (levels, family): (Levels, usize),
+    margin: f64,
+) -> Option<f64> {
+    let center = center.filter(Center::is_bounded)?;
+    let deviation = power::deviation(center.upper - center.lower, cells, levels.difference);
+    let (off, family) = (center.point.abs(), family.max(1) as f64);
+    let ways =
+        [(off - NULL.ln_1p(), levels.difference / family), (margin.ln_1p() - off, levels.equality / family)];
+    let needed = ways.into_iter().filter(|(beyond, _)| *beyond > 0.0);
+    let needed = needed.map(|(beyond, level)| power::cells(deviation, beyond, level));
+    needed.min_by(f64::total_cmp)
+}
+
+/// Seconds that a cell of a segment takes.
+pub(crate) fn seconds_of_cell(segment: &Segment) -> f64 {
+    segment.lasts().as_secs_f64() / segment.cells as f64
+}

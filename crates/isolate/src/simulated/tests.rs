@@ -1,0 +1,187 @@
+//! What whole experiments come to: the promises of SPECIFICATION.md about `isolate`, on seeds that stay the same.
+
+use std::time::Duration;
+
+use super::path::{Effect, MEDIUM, NOISY, PATHS, Path, QUIET};
+use super::scores::{Setting, quantile};
+use crate::finding::Verdict;
+use crate::segment::{Design, Times};
+use crate::slot::{Cell, Slot};
+use crate::study::{Asked, End, Study};
+
+/// Each of these on each path.
+const RATES: [f64; 2] = [200.0, 1000.0];
+const EXPERIMENTS: u64 = 200;
+
+fn each(share: f64) -> impl Iterator<Item = Setting> {
+    PATHS.into_iter().flat_map(move |noise| RATES.map(|rate| Setting::slower(noise, rate, share)))
+}
+
+#[test]
+fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_most() {
+    for setting in each(0.0).chain([Setting::slower(NOISY, 50.0, 0.0)]) {
+        let score = setting.score(EXPERIMENTS, 1);
+        assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
+        let blocks = Setting { design: Design::Blocks, ..setting };
+        let score = blocks.score(EXPERIMENTS, 1);
+        assert!(score.percent(score.differs) <= 3.0, "{blocks:?}: {score:?}");
+    }
+}
+
+#[test]
+fn a_way_that_is_slower_by_5_percent_is_found_within_two_minutes_and_is_not_called_equal() {
+    for setting in each(0.05) {
+        let score = setting.score(EXPERIMENTS, 2);
+        assert!(score.percent(score.found) >= 94.0, "{setting:?}: {score:?}");
+        assert!(score.percent(score.equal) <= 3.0, "{setting:?}: {score:?}");
+        assert!(score.percent(score.held) >= 93.0, "{setting:?}: {score:?}");
+        assert!(score.seconds.iter().all(|seconds| *seconds <= 125.0));
+    }
+}
+
+#[test]
+fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
+    let of = |noise, rate| {
+        let score = Setting::slower(noise, rate, 0.0).score(100, 3);
+        (score.percent(score.equal), quantile(&score.seconds, 0.5).unwrap_or(f64::INFINITY))
+    };
+    let (equal, seconds) = of(QUIET, 200.0);
+    assert!(equal >= 97.0 && seconds < 35.0, "{equal} {seconds}");
+    let (equal, _) = of(NOISY, 50.0);
+    assert!(equal < 50.0, "two minutes do not tell it there: {equal}");
+}
+
+/// What a run that could not tell foretells is held against runs that went on.
+#[test]
+fn at_50_a_second_it_says_how_long_it_would_take() {
+    let short = Setting::slower(NOISY, 50.0, 0.0);
+    let foretold = short.score(100, 4).would_take;
+    assert!(foretold.len() >= 50, "{foretold:?}");
+    let long = Setting { budget: Duration::from_secs(3600), ..short }.score(60, 4);
+    assert!(long.seconds.len() >= 58, "{long:?}");
+    let [foretold, took] = [&foretold, &long.seconds].map(|seconds| quantile(seconds, 0.5).unwrap());
+    assert!((0.6..2.5).contains(&(foretold / took)), "{foretold} s foretold, {took} s taken");
+}
+
+#[test]
+fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
+    let mut setting = Setting::slower(MEDIUM, 1000.0, 0.0);
+    setting.effects = vec![Effect::default(); 5];
+    setting.effects[2].time = -0.06;
+    let score = setting.score(100, 5);
+    assert!(score.percent(score.found) >= 97.0, "{score:?}");
+    assert!(score.percent(score.wrong) <= 3.0, "{score:?}");
+    setting.effects[2].time = 0.0;
+    let score = setting.score(100, 6);
+    assert!(score.percent(score.differs) <= 3.0, "{score:?}");
+}
+
+#[test]
+fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
+    let effect = |time| Effect { time, ..Effect::default() };
+    let effects = [effect(0.0), effect(0.2), effect(-0.2)];
+    let designs = vec![Design::Interleaved, Design::Blocks, Design::Interleaved];
+    let mut path =
+        Path::new(QUIET, std::iter::once(effect(0.0)).chain(effects.iter().copied()).collect(), 300.0, 7);
+    let mut study = Study::new(Asked { designs, ..asked(300.0) });
+    let mut seen = Vec::new();
+    while let Some(segment) = study.next_segment() {
+        seen.push((segment.design, segment.members.clone()));
+        study.saw(&segment, path.carry_out(&segment), segment.lasts());
+    }
+    assert_eq!(study.end(), Some(End::Decided));
+    let verdicts: Vec<_> = study.findings().iter().map(|finding| finding.middle.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Equal, Verdict::Differs, Verdict::Differs]);
+    assert_eq!(seen[0], (Design::Interleaved, vec![0, 1, 3]));
+    assert_eq!(seen[1], (Design::Blocks, vec![0, 2]));
+}
+
+#[test]
+fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
+    let mut setting = Setting::slower(QUIET, 200.0, 0.0);
+    setting.effects[0].failing = 0.05;
+    let study = setting.carried_out(8);
+    let finding = &study.findings()[0];
+    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (Verdict::Differs, true));
+    let failing = finding.failing.unwrap();
+    assert!(failing.lower > 0.01 && failing.upper < 0.1, "{failing:?}");
+    setting.effects[0].failing = 0.001;
+    let finding = &setting.carried_out(8).findings()[0];
+    assert_eq!(finding.middle.verdict, Verdict::Equal, "one in a thousand is within a hundredth");
+}
+
+#[test]
+fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
+    let mut setting = Setting::slower(QUIET, 1000.0, 0.0);
+    (setting.tail, setting.budget) = (true, Duration::from_secs(600));
+    setting.effects[0].tail = 1.0;
+    let finding = &setting.carried_out(9).findings()[0];
+    assert_eq!((finding.middle.verdict, finding.tail.verdict), (Verdict::Equal, Verdict::Differs));
+    setting.rate = 50.0;
+    let finding = &setting.carried_out(9).findings()[0];
+    assert!(matches!(finding.tail.verdict, Verdict::Undecided { more: None }), "{finding:?}");
+}
+
+fn asked(rate: f64) -> Asked {
+    Asked {
+        designs: vec![Design::Interleaved],
+        rate,
+        margin: 0.05,
+        tail: false,
+        budget: Duration::from_secs(125),
+        times: Times::USUAL,
+        seed: 1,
+    }
+}
+
+/// Cells in which the variant takes twice as long, and in some of which this machine was the limit.
+fn slower_cells(count: usize, limited: usize) -> Vec<Cell> {
+    let slot = |time: f64, limited| Some(Slot::of(vec![time; 100], 100, 0, limited));
+    (0..count).map(|at| vec![slot(1.0 + at as f64 * 0.01, false), slot(2.0, at < limited)]).collect()
+}
+
+fn told(count: usize, limited: usize) -> (Study, Verdict) {
+    let mut study = Study::new(asked(200.0));
+    let segment = study.next_segment().unwrap();
+    study.saw(&segment, slower_cells(count, limited), segment.lasts());
+    study.cut();
+    let verdict = study.findings()[0].middle.verdict;
+    (study, verdict)
+}
+
+#[test]
+fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cells_are_left_out() {
+    assert_eq!(told(10, 0).1, Verdict::Differs);
+    assert_eq!(told(15, 3).1, Verdict::Differs);
+    assert_eq!(told(10, 3).1, Verdict::Invalid { limited: 0.3 });
+    let goes_on = |count, limited| {
+        let mut study = Study::new(asked(200.0));
+        let segment = study.next_segment().unwrap();
+        study.saw(&segment, slower_cells(count, limited), segment.lasts());
+        study.next_segment().is_some()
+    };
+    assert!(goes_on(10, 9), "what held this machine up may pass");
+    assert!(!goes_on(20, 11), "and if it does not, nobody waits for it");
+    assert_eq!(told(4, 4).1, Verdict::Invalid { limited: 1.0 }, "it says so although no look was due");
+}
+
+#[test]
+fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells_than_a_look_has() {
+    let (mut study, verdict) = told(9, 0);
+    assert!(matches!(verdict, Verdict::Undecided { more: Some(_) }), "{verdict:?}");
+    let finding = &study.findings()[0];
+    assert_eq!(finding.middle.cells, 9);
+    assert!((finding.gain().unwrap().point + 0.9).abs() < 0.1, "{finding:?}");
+    assert_eq!((study.end(), study.next_segment(), study.decided()), (Some(End::Cut), None, 0));
+}
+
+#[test]
+fn a_budget_is_kept() {
+    for budget in [5, 25, 63] {
+        let budget = Duration::from_secs(budget);
+        let setting = Setting { budget, ..Setting::slower(NOISY, 50.0, 0.01) };
+        let study = setting.carried_out(10);
+        assert!(study.spent() <= budget, "{budget:?}: {:?}", study.spent());
+        assert_eq!(study.end(), Some(End::Budget), "{budget:?}");
+    }
+}

@@ -1,0 +1,305 @@
+//! A whole experiment: which segment is next, what all of them come to, and when it is over.
+//!
+//! Variants that are interleaved and variants that need blocks are two groups, each with the reference and looks of its own; their
+//! segments take turns. Who is decided has no part in what follows, so that the others get its requests. Holm's adjustment counts
+//! all variants of both groups, those decided included.
+
+use std::time::Duration;
+
+use crate::center::Center;
+use crate::finding::{Finding, Measured, Verdict};
+use crate::holm;
+use crate::judge::{self, Differences, TAIL_MARGIN};
+use crate::looks::{Levels, Look, NULL};
+use crate::segment::{Design, Segment, Times};
+use crate::slot::Cell;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// How each variant takes its turns; the reference is none of them.
+    pub designs: Vec<Design>,
+    /// Requests a second, of all variants together.
+    pub rate: f64,
+    /// Ways that are no further apart than this share are equal.
+    pub margin: f64,
+    /// Go on until the tail is told, too.
+    pub tail: bool,
+    /// Time for everything.
+    pub budget: Duration,
+    /// Lengths of segments, cells and blocks.
+    pub times: Times,
+    /// For orders.
+    pub seed: u64,
+}
+
+/// Why an experiment is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All is told.
+    Decided,
+    /// There is no time for another segment.
+    Budget,
+    /// Whoever carries it out says so.
+    Cut,
+}
+
+/// Variants that share their cells.
+#[derive(Debug, Clone)]
+struct Group {
+    design: Design,
+    cells: Vec<Cell>,
+    look: Look,
+}
+
+/// An experiment under way.
+#[derive(Debug, Clone)]
+pub struct Study {
+    asked: Asked,
+    groups: Vec<Group>,
+    findings: Vec<Finding>,
+    spent: Duration,
+    segments: u64,
+    end: Option<End>,
+}
+
+impl Study {
+    /// Of which nothing has been carried out.
+    #[must_use]
+    pub fn new(asked: Asked) -> Self {
+        let group = |design| Group { design, cells: Vec::new(), look: Look::FIRST };
+        let has = |design: &Design| asked.designs.contains(design);
+        let groups = [Design::Interleaved, Design::Blocks].into_iter().filter(has).map(group).collect();
+        let findings = vec![Finding::NOTHING; asked.designs.len()];
+        Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
+    }
+
+    /// What is to be carried out next; none when it is over.
+    pub fn next_segment(&mut self) -> Option<Segment> {
+        let open: Vec<_> = (0..self.groups.len()).filter(|&group| !self.members(group).is_empty()).collect();
+        if open.is_empty() {
+            self.over(End::Decided);
+        }
+        if self.end.is_some() {
+            return None;
+        }
+        let segment = self.segment(open[self.segments as usize % open.len()]);
+        if self.spent + segment.lasts() > self.asked.budget {
+            self.over(End::Budget);
+            return None;
+        }
+        Some(segment)
+    }
+
+    fn segment(&self, group: usize) -> Segment {
+        let members = std::iter::once(0).chain(self.members(group)).collect();
+        let seed = self.asked.seed.wrapping_add(self.segments.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Segment::new(self.groups[group].design, members, self.asked.rate, self.asked.times, seed)
+    }
+
+    /// Undecided variants of a group, counted from 1.
+    fn members(&self, group: usize) -> Vec<usize> {
+        let of_group = |at: &usize| self.asked.designs[*at] == self.groups[group].design;
+        let open = |at: &usize| self.is_open(*at);
+        (0..self.findings.len()).filter(of_group).filter(open).map(|at| at + 1).collect()
+    }
+
+    fn is_open(&self, at: usize) -> bool {
+        let Finding { middle, tail, .. } = &self.findings[at];
+        let invalid = matches!(middle.verdict, Verdict::Invalid { .. });
+        !(middle.verdict.is_decided() && (!self.asked.tail || invalid || tail.verdict.is_decided()))
+    }
+
+    /// What was seen of a segment, cell by cell, in so much time. Cells that did not come to their end are left out.
+    pub fn saw(&mut self, segment: &Segment, cells: Vec<Cell>, took: Duration) {
+        self.segments += 1;
+        self.spent += took;
+        let Some(group) = self.groups.iter().position(|group| group.design == segment.design) else { return };
+        self.groups[group].cells.extend(cells);
+        let Group { cells, look, .. } = &self.groups[group];
+        if cells.len() >= look.cells() {
+            self.look(group);
+            // Cells that came all at once are looked at once.
+            while self.groups[group].cells.len() >= self.groups[group].look.cells() {
+                self.groups[group].look = self.groups[group].look.next();
+            }
+        }
+    }
+
+    /// Somebody wants it to end.
+    pub fn cut(&mut self) {
+        self.over(End::Cut);
+    }
+
+    /// Why it is over; none while it goes on.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Time of all segments.
+    #[must_use]
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// What is said of each variant, in the order of [`Asked::designs`]. As of the last look; intervals are of all cells.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.findings.clone();
+        for group in 0..self.groups.len() {
+            for at in self.of(group) {
+                let differences = Differences::of(&self.groups[group].cells, at + 1);
+                self.describe(group, &differences, &mut findings[at]);
+            }
+        }
+        findings
+    }
+
+    /// How many variants are decided.
+    #[must_use]
+    pub fn decided(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.middle.verdict.is_decided()).count()
+    }
+
+    /// Cells of both groups, in the order in which they were seen.
+    pub fn cells(&self) -> impl Iterator<Item = (Design, &Cell)> {
+        self.groups.iter().flat_map(|group| group.cells.iter().map(|cell| (group.design, cell)))
+    }
+
+    /// All variants of a group, counted from 0.
+    fn of(&self, group: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let design = self.groups[group].design;
+        (0..self.findings.len()).filter(move |&at| self.asked.designs[at] == design)
+    }
+
+    /// What is still open gets its last look, for which there is no other time.
+    fn over(&mut self, end: End) {
+        if self.end.is_some() {
+            return;
+        }
+        if end == End::Budget {
+            for group in 0..self.groups.len() {
+                if self.groups[group].cells.len() >= Look::FIRST.cells() {
+                    self.look(group);
+                }
+            }
+        }
+        self.judge_validity(|_| true);
+        self.end = Some(end);
+    }
+
+    /// Says of whom nothing can be said, as far as this asks for it.
+    fn judge_validity(&mut self, is_asked: impl Fn(&Differences) -> bool) {
+        for group in 0..self.groups.len() {
+            for at in self.of(group).collect::<Vec<_>>() {
+                let differences = Differences::of(&self.groups[group].cells, at + 1);
+                let Some(invalid) = differences.invalid().filter(|_| is_asked(&differences)) else {
+                    continue;
+                };
+                let Finding { middle, tail, .. } = &mut self.findings[at];
+                for measured in [middle, tail].into_iter().filter(|measured| !measured.verdict.is_decided()) {
+                    measured.verdict = invalid;
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, group: usize) {
+        let look = self.groups[group].look;
+        let cells = &self.groups[group].cells;
+        let seen: Vec<_> = (1..=self.findings.len()).map(|variant| Differences::of(cells, variant)).collect();
+        let members = self.members(group);
+        let is_here: Vec<_> = (1..=seen.len()).map(|variant| members.contains(&variant)).collect();
+        self.look_at_medians(look, &seen, &is_here);
+        self.look_at_tails(look, &seen, &is_here);
+        self.judge_validity(Differences::is_hopeless);
+    }
+
+    fn look_at_medians(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
+        let told: Vec<_> = seen.iter().map(Differences::p_difference).collect();
+        let measure = |finding: &Finding| finding.middle;
+        let p_difference = self.family(is_here, Verdict::Differs, measure, |at| told[at].0);
+        let p_equality =
+            self.family(is_here, Verdict::Equal, measure, |at| seen[at].p_equality(self.asked.margin));
+        for at in (0..seen.len()).filter(|&at| is_here[at]) {
+            let finding = &mut self.findings[at];
+            if finding.middle.verdict.is_decided() || seen[at].invalid().is_some() {
+                continue;
+            }
+            decide(&mut finding.middle, look.levels(), (p_difference[at], p_equality[at]), self.spent);
+            finding.differs_in_failing = finding.middle.verdict == Verdict::Differs && told[at].1;
+        }
+    }
+
+    fn look_at_tails(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
+        let measure = |finding: &Finding| finding.tail;
+        let p_difference = |at: usize| judge::p_beyond(&seen[at].tail, NULL.ln_1p());
+        let p_difference = self.family(is_here, Verdict::Differs, measure, p_difference);
+        let p_equality = |at: usize| judge::p_within(&seen[at].tail, TAIL_MARGIN.ln_1p());
+        let p_equality = self.family(is_here, Verdict::Equal, measure, p_equality);
+        for at in (0..seen.len()).filter(|&at| is_here[at]) {
+            let finding = &mut self.findings[at];
+            if finding.tail.verdict.is_decided() || seen[at].invalid().is_some() {
+                continue;
+            }
+            decide(&mut finding.tail, look.levels_of_tail(), (p_difference[at], p_equality[at]), self.spent);
+        }
+    }
+
+    /// Adjusted p-values of what is to be told: it has been of those of which it was said, and has not of those that are not looked at.
+    fn family(
+        &self,
+        is_here: &[bool],
+        told: Verdict,
+        measure: impl Fn(&Finding) -> Measured,
+        p_value: impl Fn(usize) -> f64,
+    ) -> Vec<f64> {
+        let of = |at: usize| match measure(&self.findings[at]).verdict {
+            verdict if verdict == told => 0.0,
+            Verdict::Undecided { .. } if is_here[at] => p_value(at),
+            _ => 1.0,
+        };
+        holm::adjusted(&(0..self.findings.len()).map(of).collect::<Vec<_>>())
+    }
+
+    /// Fills in what all cells say, whatever was decided.
+    fn describe(&self, group: usize, differences: &Differences, finding: &mut Finding) {
+        let look = self.groups[group].look;
+        let family = self.findings.len();
+        let levels = [look.levels(), look.levels_of_tail()];
+        let middle = Center::of(&differences.middle, levels[0].difference);
+        let tail = Center::of(&differences.tail, levels[1].difference);
+        finding.failing = differences.failures(look);
+        (finding.middle.ratio, finding.middle.cells) = (middle.map(Center::exp), differences.middle.len());
+        (finding.tail.ratio, finding.tail.cells) = (tail.map(Center::exp), differences.tail.len());
+        let more = |center, cells, levels: Levels, margin| {
+            let needed = judge::cells_needed(center, cells, (levels, family), margin)?;
+            self.more(group, needed, cells)
+        };
+        if let Verdict::Undecided { more: told } = &mut finding.middle.verdict {
+            *told = more(middle, differences.middle.len(), levels[0], self.asked.margin);
+        }
+        if let Verdict::Undecided { more: told } = &mut finding.tail.verdict {
+            *told = more(tail, differences.tail.len(), levels[1], TAIL_MARGIN);
+        }
+    }
+
+    /// Time for cells that are lacking to so many; the other group's segments included, if it has any to come.
+    fn more(&self, group: usize, needed: f64, cells: usize) -> Option<Duration> {
+        let lacking = (needed - cells as f64).max(1.0);
+        let open = (0..self.groups.len()).filter(|&other| other == group || !self.members(other).is_empty());
+        let each = judge::seconds_of_cell(&self.segment(group));
+        Duration::try_from_secs_f64(lacking * each * open.count() as f64).ok()
+    }
+}
+
+fn decide(measured: &mut Measured, levels: Levels, (difference, equality): (f64, f64), spent: Duration) {
+    (measured.p_difference, measured.p_equality) = (difference, equality);
+    if difference <= levels.difference {
+        measured.verdict = Verdict::Differs;
+    } else if equality <= levels.equality {
+        measured.verdict = Verdict::Equal;
+    }
+    measured.after = measured.verdict.is_decided().then_some(spent);
+}

@@ -1,0 +1,414 @@
+//! What an experiment came to, as data: for the screen, the page, and files.
+
+use std::time::Duration;
+
+use seawall_isolate::center::Center;
+use seawall_isolate::finding::{Finding, Measured, Verdict};
+use seawall_isolate::power::Forecast;
+use seawall_isolate::segment::Design;
+use seawall_isolate::slot::{Cell, Slot};
+use seawall_isolate::study::{End, Study};
+use seawall_load::clock::SECOND;
+use seawall_load::stats::Histogram;
+use serde::Serialize;
+
+use super::{Cut, Plan, named};
+
+/// Changes when a field goes or means something else.
+const SCHEMA: u32 = 1;
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// What fields mean.
+    pub schema: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it ended before it was decided and before its time was over.
+    pub cut: Option<String>,
+    /// How the generator was the limit, where it was.
+    pub generator: Vec<String>,
+    /// What was asked.
+    pub asked: Told,
+    /// Seconds that it took.
+    pub took: f64,
+    /// What variants are compared with.
+    pub reference: Way,
+    /// Every other way, in the order in which it was asked for.
+    pub variants: Vec<Variant>,
+    /// Everything that was compared.
+    pub cells: Vec<Row>,
+}
+
+/// How an experiment ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All is told.
+    Decided,
+    /// Some could not be told in the time that there was.
+    Undecided,
+    /// The generator was the limit of some, and nothing is said of them.
+    GeneratorLimited,
+    /// The target did not bear the rate.
+    Overloaded,
+    /// Somebody ended it.
+    Interrupted,
+    /// Nothing could be sent any more.
+    Failed,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// The target, without what may be a secret.
+    pub target: String,
+    /// Requests a second of all ways together.
+    pub rate: f64,
+    /// Ways that differ by no more than this share are equal.
+    pub margin: f64,
+    /// Tails were to be told, too.
+    pub tail: bool,
+    /// Seconds that it might take.
+    pub budget: f64,
+    /// Of everything random.
+    pub seed: u64,
+    /// Seconds that it would take, most likely, to find 5 % at the median; of an ordinary path and before anything was sent.
+    pub foretold: f64,
+    /// The same of 10 % at the 99th percentile; none where there are too few answers for one.
+    pub foretold_tail: Option<f64>,
+}
+
+/// A way, and what its requests took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Way {
+    /// What it is called.
+    pub name: String,
+    /// What it has different.
+    pub what: String,
+    /// Answers of which there are times.
+    pub answers: u64,
+    /// Requests in cells that count.
+    pub requests: usize,
+    /// Of them without a good answer.
+    pub failed: usize,
+    /// Percentiles, and seconds.
+    pub times: Vec<(f64, f64)>,
+}
+
+/// Way and verdict.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Variant {
+    /// The way.
+    #[serde(flatten)]
+    pub way: Way,
+    /// How it took its turns.
+    pub design: &'static str,
+    /// What is said of it.
+    pub verdict: Word,
+    /// Share of the reference's time that going this way saves: below zero it costs.
+    pub gain: Option<Interval>,
+    /// The same in seconds of the middle of the reference's times.
+    pub gain_seconds: Option<Interval>,
+    /// Share of requests that fail beyond those of the reference.
+    pub failing: Option<Interval>,
+    /// Cells that say it.
+    pub cells: usize,
+    /// Of so much or more, if there is no difference; adjusted for the number of variants.
+    pub p_difference: f64,
+    /// Of so little or less, if they are as far apart as the margin.
+    pub p_equality: f64,
+    /// Seconds until it was decided.
+    pub decided_after: Option<f64>,
+    /// Seconds that it would take beyond these, most likely, at this rate.
+    pub more: Option<f64>,
+    /// Share of its cells in which the generator was the limit, if that is why nothing is said.
+    pub limited: Option<f64>,
+    /// Of the 99th percentile.
+    pub tail: Tail,
+}
+
+/// What is said of a way's 99th percentile.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tail {
+    /// The word.
+    pub verdict: Word,
+    /// Share of the reference's that it saves.
+    pub gain: Option<Interval>,
+    /// Seconds that it would take beyond these.
+    pub more: Option<f64>,
+}
+
+/// What is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    /// It takes less time than the reference: what it leaves out costs that.
+    Faster,
+    /// Fewer of its requests fail.
+    FailsLess,
+    /// More of its requests fail.
+    FailsMore,
+    /// It takes more time.
+    Slower,
+    /// The same within the margin: it is not the cause.
+    Equal,
+    /// Neither can be said.
+    Undecided,
+    /// The generator was the limit.
+    Invalid,
+}
+
+/// An estimate with its ends, none where so few cells have none.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub lower: Option<f64>,
+    /// The estimate.
+    pub point: f64,
+    /// Upper end.
+    pub upper: Option<f64>,
+}
+
+/// A cell of a way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Number of the cell among those of its design.
+    pub cell: usize,
+    /// The design.
+    pub design: &'static str,
+    /// Place of the way; 0 is the reference.
+    pub way: usize,
+    /// What was seen.
+    pub requests: usize,
+    /// Without a good answer.
+    pub failed: usize,
+    /// Seconds of the middle half.
+    pub middle: Option<f64>,
+    /// Seconds of the 99th percentile.
+    pub p99: Option<f64>,
+    /// The generator was the limit.
+    pub limited: bool,
+}
+
+impl Answer {
+    pub(super) fn new(plan: &Plan, study: &Study, times: &[Histogram], cut: Option<&Cut>) -> Self {
+        let findings = study.findings();
+        let cells: Vec<_> = study.cells().collect();
+        let way = |at: usize| way(plan, at, &cells, times.get(at));
+        let reference = way(0);
+        let usual = middle(&cells);
+        let variants: Vec<_> = findings
+            .iter()
+            .enumerate()
+            .map(|(at, finding)| Variant::of(way(at + 1), plan.asked.designs[at], finding, usual))
+            .collect();
+        let outcome = outcome(study.end(), cut, &variants);
+        let cut = cut.map(|cut| in_words(cut, plan));
+        let took = study.spent().as_secs_f64();
+        Self {
+            schema: SCHEMA,
+            outcome,
+            cut,
+            generator: Vec::new(),
+            asked: told(plan),
+            took,
+            reference,
+            variants,
+            cells: rows(&cells),
+        }
+    }
+
+    /// Variants that differ, those whose going that way saves most first.
+    #[must_use]
+    pub fn ranked(&self) -> Vec<&Variant> {
+        let mut ranked: Vec<_> =
+            self.variants.iter().filter(|variant| variant.verdict.is_difference()).collect();
+        ranked.sort_by(|one, other| {
+            let gain = |variant: &Variant| variant.gain.map_or(f64::NEG_INFINITY, |gain| gain.point);
+            gain(other).total_cmp(&gain(one))
+        });
+        ranked
+    }
+
+    /// Those of which this is said.
+    pub fn said(&self, word: Word) -> impl Iterator<Item = &Variant> {
+        self.variants.iter().filter(move |variant| variant.verdict == word)
+    }
+}
+
+impl Word {
+    /// Whether the way differs from the reference.
+    #[must_use]
+    pub fn is_difference(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower | Self::FailsMore | Self::FailsLess)
+    }
+}
+
+impl Variant {
+    fn of(way: Way, design: Design, finding: &Finding, usual: Option<f64>) -> Self {
+        let Finding { middle, tail, failing, .. } = finding;
+        let gain = finding.gain().map(Interval::of);
+        let verdict = word(finding);
+        let seconds = gain.zip(usual).map(|(gain, usual)| gain.times(usual));
+        Self {
+            way,
+            design: named(design),
+            verdict,
+            gain,
+            gain_seconds: seconds,
+            failing: failing.map(Interval::of),
+            cells: middle.cells,
+            p_difference: middle.p_difference,
+            p_equality: middle.p_equality,
+            decided_after: middle.after.map(|after| after.as_secs_f64()),
+            more: more(middle),
+            limited: match middle.verdict {
+                Verdict::Invalid { limited } => Some(limited),
+                _ => None,
+            },
+            tail: Tail { verdict: by_ratio(tail), gain: tail.gain().map(Interval::of), more: more(tail) },
+        }
+    }
+}
+
+impl Interval {
+    fn of(center: Center) -> Self {
+        let end = |end: f64| end.is_finite().then_some(end);
+        Self { lower: end(center.lower), point: center.point, upper: end(center.upper) }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        let end = |end: Option<f64>| end.map(|end| end * factor);
+        Self { lower: end(self.lower), point: self.point * factor, upper: end(self.upper) }
+    }
+}
+
+fn word(finding: &Finding) -> Word {
+    if !finding.differs_in_failing {
+        return by_ratio(&finding.middle);
+    }
+    let more = finding.failing.is_some_and(|failing| failing.point > 0.0);
+    if more { Word::FailsMore } else { Word::FailsLess }
+}
+
+fn by_ratio(measured: &Measured) -> Word {
+    match measured.verdict {
+        Verdict::Differs if measured.ratio.is_some_and(|ratio| ratio.point < 1.0) => Word::Faster,
+        Verdict::Differs => Word::Slower,
+        Verdict::Equal => Word::Equal,
+        Verdict::Undecided { .. } => Word::Undecided,
+        Verdict::Invalid { .. } => Word::Invalid,
+    }
+}
+
+fn more(measured: &Measured) -> Option<f64> {
+    match measured.verdict {
+        Verdict::Undecided { more } => more.map(|more| more.as_secs_f64()),
+        _ => None,
+    }
+}
+
+fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant]) -> Outcome {
+    let any = |word| variants.iter().any(|variant| variant.verdict == word);
+    match (cut, end) {
+        (Some(Cut::Stopped), _) => Outcome::Interrupted,
+        (Some(Cut::Overloaded(_)), _) => Outcome::Overloaded,
+        (Some(Cut::Failed(_)), _) => Outcome::Failed,
+        _ if any(Word::Invalid) => Outcome::GeneratorLimited,
+        _ if any(Word::Undecided) => Outcome::Undecided,
+        _ => Outcome::Decided,
+    }
+}
+
+fn in_words(cut: &Cut, plan: &Plan) -> String {
+    match cut {
+        Cut::Stopped => "ended by a signal".to_owned(),
+        Cut::Overloaded(way) => {
+            let name = plan.ways.get(*way).map_or("?", |way| way.name.as_str());
+            format!(
+                "more than two seconds' requests were left unanswered, most of all by {name:?}: the rate is more than it bears"
+            )
+        }
+        Cut::Failed(why) => format!("nothing can be sent: {why}"),
+    }
+}
+
+fn told(plan: &Plan) -> Told {
+    let asked = &plan.asked;
+    let has_blocks = !asked.designs.contains(&Design::Interleaved);
+    let design = if has_blocks { Design::Blocks } else { Design::Interleaved };
+    let Forecast { middle, tail } =
+        Forecast::before(design, asked.designs.len() + 1, asked.rate, asked.times);
+    Told {
+        target: plan.target.clone(),
+        rate: asked.rate,
+        margin: asked.margin,
+        tail: asked.tail,
+        budget: asked.budget.as_secs_f64(),
+        seed: asked.seed,
+        foretold: middle.as_secs_f64(),
+        foretold_tail: tail.map(|tail| tail.as_secs_f64()),
+    }
+}
+
+/// Percentiles that a way's times are told at: enough for its curve.
+fn percentiles() -> impl Iterator<Item = f64> {
+    let whole = (1..=99).map(f64::from);
+    whole.chain([99.5, 99.7, 99.8, 99.9, 99.95, 99.99])
+}
+
+fn way(plan: &Plan, at: usize, cells: &[(Design, &Cell)], times: Option<&Histogram>) -> Way {
+    let slots = || cells.iter().filter_map(|(_, cell)| cell.get(at).copied().flatten());
+    let seconds = |nanos: u64| nanos as f64 / SECOND as f64;
+    let has = |times: &&Histogram| times.count() > 0;
+    let curve = times.filter(has).map(|times| {
+        let is_known = |percent: &f64| (100.0 - percent) / 100.0 * times.count() as f64 >= 1.0;
+        let point = |percent: f64| (percent, seconds(times.quantile(percent / 100.0)));
+        percentiles().filter(is_known).map(point).collect()
+    });
+    Way {
+        name: plan.ways[at].name.clone(),
+        what: plan.ways[at].what.clone(),
+        answers: times.map_or(0, Histogram::count),
+        requests: slots().map(|slot| slot.requests).sum(),
+        failed: slots().map(|slot| slot.failed).sum(),
+        times: curve.unwrap_or_default(),
+    }
+}
+
+/// The middle of the reference's times, in seconds: what a share of it is in time.
+fn middle(cells: &[(Design, &Cell)]) -> Option<f64> {
+    let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: Slot| slot.middle);
+    let mut middles: Vec<_> = cells.iter().filter_map(|(_, cell)| of(cell)).collect();
+    middles.sort_unstable_by(f64::total_cmp);
+    seawall_isolate::center::median(&middles)
+}
+
+fn rows(cells: &[(Design, &Cell)]) -> Vec<Row> {
+    let mut numbers = [0, 0];
+    let mut rows = Vec::new();
+    for (design, cell) in cells {
+        let number = &mut numbers[usize::from(*design == Design::Blocks)];
+        *number += 1;
+        let slots = cell.iter().enumerate().filter_map(|(way, slot)| Some((way, (*slot)?)));
+        rows.extend(slots.map(|(way, slot)| row(*number, *design, way, slot)));
+    }
+    rows
+}
+
+fn row(cell: usize, design: Design, way: usize, slot: Slot) -> Row {
+    let Slot { requests, failed, middle, tail, limited } = slot;
+    Row { cell, design: named(design), way, requests, failed, middle, p99: tail, limited }
+}
+
+/// A length of time, in words.
+#[must_use]
+pub fn lasting(seconds: f64) -> String {
+    let time = Duration::from_secs(seconds.max(0.0) as u64);
+    match time.as_secs() {
+        0..=119 => format!("{} s", time.as_secs()),
+        120..=7199 => format!("{} min", time.as_secs().div_ceil(60)),
+        _ => format!("{} h", time.as_secs().div_ceil(3600)),
+    }
+}

@@ -1,0 +1,99 @@
+//! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
+//!
+//! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`slots`] makes of their hits what
+//! an experiment is told, [`answer`] is what all of it comes to. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
+//! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
+
+pub mod answer;
+pub mod bench;
+mod slots;
+pub mod ways;
+
+use std::time::Duration;
+
+use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::slot::Cell;
+use seawall_isolate::study::{Asked, Study};
+use seawall_load::stats::Histogram;
+
+use self::answer::Answer;
+use self::ways::Named;
+
+/// What carries segments out: sessions of the load engine, or simulated paths.
+pub trait Paths {
+    /// One segment at so many requests a second.
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen;
+}
+
+/// What was seen of a segment.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Its cells that came to their end.
+    pub cells: Vec<Cell>,
+    /// How long it took, connections included.
+    pub took: Duration,
+    /// Why nothing more is to be sent.
+    pub cut: Option<Cut>,
+    /// Why this machine was the limit, in words; nothing where it was not.
+    pub limits: Vec<String>,
+    /// Times of answers by variant, the reference first.
+    pub times: Vec<Histogram>,
+}
+
+/// What ends an experiment before it is decided, time aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cut {
+    /// Somebody wants it to end.
+    Stopped,
+    /// Requests were left unanswered by the hundred: this way, most of all, does not bear the rate.
+    Overloaded(usize),
+    /// Nothing can be sent, and why.
+    Failed(String),
+}
+
+/// An experiment that can be carried out.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What is asked.
+    pub asked: Asked,
+    /// The ways, the reference first.
+    pub ways: Vec<Named>,
+    /// What all of them lead to, without what may be a secret.
+    pub target: String,
+}
+
+/// What is kept back of a budget for answers that come late and connections that take their time.
+const RESERVE: Duration = Duration::from_secs(2);
+
+/// Reasons that are told: the same ones come again with other figures.
+const MOST_LIMITS: usize = 8;
+
+/// Carries it out, and tells of it after each segment.
+pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study)) -> Answer {
+    let budget = plan.asked.budget.saturating_sub(RESERVE);
+    let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
+    let mut times = vec![Histogram::default(); plan.ways.len()];
+    let (mut cut, mut limits) = (None, Vec::new());
+    while let Some(segment) = study.next_segment() {
+        let seen = paths.carry_out(&segment, plan.asked.rate);
+        study.saw(&segment, seen.cells, seen.took);
+        times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
+        limits.extend(seen.limits);
+        if seen.cut.is_some() {
+            cut = seen.cut;
+            study.cut();
+        }
+        tell(&study);
+    }
+    limits.truncate(MOST_LIMITS);
+    Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) }
+}
+
+/// What a design is called.
+#[must_use]
+pub fn named(design: Design) -> &'static str {
+    match design {
+        Design::Interleaved => "interleaved",
+        Design::Blocks => "blocks",
+    }
+}

@@ -1,0 +1,175 @@
+//! Hits to slots: what each variant did in each cell, and whether this machine was the limit. Pure.
+
+use seawall_isolate::slot::{Cell, Slot};
+use seawall_load::clock::{Nanos, SECOND};
+use seawall_load::fate::Fate;
+use seawall_load::fault::Fault;
+use seawall_load::stats::Histogram;
+
+/// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
+/// other things to do. Times count from when it came to send them, so that a little of it colours none.
+const LAG: f64 = 0.25;
+/// A lag that is usual, in seconds.
+const LEAST_LAG: f64 = 1e-3;
+/// More requests than this share that this machine could not send, for want of a port or a descriptor.
+const LACK: f64 = 0.01;
+
+/// Hits of one variant in one cell.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hits {
+    /// Seconds of those that were answered, or waited for until it was too late.
+    times: Vec<f64>,
+    /// Seconds that this machine was late with each.
+    lags: Vec<f64>,
+    requests: usize,
+    failed: usize,
+    lacking: usize,
+}
+
+impl Hits {
+    /// A hit that has ended. What nobody waits for any more took at least as long as it was waited for; who times out has failed, too.
+    pub(super) fn add(&mut self, fate: &Fate) {
+        self.requests += 1;
+        self.lags.push(seconds(fate.own_lag));
+        let waited = matches!(fate.outcome, Err(Fault::Timeout | Fault::Aborted));
+        if fate.is_good() || waited {
+            self.times.push(seconds(time(fate)));
+        }
+        self.failed += usize::from(!fate.is_good() && fate.outcome != Err(Fault::Aborted));
+        self.lacking += usize::from(matches!(fate.outcome, Err(Fault::Local(_) | Fault::Source(..))));
+    }
+
+    pub(super) fn requests(&self) -> usize {
+        self.requests
+    }
+
+    fn is_limited(&self) -> bool {
+        let quantile = |values: &[f64], share: f64| {
+            let mut sorted = values.to_vec();
+            sorted.sort_unstable_by(f64::total_cmp);
+            sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(0.0)
+        };
+        let allowed = LEAST_LAG.max(LAG * quantile(&self.times, 0.5));
+        quantile(&self.lags, 0.9) > allowed || self.lacking as f64 > LACK * self.requests as f64
+    }
+
+    /// None of nothing.
+    pub(super) fn slot(self, limited: bool) -> Option<Slot> {
+        let limited = limited || self.is_limited();
+        (self.requests > 0).then(|| Slot::of(self.times, self.requests, self.failed, limited))
+    }
+}
+
+/// From when this machine came to send it to its end.
+fn time(fate: &Fate) -> Nanos {
+    fate.end.saturating_sub(fate.launched())
+}
+
+fn seconds(nanos: Nanos) -> f64 {
+    nanos as f64 / SECOND as f64
+}
+
+/// Cells of one load, one after the other.
+#[derive(Debug)]
+pub(super) struct Cells {
+    /// Nothing that was due before this counts.
+    settle: Nanos,
+    each: Nanos,
+    hits: Vec<Vec<Hits>>,
+    times: Vec<Histogram>,
+}
+
+impl Cells {
+    /// So many cells of so many variants.
+    pub(super) fn new(settle: Nanos, each: Nanos, cells: usize, variants: usize) -> Self {
+        let hits = vec![vec![Hits::default(); variants]; cells];
+        Self { settle, each: each.max(1), hits, times: vec![Histogram::default(); variants] }
+    }
+
+    /// A hit of a variant.
+    pub(super) fn add(&mut self, fate: &Fate, variant: usize) {
+        let Some(since) = fate.due.checked_sub(self.settle) else { return };
+        let cell = usize::try_from(since / self.each).unwrap_or(usize::MAX);
+        let Some(hits) = self.hits.get_mut(cell).and_then(|cell| cell.get_mut(variant)) else { return };
+        hits.add(fate);
+        if fate.is_good() {
+            self.times[variant].record(time(fate));
+        }
+    }
+
+    /// When a cell begins, and when the one after it does.
+    fn window(&self, cell: usize) -> [Nanos; 2] {
+        [cell, cell + 1].map(|cell| self.settle.saturating_add(self.each.saturating_mul(cell as u64)))
+    }
+
+    /// The cells in which all has ended that was due, and times of all answers. `limited` says that this machine was the limit of all of them.
+    pub(super) fn told(
+        self,
+        due_before: impl Fn(Nanos) -> u64,
+        limited: bool,
+    ) -> (Vec<Cell>, Vec<Histogram>) {
+        let is_complete = |(at, cell): &(usize, &Vec<Hits>)| {
+            let [from, to] = self.window(*at).map(&due_before);
+            cell.iter().map(Hits::requests).sum::<usize>() as u64 >= to - from
+        };
+        let complete = self.hits.iter().enumerate().take_while(is_complete).count();
+        let slots = |cell: Vec<Hits>| cell.into_iter().map(|hits| hits.slot(limited)).collect();
+        (self.hits.into_iter().take(complete).map(slots).collect(), self.times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = SECOND / 1000;
+
+    fn fate(due: Nanos, took: Nanos, outcome: Result<u16, Fault>) -> Fate {
+        let (sent, end) = (Some(due), due + took);
+        Fate { target: 0, due, sent, own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
+    }
+
+    fn slot(fates: impl IntoIterator<Item = Fate>) -> Slot {
+        let mut hits = Hits::default();
+        fates.into_iter().for_each(|fate| hits.add(&fate));
+        hits.slot(false).unwrap()
+    }
+
+    #[test]
+    fn times_count_from_when_this_machine_came_to_send() {
+        let late = |at: u64| Fate { own_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
+        let slot = slot((0..20).map(late));
+        assert!((slot.middle.unwrap() - 0.010).abs() < 1e-9 && !slot.limited, "{slot:?}");
+    }
+
+    #[test]
+    fn what_was_not_answered_in_time_is_as_late_as_was_waited_and_what_failed_at_once_has_no_time() {
+        let slow = (0..10).map(|at| fate(at, 900 * MS, Err(Fault::Aborted)));
+        let hung = (0..10).map(|at| fate(at, 900 * MS, Err(Fault::Timeout)));
+        let bad = (0..5).map(|at| fate(at, MS, Ok(503)));
+        let slot = slot(slow.chain(hung).chain(bad));
+        assert_eq!((slot.requests, slot.failed), (25, 15));
+        assert!((slot.middle.unwrap() - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_machine_that_sends_late_or_has_no_ports_was_the_limit() {
+        let sent = |lag: Nanos| move |at: u64| Fate { own_lag: lag, ..fate(at, 8 * MS + lag, Ok(200)) };
+        assert!(!slot((0..50).map(sent(MS))).limited);
+        assert!(slot((0..50).map(sent(3 * MS))).limited, "more than a quarter of 8 ms");
+        let lack = || fate(0, 0, Err(Fault::Local(std::io::ErrorKind::AddrNotAvailable)));
+        assert!(slot((0..50).map(sent(0)).chain([lack()])).limited);
+        assert!(!slot((0..200).map(sent(0)).chain([lack()])).limited);
+    }
+
+    #[test]
+    fn a_cell_counts_when_all_of_it_has_ended_and_what_settles_does_not() {
+        let mut cells = Cells::new(2 * MS, 10 * MS, 3, 2);
+        // One due in each millisecond, until the thirtieth.
+        (0..30).for_each(|at| cells.add(&fate(at * MS, MS, Ok(200)), at as usize % 2));
+        let (told, times) = cells.told(|at| at.div_ceil(MS), false);
+        assert_eq!(told.len(), 2, "the third lacks two");
+        assert_eq!(times.iter().map(Histogram::count).sum::<u64>(), 28);
+        assert!(told.iter().flatten().all(|slot| slot.unwrap().requests == 5));
+    }
+}

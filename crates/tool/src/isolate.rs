@@ -1,0 +1,131 @@
+//! `seawall isolate`: which of several ways to a target is slower, and which are not.
+//!
+//! [`args`] says what may be typed, [`vary`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
+//! makes of all of them a checked plan, `lab` carries it out, [`screen`] and [`page`] show what it came to. Knows no statistics.
+
+mod args;
+mod file;
+mod page;
+mod plan;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod vary;
+mod way;
+
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use seawall_isolate::study::Study;
+use seawall_lab::isolate::answer::{Answer, Outcome, Word, lasting};
+use seawall_lab::isolate::{Plan, isolate};
+
+pub(crate) use self::args::Args;
+use self::plan::Order;
+use crate::draft::{Draft, is_stdout};
+use crate::exit;
+use crate::find::signals::Signals;
+use seawall_lab::means::cores;
+
+/// Runs the command, with no more than `cpus` threads that send.
+///
+/// # Errors
+/// Bad input, named: no load was sent then. Or a file that could not be written.
+pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get))?;
+    let files = Files::create(args)?;
+    carry_out(order, files, args.is_comparison()).map(ExitCode::from)
+}
+
+fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
+    let Order { plan, mut bench, reaches } = order;
+    let stop = bench.stop();
+    let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
+    plan::reach(reaches, &signals)?;
+    let is_live = stderr().is_terminal();
+    // Standard error may be closed; the experiment goes on.
+    let _ = writeln!(stderr(), "{}", screen::beforehand(&plan));
+    let answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
+    if is_live {
+        let _ = write!(stderr(), "\r\x1b[K");
+    }
+    let text = screen::text(&answer);
+    let has_stdout = files.has_stdout;
+    let written = files.write(&answer);
+    if has_stdout {
+        let _ = stderr().lock().write_all(text.as_bytes());
+    } else {
+        let mut out = stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to standard output")?;
+    }
+    written?;
+    Ok(code(&answer, signals.received(), is_comparison))
+}
+
+/// One line that lives on a terminal, elsewhere one for each segment.
+fn tell(plan: &Plan, study: &Study, is_live: bool) {
+    let (spent, budget) = (study.spent().as_secs_f64(), plan.asked.budget.as_secs_f64());
+    let cells = study.cells().count();
+    let line = format!(
+        "{} of {} · {cells} cells · {} of {} ways decided",
+        lasting(spent),
+        lasting(budget),
+        study.decided(),
+        plan.asked.designs.len()
+    );
+    let [before, after] = if is_live { ["\r\x1b[K", ""] } else { ["", "\n"] };
+    let _ = write!(stderr(), "{before}{line}{after}");
+}
+
+/// Where an experiment is written down.
+struct Files {
+    has_stdout: bool,
+    json: Option<Draft>,
+    html: Option<Draft>,
+}
+
+impl Files {
+    /// Before anything is sent, so that what could not be written is not measured.
+    fn create(args: &Args) -> anyhow::Result<Self> {
+        let create = |path: &Option<PathBuf>| path.as_deref().map(Draft::create).transpose();
+        let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
+        Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
+    }
+
+    /// What is left if the program does not come to write them.
+    fn drafts(&self) -> Vec<PathBuf> {
+        let files = [&self.json, &self.html].into_iter().flatten();
+        files.filter_map(Draft::beside).map(PathBuf::from).collect()
+    }
+
+    fn write(self, answer: &Answer) -> anyhow::Result<()> {
+        if let Some(json) = self.json {
+            let text = serde_json::to_string_pretty(answer).context("cannot be written as JSON")?;
+            json.finish(&format!("{text}\n"))?;
+        }
+        if let Some(html) = self.html {
+            html.finish(&page::render(answer))?;
+        }
+        Ok(())
+    }
+}
+
+/// A signal comes first; then how it ended.
+fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
+    let is_worse = answer.variants.iter().any(|way| matches!(way.verdict, Word::Slower | Word::FailsMore));
+    match (signal, answer.outcome) {
+        // The shell's convention for a program that a signal ended.
+        (Some(signal), Outcome::Interrupted) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (_, Outcome::Decided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
+        (_, Outcome::Decided) => exit::FOUND,
+        (_, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
+        (_, Outcome::Undecided | Outcome::Overloaded | Outcome::Interrupted) => exit::CANNOT_TELL,
+        (_, Outcome::Failed) => exit::BAD_INPUT,
+    }
+}

@@ -1,0 +1,219 @@
+//! The flags of `seawall isolate`, as typed, and which of them do not go together.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::bail;
+use seawall_isolate::looks::NULL;
+use seawall_load::rate::{self, Pace};
+use seawall_load::target::{self, header};
+
+use super::vary::Vary;
+use crate::attack::travel::TravelArgs;
+
+/// What is compared, at what load, and where the answer goes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    /// Target: its URL, asked by GET; or targets as for attack
+    #[arg(value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// Experiment file, YAML or JSON: the ways that are compared
+    #[arg(long, value_name = "FILE")]
+    pub(super) experiment: Option<PathBuf>,
+    /// Built-in ways, FACTOR or FACTOR=VALUE; a comma list, may repeat
+    #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
+    pub(super) vary: Vec<Vary>,
+    /// Compare two builds or configurations: the first, as the reference
+    #[arg(long, value_name = "URL", requires = "b")]
+    pub(super) a: Option<String>,
+    /// The second
+    #[arg(long, value_name = "URL", requires = "a")]
+    pub(super) b: Option<String>,
+    /// Requests of all ways together, below the rate that the target bears
+    #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
+    pub(super) rate: Load,
+    /// Time for everything together
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = rate::duration)]
+    pub(super) budget: Duration,
+    /// Ways that differ by no more than this are equal
+    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    pub(super) margin: Margin,
+    /// Go on until the 99th percentile is told, too
+    #[arg(long)]
+    pub(super) tail: bool,
+    /// Write the experiment to this file, as JSON; - is standard output, and what is shown goes to standard error then
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Write it to this file as one offline HTML page; - as for --json
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Targets file
+    #[arg(long, value_name = "FILE", default_value = "stdin")]
+    pub(super) targets: String,
+    /// Format of the targets: http or json
+    #[arg(long, default_value = "http")]
+    pub(super) format: target::Format,
+    /// Request header, "Key: value"; may repeat
+    #[arg(long, value_name = "HEADER")]
+    pub(super) header: Vec<String>,
+    /// File with the body of requests whose target has none
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    pub(super) body: String,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) seed: u64,
+    /// Time for a whole answer, from the send, and before that for a connection
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    pub(super) timeout: Duration,
+    /// Redirects to follow; -1 takes a redirect as the answer
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(super) redirects: i64,
+    #[command(flatten)]
+    pub(super) travel: TravelArgs,
+}
+
+/// `--rate`, requests a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Load(pub(super) f64);
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<Pace>().map_err(|error| error.to_string())? {
+            Pace::Exact(rate) => Ok(Self(rate.per_second())),
+            Pace::Unlimited => Err("ways are compared at a rate that the target bears".to_owned()),
+        }
+    }
+}
+
+/// `--margin`, a share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Margin(pub(super) f64);
+
+impl FromStr for Margin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+            None => text.parse(),
+        };
+        let fits = |share: &f64| (2.0 * NULL..=0.5).contains(share);
+        share
+            .ok()
+            .filter(fits)
+            .map(Self)
+            .ok_or_else(|| format!("expected a share from {:.0}% to 50%, such as 5% or 0.05", 200.0 * NULL))
+    }
+}
+
+/// A look takes ten cells of two seconds.
+const LEAST: Duration = Duration::from_secs(25);
+/// A cell is to have some requests of each way, and a lookout of days nobody has.
+const SLOWEST: f64 = 1.0;
+
+impl Args {
+    /// Whether two URLs are compared.
+    pub(super) fn is_comparison(&self) -> bool {
+        self.a.is_some()
+    }
+
+    /// What no single flag can know. All of it is said at once.
+    ///
+    /// # Errors
+    /// Flags that do not go together.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let mut mistakes: Vec<String> =
+            self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+        let mut refuse = |wrong: bool, text: &str| {
+            if wrong {
+                mistakes.push(text.to_owned());
+            }
+        };
+        let two = self.is_comparison();
+        let targets = self.url.is_some() || self.targets != "stdin";
+        let ways = !self.vary.is_empty() || self.experiment.is_some();
+        refuse(!two && !ways, "nothing to compare: say --vary, --experiment, or --a and --b");
+        refuse(two && ways, "--a and --b are the whole experiment: leave out --vary and --experiment");
+        refuse(two && targets, "--a and --b are the targets: leave out the URL and -targets");
+        refuse(
+            self.url.is_some() && self.targets != "stdin",
+            "a URL and -targets are two ways to say what is asked: one of them",
+        );
+        refuse(
+            self.budget < LEAST,
+            &format!("--budget must be {LEAST:?} or more: the first look at what was seen takes that"),
+        );
+        refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
+        refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
+        refuse(self.redirects < -1, "-redirects must be -1 or more");
+        refuse(self.json.is_some() && self.json == self.html, "--json and --html are two files");
+        mistakes.extend(self.travel.mistakes());
+        if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
+    }
+}
+
+const HELP: &str = "\
+Example: is it the name, the proxy, or new connections?
+  seawall isolate http://shop.default:8080/ --vary name,keep-alive,proxy=none --html ways.html
+Requests go every way at the same time, one after the other in an order that is drawn anew for each
+round, over connections that are opened anew every ten seconds; what would disturb the others (a
+connection limit, a source address, a larger body) takes turns of a second instead. Ways are compared cell by cell with
+the reference, which is the target as the other flags have it. The experiment ends when everything
+is decided, or with the budget.
+
+Factors of --vary:
+  name          the whole name with a final dot, and its address; each request with a lookup of its own
+  address       each address that the name has
+  keep-alive    a new connection for each request (with -keepalive=false, or beside name: kept ones)
+  connections   one connection; =N: so many
+  protocol      HTTP/1.1 where HTTP/2 is spoken, else HTTP/2
+  tls           the same URL with or without TLS; =URL where it has a port of its own
+  connect-to=HOST:PORT   connected there, whatever the URL says
+  body=BYTES    a body of so many bytes, of requests that have one
+  source=IP     from this address of this machine
+  proxy=URL     through it; =none: around those of the environment or of -proxy
+
+Experiment file:
+  reference: {name: through the mesh}
+  variants:
+    - {name: around the mesh, address: \"10.0.0.7:8080\"}
+    - {name: one connection, connections: 1}
+A way may have: name, url, address, server-name, protocol (http1 or http2), keep-alive, insecure,
+proxy, lookup (true: for each connection), connections, source, body, design (interleaved or blocks).
+
+Verdicts, of the middle half of the times (and of failures):
+  saves, costs      it differs by more than 1 %; also fails less, fails more: by more than 1 % of requests
+  not the cause     the same within --margin
+  could not be told with the time that it would take at this rate
+  invalid           this generator was the limit in more than a fifth of its cells
+Of two equal ways a difference is told in 3 % of experiments at most, whatever the number of ways. The
+99th percentile takes far longer: it is judged where cells have 200 answers, and waited for with --tail.
+
+JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
+a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
+tail, times by percentile), cells.
+
+The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
+second ends the program.
+
+Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
+was sent; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower or fails more; 4 the generator was the limit of a way; 8 some could
+not be told in the budget, or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_margin_is_a_share_above_what_is_no_difference() {
+        assert_eq!("5%".parse(), Ok(Margin(0.05)));
+        assert_eq!("0.1".parse(), Ok(Margin(0.1)));
+        for bad in ["1%", "60%", "x", "", "-5%"] {
+            assert!(bad.parse::<Margin>().unwrap_err().contains("from 2% to 50%"), "{bad}");
+        }
+    }
+}

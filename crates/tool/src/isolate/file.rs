@@ -1,0 +1,192 @@
+//! `--experiment`: ways from a YAML or JSON file, every mistake in it told at once.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Context as _;
+use seawall_document::{Document, Mistakes, Node, Table};
+use seawall_isolate::segment::Design;
+use seawall_load::variant::Protocol;
+
+use super::way::{Draft, place, proxies};
+
+/// Longest name of a way: as the engine has it.
+const MOST_NAME: usize = 64;
+/// Most ways of one experiment, which share its rate.
+const MOST_WAYS: usize = 30;
+
+/// The reference, and the ways that are compared with it.
+#[derive(Debug)]
+pub(super) struct Ways {
+    pub(super) reference: Draft,
+    pub(super) variants: Vec<Draft>,
+}
+
+/// What is in a file.
+///
+/// # Errors
+/// It cannot be read, or its mistakes.
+pub(super) fn read(path: &Path) -> anyhow::Result<Ways> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&text).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
+}
+
+fn parse(text: &str) -> Result<Ways, Mistakes> {
+    let document = Document::parse(text)?;
+    let ways = {
+        let root = document.root();
+        let reference = way(&root.key("reference").table(), Some("reference"));
+        let node = root.required("variants", "a list of one or more ways");
+        let places = node.list();
+        if node.is_present() && !(1..=MOST_WAYS).contains(&places.len()) {
+            node.mistake(format!("from 1 to {MOST_WAYS} ways"));
+        }
+        let mut names = BTreeSet::from([reference.name.clone()]);
+        let variants = places.iter().map(|place| variant(place, &mut names)).collect();
+        Ways { reference, variants }
+    };
+    document.finish(ways)
+}
+
+fn variant(node: &Node<'_>, names: &mut BTreeSet<String>) -> Draft {
+    let table = node.table();
+    let draft = way(&table, None);
+    if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
+        table.key("name").mistake("a name that no other way has");
+    }
+    if !draft.differs() && !draft.lookup {
+        node.mistake("something that differs from the reference");
+    }
+    draft
+}
+
+fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
+    let text = |text: &str| Some(text.to_owned());
+    let fits = |text: &str| (1..=MOST_NAME).contains(&text.len()).then(|| text.to_owned());
+    let named = format!("a name of 1 to {MOST_NAME} bytes");
+    let name = match usual {
+        Some(usual) => table.key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
+        None => table.required("name", &named).text(&named, fits).unwrap_or_default(),
+    };
+    let protocol = |text: &str| match text {
+        "http1" => Some(Protocol::Http1),
+        "http2" => Some(Protocol::Http2),
+        _ => None,
+    };
+    let design = |text: &str| match text {
+        "interleaved" => Some(Design::Interleaved),
+        "blocks" => Some(Design::Blocks),
+        _ => None,
+    };
+    let draft = Draft {
+        what: String::new(),
+        name,
+        url: table.key("url").text("a URL", text),
+        address: table.key("address").text("host:port, an IPv6 address in brackets", place),
+        server_name: table.key("server-name").text("a name", text),
+        protocol: table.key("protocol").text("http1 or http2", protocol),
+        keep_alive: table.key("keep-alive").boolean(),
+        insecure: table.key("insecure").boolean().unwrap_or(false),
+        proxies: table.key("proxy").text("a proxy's URL, or none", proxies),
+        lookup: table.key("lookup").boolean().unwrap_or(false),
+        connections: table.key("connections").number(1..=1_000_000).map(|number| number as usize),
+        source: table.key("source").text("an IP address of this machine", |text| text.parse().ok()),
+        body: table.key("body").number(0..=64 << 20).map(|number| number as usize),
+        design: table.key("design").text("interleaved or blocks", design),
+    };
+    contradictions(table, &draft);
+    Draft { what: described(&draft), ..draft }
+}
+
+/// What a way cannot have together.
+fn contradictions(table: &Table<'_>, draft: &Draft) {
+    if draft.design == Some(Design::Interleaved) && draft.needs_a_session() {
+        table.key("design").mistake("blocks: connections and source take a session of their own");
+    }
+    let through = draft.proxies.as_ref().is_some_and(|proxies| !proxies.is_empty());
+    if through && draft.address.is_some() {
+        table.key("address").mistake("no address beside a proxy: it is the proxy that is connected to");
+    }
+    let literal = draft.address.as_ref().is_some_and(|(host, _)| host.parse::<std::net::IpAddr>().is_ok());
+    if draft.lookup && literal {
+        table.key("lookup").mistake("no lookup beside an address that is no name");
+    }
+}
+
+/// What differs, in words.
+fn described(draft: &Draft) -> String {
+    let place = |(host, port): &(String, u16)| format!("connected to {host}:{port}");
+    let parts = [
+        draft.url.as_deref().map(crate::find::plan::public),
+        draft.address.as_ref().map(place),
+        draft.server_name.as_ref().map(|name| format!("certificate of {name}")),
+        draft
+            .protocol
+            .map(|protocol| if protocol == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" }.to_owned()),
+        draft.keep_alive.map(|kept| if kept { "kept connections" } else { "new connections" }.to_owned()),
+        draft.insecure.then(|| "any certificate".to_owned()),
+        draft
+            .proxies
+            .as_ref()
+            .map(|proxies| if proxies.is_empty() { "no proxy" } else { "a proxy" }.to_owned()),
+        draft.lookup.then(|| "looked up for each connection".to_owned()),
+        draft.connections.map(|number| format!("at most {number} connections")),
+        draft.source.map(|ip| format!("from {ip}")),
+        draft.body.map(|bytes| format!("a body of {bytes} bytes")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_each_way_has_different() {
+        let ways = parse(
+            "reference: {name: mesh}\nvariants:\n- {name: direct, address: '[::1]:80', keep-alive: false}\n\
+             - {name: one, connections: 1}\n- {name: post, body: 100, design: interleaved}\n",
+        )
+        .unwrap();
+        assert_eq!(ways.reference.name, "mesh");
+        let [direct, one, post] = &ways.variants[..] else { panic!("{ways:?}") };
+        assert_eq!(direct.what, "connected to ::1:80, new connections");
+        let designs = [direct, one, post].map(Draft::design);
+        assert_eq!(designs, [Design::Interleaved, Design::Blocks, Design::Interleaved]);
+        assert!(parse(r#"{"variants": [{"name": "a", "protocol": "http2"}]}"#).is_ok(), "JSON is YAML");
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once_with_its_place_and_what_was_expected() {
+        let text = "reference: {nane: x}\nvariants:\n- {name: a, address: b}\n- {name: a, keep-alive: maybe}\n- {url: x}\n\
+             - {name: c, connections: 2, design: interleaved}\n- {name: d, proxy: 'http://p:1', address: 'x:1'}\n\
+             - {name: e, lookup: true, address: '10.0.0.1:80'}\n- {name: f}\n";
+        let told = parse(text).unwrap_err().to_string();
+        for part in [
+            "unknown key \"nane\"",
+            "variants[0].address: found \"b\", expected host:port",
+            "variants[1].name: found \"a\", expected a name that no other way has",
+            "variants[1].keep-alive",
+            "variants[2].name: found nothing",
+            "variants[3].design: found \"interleaved\", expected blocks",
+            "variants[4].address",
+            "variants[5].lookup",
+            "variants[6]: found {\"name\":\"f\"}, expected something that differs",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+
+    #[test]
+    fn an_experiment_without_a_way_is_named() {
+        for (text, why) in [
+            ("{}", "variants: found nothing, expected a list of one or more ways"),
+            ("variants: []", "from 1 to 30 ways"),
+            ("variants: [a]", "a table of keys"),
+            ("a: [", "valid YAML"),
+        ] {
+            let told = parse(text).unwrap_err().to_string();
+            assert!(told.contains(why), "{text}: {told}");
+        }
+    }
+}

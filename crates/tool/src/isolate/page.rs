@@ -1,0 +1,313 @@
+//! `--html`: the experiment as one offline page without a script: the interval of each way, the curves of all, and every figure.
+
+use std::fmt::{self, Write as _};
+
+use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word, lasting};
+
+use super::screen;
+use crate::report::chart::{Line, Panel, Stroke, of_run};
+use crate::report::scale::Scale;
+use crate::report::svg;
+
+const STYLE: &str = include_str!("../report/page/page.css");
+
+/// What this page has beside the style of all pages.
+const OWN: &str = "\
+.ways{display:block;width:100%;max-width:1000px}.ways text{font:13px system-ui,sans-serif;fill:var(--ink)}\
+.ways .soft{fill:var(--soft)}.ways .margin{fill:var(--shade)}.ways .axis{stroke:var(--line)}.ways .zero{stroke:var(--soft)}\
+.ways line.bar{stroke-width:3;display:inline}.ways .good{stroke:var(--good);fill:var(--good)}.ways .bad{stroke:var(--bad);fill:var(--bad)}\
+.ways .plain{stroke:var(--plain);fill:var(--plain)}section{margin-top:22px}\
+@media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e7eaed;--soft:#9ca7b2;--line:#343b42;--grid:#282e34;\
+--shade:#22272c;--good:#4fc596;--bad:#ff7a8a;--plain:#9aa5b1}}.curves svg{width:100%;height:auto;max-width:760px}";
+
+/// The page.
+pub(super) fn render(answer: &Answer) -> String {
+    let mut out = String::new();
+    // Formatting into memory cannot fail.
+    let _ = page(&mut out, answer);
+    out
+}
+
+fn page(out: &mut String, answer: &Answer) -> fmt::Result {
+    let headline = escaped(&screen::headline(answer));
+    writeln!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{headline}</title>\n<style>\n{STYLE}{OWN}\n</style>\n</head>\n<body>\n<main>"
+    )?;
+    writeln!(
+        out,
+        "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
+        escaped(&answer.asked.target),
+        answer.asked.rate,
+        lasting(answer.took),
+        lasting(answer.asked.budget),
+        answer.asked.seed
+    )?;
+    if let Some(cut) = &answer.cut {
+        writeln!(out, "<p class=\"note\">Cut short: {}</p>", escaped(cut))?;
+    }
+    for limit in &answer.generator {
+        writeln!(out, "<p class=\"note\">The generator: {}</p>", escaped(limit))?;
+    }
+    section(out, "What going each way saves", |out| forest(out, answer))?;
+    section(out, "Curves", |out| curves(out, answer))?;
+    section(out, "Verdicts", |out| verdicts(out, answer))?;
+    section(out, "All ways", |out| figures(out, answer))?;
+    section(out, "Cells", |out| cells(out, answer))?;
+    section(out, "What words mean", |out| words(out, answer))?;
+    writeln!(out, "</main>\n</body>\n</html>")
+}
+
+fn section(out: &mut String, title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> fmt::Result {
+    writeln!(out, "<section class=\"card\">\n<h2>{title}</h2>")?;
+    body(out)?;
+    writeln!(out, "</section>")
+}
+
+/// Size of the picture of intervals: its width, where names end, its right edge, and the height of a line.
+const WIDE: f64 = 1000.0;
+const LEFT: f64 = 220.0;
+const RIGHT: f64 = 780.0;
+const LINE: f64 = 34.0;
+
+/// An interval for each way beside the margin, those that differ most first.
+fn forest(out: &mut String, answer: &Answer) -> fmt::Result {
+    let ways = in_order(answer);
+    let reach = reach(answer);
+    let x = |share: f64| LEFT + (RIGHT - LEFT) * (share.clamp(-reach, reach) + reach) / (2.0 * reach);
+    let base = LINE * (ways.len() as f64 + 0.5);
+    let height = base + 44.0;
+    writeln!(
+        out,
+        "<svg class=\"ways\" viewBox=\"0 0 {WIDE} {height}\" role=\"img\"><title>Interval of each way</title>"
+    )?;
+    let margin = answer.asked.margin;
+    writeln!(
+        out,
+        "<rect class=\"margin\" x=\"{:.1}\" y=\"4\" width=\"{:.1}\" height=\"{base:.1}\"/>",
+        x(-margin),
+        x(margin) - x(-margin)
+    )?;
+    for tick in [-1.0, -0.5, 0.0, 0.5, 1.0] {
+        let (at, class) = (x(tick * reach), if tick == 0.0 { "zero" } else { "axis" });
+        writeln!(
+            out,
+            "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"4\" y2=\"{:.1}\"/>",
+            base + 4.0
+        )?;
+        let percent = 100.0 * tick * reach;
+        writeln!(
+            out,
+            "<text class=\"soft\" x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{percent:.0} %</text>",
+            base + 20.0
+        )?;
+    }
+    for (at, way) in ways.iter().enumerate() {
+        bar(out, way, LINE * (at as f64 + 0.75), x)?;
+    }
+    let reference = escaped(&answer.reference.name);
+    writeln!(
+        out,
+        "<text class=\"soft\" x=\"{LEFT}\" y=\"{:.1}\">costs</text><text class=\"soft\" x=\"{RIGHT}\" y=\"{:.1}\" text-anchor=\"end\">saves, of the time of {reference}</text></svg>",
+        base + 38.0,
+        base + 38.0
+    )
+}
+
+fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::Result {
+    let name = escaped(&shortened(&way.way.name));
+    writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", LEFT - 14.0, y + 4.0)?;
+    writeln!(
+        out,
+        "<text class=\"soft\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        RIGHT + 14.0,
+        y + 4.0,
+        escaped(&screen::brief(way))
+    )?;
+    let Some(gain) = way.gain else { return Ok(()) };
+    let (lower, upper) = (gain.lower.unwrap_or(f64::MIN), gain.upper.unwrap_or(f64::MAX));
+    let class = colour(way.verdict);
+    writeln!(
+        out,
+        "<line class=\"bar {class}\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><circle class=\"{class}\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5\"><title>{name}: {}</title></circle>",
+        x(lower),
+        x(upper),
+        x(gain.point),
+        screen::interval(gain)
+    )
+}
+
+/// Those that differ, in their order, then the others in theirs.
+fn in_order(answer: &Answer) -> Vec<&Variant> {
+    let others = answer.variants.iter().filter(|way| !way.verdict.is_difference());
+    answer.ranked().into_iter().chain(others).collect()
+}
+
+/// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What costs more than
+/// twice the time stands at its edge, or it would make one point of all others.
+fn reach(answer: &Answer) -> f64 {
+    let far = |gain: Interval| {
+        let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
+        ends.fold(gain.point.abs(), f64::max).min(3.0 * gain.point.abs().max(answer.asked.margin))
+    };
+    let most =
+        answer.variants.iter().filter_map(|way| way.gain).map(far).fold(2.0 * answer.asked.margin, f64::max);
+    [0.1, 0.2, 0.3, 0.5].into_iter().find(|reach| *reach >= most).unwrap_or(1.0)
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= 28 { name.to_owned() } else { name.chars().take(27).chain(['…']).collect() }
+}
+
+fn word(word: Word) -> &'static str {
+    match word {
+        Word::Faster => "saves",
+        Word::Slower => "costs",
+        Word::FailsMore => "fails more",
+        Word::FailsLess => "fails less",
+        Word::Equal => "not the cause",
+        Word::Undecided => "could not be told",
+        Word::Invalid => "invalid",
+    }
+}
+
+fn colour(word: Word) -> &'static str {
+    match word {
+        Word::Faster | Word::FailsLess => "good",
+        Word::Slower | Word::FailsMore => "bad",
+        Word::Equal | Word::Undecided | Word::Invalid => "plain",
+    }
+}
+
+/// Percentiles by the count of nines, as in reports.
+fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
+    let ways = || std::iter::once(&answer.reference).chain(answer.variants.iter().map(|way| &way.way));
+    let point = |&(percent, seconds): &(f64, f64)| (-(1.0 - percent / 100.0).log10(), Some(seconds * 1e9));
+    let line = |(at, way): (usize, &Way)| Line {
+        name: way.name.clone(),
+        colour: of_run(at),
+        stroke: if at == 0 { Stroke::Dashed } else { Stroke::Solid },
+        points: way.times.iter().map(point).collect(),
+    };
+    let lines: Vec<_> = ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+    if lines.is_empty() {
+        return writeln!(out, "<p class=\"empty\">No way has an answer.</p>");
+    }
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let x = Scale::nines(points().map(|point| point.0).fold(1.0, f64::max));
+    let y = Scale::times(points().filter_map(|point| point.1));
+    let panel = Panel {
+        name: "Times by percentile",
+        unit: "from when it was sent to the end of the answer",
+        suffix: "",
+        below: "percentile",
+        x,
+        y,
+        few: None,
+        lines,
+    };
+    writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))
+}
+
+fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
+    let said = |way: &Variant| match way.verdict {
+        Word::Undecided => way.more.map_or_else(
+            || "too few cells to say how long it would take".to_owned(),
+            |more| format!("about {} more at this rate", lasting(more)),
+        ),
+        Word::Invalid => format!(
+            "the generator was the limit in {} of its cells",
+            screen::share(way.limited.unwrap_or(1.0))
+        ),
+        Word::Equal => {
+            let after = way
+                .decided_after
+                .map_or_else(String::new, |after| format!(", known after {}", lasting(after)));
+            format!("the same within {}{after}", screen::share(answer.asked.margin))
+        }
+        _ => screen::difference(way),
+    };
+    let row = |way: &&Variant| {
+        [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.what.clone()]
+    };
+    table(out, &["Way", "Verdict", "Why", "What differs"], in_order(answer).iter().map(row), 4)
+}
+
+fn figures(out: &mut String, answer: &Answer) -> fmt::Result {
+    table(out, &screen::COLUMNS, screen::rows(answer).into_iter(), 1)
+}
+
+fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
+    let name = |at: usize| match at {
+        0 => answer.reference.name.clone(),
+        _ => answer.variants.get(at - 1).map(|way| way.way.name.clone()).unwrap_or_default(),
+    };
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), crate::find::words::seconds);
+    let rows = answer.cells.iter().map(|row| {
+        let limited = if row.limited { "the generator was the limit" } else { "" };
+        [
+            name(row.way),
+            row.design.to_owned(),
+            row.cell.to_string(),
+            row.requests.to_string(),
+            row.failed.to_string(),
+            time(row.middle),
+            time(row.p99),
+            limited.to_owned(),
+        ]
+    });
+    writeln!(out, "<details><summary>{} rows</summary>", answer.cells.len())?;
+    table(
+        out,
+        &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
+        rows,
+        2,
+    )?;
+    writeln!(out, "</details>")
+}
+
+/// Rows, of which the first columns hold text.
+fn table<const N: usize>(
+    out: &mut String,
+    columns: &[&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    texts: usize,
+) -> fmt::Result {
+    let class = |at: usize| if at < texts { "" } else { " class=\"n\"" };
+    writeln!(out, "<div class=\"scroll\"><table><tr>")?;
+    for (at, column) in columns.iter().enumerate() {
+        write!(out, "<th{}>{column}</th>", class(at))?;
+    }
+    writeln!(out, "</tr>")?;
+    for row in rows {
+        write!(out, "<tr>")?;
+        for (at, cell) in row.iter().enumerate() {
+            write!(out, "<td{}>{}</td>", class(at), escaped(cell))?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</table></div>")
+}
+
+fn words(out: &mut String, answer: &Answer) -> fmt::Result {
+    let margin = screen::share(answer.asked.margin);
+    let words = [
+        ("saves, costs", "The middle half of the times differs by more than 1 %. Intervals err as often as one look may, 1.6 % or less.".to_owned()),
+        ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
+        ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),
+        ("cell", "Two seconds of all ways interleaved, or a second of each alone: what is compared, one by one.".to_owned()),
+        ("p differs, p equal", "How likely such cells are if the ways do not differ, or differ by the margin; adjusted for the number of ways (Holm).".to_owned()),
+    ];
+    writeln!(out, "<dl>")?;
+    for (name, meaning) in words {
+        writeln!(out, "<dt>{name}</dt><dd>{meaning}</dd>")?;
+    }
+    writeln!(out, "</dl>")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,225 @@
+//! From flags to ways that can be gone. No load has been sent when a mistake is found.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, Cursor, IsTerminal as _, stdin};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use seawall_isolate::segment::{Design, Times};
+use seawall_isolate::study::Asked;
+use seawall_lab::isolate::Plan;
+use seawall_lab::isolate::bench::Bench;
+use seawall_lab::isolate::ways::{Named, Way};
+use seawall_load::engine::Travel;
+use seawall_load::request::{Origin, Request, Style};
+use seawall_load::resolve::Lifetime;
+use seawall_load::target::{Format, Target};
+
+use super::args::Args;
+use super::file::{self, Ways};
+use super::vary::{self, Aimed, Vary};
+use super::way::Draft;
+use crate::attack::aim::{self, Aim, Waits};
+use crate::find::plan::public;
+use crate::find::reach::Reach;
+use crate::find::signals::Signals;
+
+/// An experiment, and what it takes to carry it out.
+pub(super) struct Order {
+    pub(super) plan: Plan,
+    pub(super) bench: Bench,
+    pub(super) reaches: Vec<Reaching>,
+}
+
+/// One request that a way is tried with before any load.
+pub(super) struct Reaching {
+    name: String,
+    url: String,
+    reach: Reach,
+}
+
+/// The plan of an experiment that sends with so many threads at most.
+pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
+    let mut style = args.travel.style(false)?;
+    let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
+    let mut travel = args.travel.engine(waits, &style)?;
+    let targets = targets(args)?;
+    if args.vary.iter().any(Vary::is_of_names) {
+        look_up_each(&mut travel, &mut style);
+    }
+    let drafts = drafts(args, &targets, &travel, &style)?;
+    if drafts.variants.iter().any(|draft| draft.lookup) || drafts.reference.lookup {
+        look_up_each(&mut travel, &mut style);
+    }
+    let all: Vec<_> = std::iter::once(&drafts.reference).chain(&drafts.variants).collect();
+    let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
+    for draft in &all {
+        match way(draft, &targets, &travel, &style) {
+            Ok(way) => ways.push(way),
+            Err(error) => mistakes.push(format!("{}: {error:#}", draft.name)),
+        }
+    }
+    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    let reaches = all.iter().zip(&ways).map(|(draft, way)| reaching(draft, way, &travel, &style));
+    let reaches = reaches.collect::<anyhow::Result<_>>()?;
+    let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
+    let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
+    let plan = Plan { asked: asked(args, &drafts.variants), ways: ways_of_plan.collect(), target };
+    let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
+    Ok(Order { plan, bench, reaches })
+}
+
+/// A lookup shows where there is one for each request, and in all ways alike.
+fn look_up_each(travel: &mut Travel, style: &mut Style) {
+    (travel.dial.lifetime, travel.keep_alive, style.close) = (Lifetime::Connection, false, true);
+}
+
+fn asked(args: &Args, variants: &[Draft]) -> Asked {
+    Asked {
+        designs: variants.iter().map(Draft::design).collect(),
+        rate: args.rate.0,
+        margin: args.margin.0,
+        tail: args.tail,
+        budget: args.budget,
+        times: Times::USUAL,
+        seed: args.seed,
+    }
+}
+
+/// Asks every way for one answer.
+///
+/// # Errors
+/// Ways to which there is no connection, all of them.
+pub(super) fn reach(reaches: Vec<Reaching>, signals: &Signals) -> anyhow::Result<()> {
+    let mut mistakes = Vec::new();
+    for Reaching { name, url, reach } in reaches {
+        if let Err(error) = reach.ask(&url, || signals.received().is_some()) {
+            mistakes.push(format!("{name}: {error:#}"));
+        }
+    }
+    if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
+}
+
+fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow::Result<Reaching> {
+    let reach = Reach::of(&way.requests, way.apart.as_ref().unwrap_or(travel), style)?;
+    let url = way.requests.first().map(|request| public(&request.url)).unwrap_or_default();
+    Ok(Reaching { name: draft.name.clone(), url, reach })
+}
+
+/// What is sent, as it was written.
+fn targets(args: &Args) -> anyhow::Result<Vec<Target>> {
+    let url = args.url.as_ref().or(args.a.as_ref());
+    ensure!(
+        url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
+        "no target: seawall isolate URL, or -targets FILE, or targets on standard input"
+    );
+    let aim = Aim {
+        name: "",
+        targets: if url.is_some() { "URL" } else { &args.targets },
+        format: if url.is_some() { Format::Http } else { args.format },
+        header: &args.header,
+        body: &args.body,
+        template: None,
+    };
+    let input: Box<dyn BufRead + Send> = match url {
+        Some(url) => Box::new(Cursor::new(format!("GET {}\n", one_word(url)?))),
+        None => aim::open(&args.targets)?,
+    };
+    let targets = aim.written(input)?;
+    ensure!(!targets.is_empty(), "{}: no targets", aim.targets);
+    Ok(targets)
+}
+
+fn one_word(url: &str) -> anyhow::Result<&str> {
+    let is_one = !url.contains(|letter: char| letter.is_whitespace() || letter.is_control());
+    ensure!(is_one, "{url:?} is no URL: there is a space in it");
+    Ok(url)
+}
+
+/// All ways that are asked for, by flags or by a file.
+fn drafts(args: &Args, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Ways> {
+    if let (Some(a), Some(b)) = (&args.a, &args.b) {
+        let b = Draft { url: Some(one_word(b)?.to_owned()), ..Draft::named("b", public(b)) };
+        return Ok(Ways { reference: Draft::named("a", public(a)), variants: vec![b] });
+    }
+    let mut ways = match &args.experiment {
+        Some(path) => file::read(path)?,
+        None => Ways { reference: Draft::named("reference", "as the flags have it"), variants: Vec::new() },
+    };
+    let request = Request::new(&targets[0], style)?;
+    let addresses = travel.dial.addresses(&request.origin).unwrap_or_default();
+    let is_named = args.vary.iter().any(Vary::is_of_names);
+    let absolute = is_named.then(|| absolute_name(&request.origin, travel, &addresses)).flatten();
+    let aimed = Aimed { request: &request, travel, addresses: &addresses, absolute };
+    let mut mistakes = Vec::new();
+    for vary in &args.vary {
+        match vary.ways(&aimed) {
+            Ok(more) => ways.variants.extend(more),
+            Err(why) => mistakes.push(why),
+        }
+    }
+    let mut names = BTreeSet::new();
+    for way in std::iter::once(&ways.reference).chain(&ways.variants) {
+        if !names.insert(&way.name) {
+            mistakes.push(format!("{:?} is the name of two ways", way.name));
+        }
+    }
+    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    Ok(ways)
+}
+
+/// The name with a final dot that leads where this one does.
+fn absolute_name(origin: &Origin, travel: &Travel, addresses: &[SocketAddr]) -> Option<String> {
+    // A system without the file has no search domains.
+    let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let leads_there = |name: &String| {
+        let origin = Origin { host: name.clone(), ..origin.clone() };
+        let found = travel.dial.addresses(&origin).unwrap_or_default();
+        found.iter().any(|address| addresses.contains(address))
+    };
+    vary::absolute(&origin.host, &conf).into_iter().find(leads_there)
+}
+
+/// A way that can be gone: its requests are sendable, and their names have addresses.
+fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Way> {
+    let variant = Arc::new(draft.variant());
+    let request = |target: &Target| {
+        let mut target = Target { variant: Some(Arc::clone(&variant)), ..target.clone() };
+        if let Some(url) = &draft.url {
+            target.url.clone_from(url);
+        }
+        if let Some(bytes) = draft.body {
+            target.body = vec![b'x'; bytes].into();
+        }
+        Request::new(&target, style)
+    };
+    let requests = targets.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+    let apart = (draft.design() == Design::Blocks).then(|| apart(draft, travel));
+    if let Some(source) = draft.source {
+        UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
+    }
+    let dial = &apart.as_ref().unwrap_or(travel).dial;
+    let origins: BTreeSet<&Origin> = requests.iter().map(|request| &request.origin).collect();
+    for origin in origins {
+        if let Err(fault) = dial.addresses(origin) {
+            let named = draft
+                .address
+                .as_ref()
+                .map_or_else(|| origin.to_string(), |(host, port)| format!("{host}:{port}"));
+            bail!("no address was found for {named}: {}", seawall_load::fault::Fault::Resolve(fault));
+        }
+    }
+    Ok(Way { requests, apart })
+}
+
+fn apart(draft: &Draft, travel: &Travel) -> Travel {
+    let mut travel = travel.clone();
+    if let Some(connections) = draft.connections {
+        (travel.connections, travel.idle) = (connections, connections);
+    }
+    if let Some(source) = draft.source {
+        travel.sources = vec![source];
+    }
+    travel
+}

@@ -1,0 +1,264 @@
+//! What an experiment came to, as text: who is to blame, who is not, what could not be told, and all figures.
+
+use std::fmt::{self, Write as _};
+
+use seawall_isolate::power::{EFFECT, EFFECT_OF_TAIL, Forecast};
+use seawall_isolate::segment::Design;
+use seawall_lab::isolate::Plan;
+use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Variant, Way, Word, lasting};
+
+use crate::find::words::{rate, seconds};
+
+/// What is said before anything is sent: what the time is enough for.
+pub(super) fn beforehand(plan: &Plan) -> String {
+    let asked = &plan.asked;
+    let design =
+        if asked.designs.contains(&Design::Interleaved) { Design::Interleaved } else { Design::Blocks };
+    let ways = asked.designs.len() + 1;
+    let Forecast { middle, tail } = Forecast::before(design, ways, asked.rate, asked.times);
+    let tail = tail.map_or_else(
+        || "the 99th percentile cannot be told, cells have too few answers".to_owned(),
+        |tail| {
+            format!("{:.0} % at the 99th percentile {}", 100.0 * EFFECT_OF_TAIL, lasting(tail.as_secs_f64()))
+        },
+    );
+    format!(
+        "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.",
+        rate(asked.rate),
+        lasting(asked.budget.as_secs_f64()),
+        100.0 * EFFECT,
+        lasting(middle.as_secs_f64()),
+    )
+}
+
+/// The whole screen.
+pub(super) fn text(answer: &Answer) -> String {
+    let mut out = String::new();
+    // Formatting into memory cannot fail.
+    let _ = write(&mut out, answer);
+    out
+}
+
+/// What it came to, in one line.
+pub(super) fn headline(answer: &Answer) -> String {
+    let ranked = answer.ranked();
+    let first = ranked.first().filter(|first| first.verdict == Word::Faster);
+    let equal = answer.said(Word::Equal).count();
+    match (answer.outcome, first) {
+        (Outcome::Overloaded | Outcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
+        (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
+        _ if !ranked.is_empty() => {
+            let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
+            named.join("; ")
+        }
+        (Outcome::Decided, _) => {
+            format!("no way differs: all {equal} are the same within {}", share(answer.asked.margin))
+        }
+        (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
+        _ => "nothing can be said yet".to_owned(),
+    }
+}
+
+fn write(out: &mut String, answer: &Answer) -> fmt::Result {
+    writeln!(out, "{}", headline(answer))?;
+    let together = rate(answer.asked.rate);
+    let (took, budget) = (lasting(answer.took), lasting(answer.asked.budget));
+    writeln!(out, "{}, {together}/s together, {took} of {budget}", answer.asked.target)?;
+    if let Some(cut) = &answer.cut {
+        writeln!(out, "cut short: {cut}")?;
+    }
+    differing(out, answer)?;
+    let margin = share(answer.asked.margin);
+    list(out, &format!("Not the cause (the same within {margin})"), answer.said(Word::Equal), |way| {
+        of_gain(way)
+    })?;
+    list(out, "Could not be told", answer.said(Word::Undecided), undecided)?;
+    list(out, "Invalid", answer.said(Word::Invalid), invalid)?;
+    for limit in &answer.generator {
+        writeln!(out, "  the generator: {limit}")?;
+    }
+    tails(out, answer)?;
+    table(out, answer)
+}
+
+fn differing(out: &mut String, answer: &Answer) -> fmt::Result {
+    let ranked = answer.ranked();
+    if ranked.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nDiffers from {} (what going that way saves first)", answer.reference.name)?;
+    let widest = width(ranked.iter().map(|way| &way.way));
+    for (at, way) in ranked.iter().enumerate() {
+        writeln!(out, "  {}. {:widest$}  {}{}", at + 1, way.way.name, difference(way), described(&way.way))?;
+    }
+    Ok(())
+}
+
+fn list<'a>(
+    out: &mut String,
+    title: &str,
+    ways: impl Iterator<Item = &'a Variant>,
+    say: impl Fn(&Variant) -> String,
+) -> fmt::Result {
+    let ways: Vec<_> = ways.collect();
+    if ways.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{title}")?;
+    let widest = width(ways.iter().map(|way| &way.way));
+    for way in ways {
+        writeln!(out, "  {:widest$}  {}{}", way.way.name, say(way), described(&way.way))?;
+    }
+    Ok(())
+}
+
+fn described(way: &Way) -> String {
+    if way.what.is_empty() { String::new() } else { format!("  ({})", way.what) }
+}
+
+/// A verdict in few words.
+pub(super) fn brief(way: &Variant) -> String {
+    let size = |gain: Option<Interval>| gain.map_or_else(String::new, |gain| share(gain.point.abs()));
+    match way.verdict {
+        Word::Faster => format!("saves {}", size(way.gain)),
+        Word::Slower => format!("costs {}", size(way.gain)),
+        Word::FailsMore => format!("fails more: {} of requests", size(way.failing)),
+        Word::FailsLess => format!("fails less: {} of requests", size(way.failing)),
+        Word::Equal => "not the cause".to_owned(),
+        Word::Undecided => "could not be told".to_owned(),
+        Word::Invalid => "invalid".to_owned(),
+    }
+}
+
+/// What differs, in words.
+pub(super) fn difference(way: &Variant) -> String {
+    match way.verdict {
+        Word::FailsMore | Word::FailsLess => {
+            let word = if way.verdict == Word::FailsMore { "fails more: by" } else { "fails less: by" };
+            way.failing.map_or_else(
+                || word.to_owned(),
+                |failing| format!("{word} {} of requests", interval(failing)),
+            )
+        }
+        Word::Slower => {
+            let costs = |gain: Interval| Interval {
+                lower: gain.upper.map(|end| -end),
+                point: -gain.point,
+                upper: gain.lower.map(|end| -end),
+            };
+            let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
+            format!("costs {gain}{}", in_time(way))
+        }
+        _ => format!("saves {}", of_gain(way)),
+    }
+}
+
+fn of_gain(way: &Variant) -> String {
+    way.gain.map_or_else(|| "–".to_owned(), |gain| format!("{}{}", interval(gain), in_time(way)))
+}
+
+fn in_time(way: &Variant) -> String {
+    way.gain_seconds
+        .map_or_else(String::new, |gain| format!(", {} of the middle half", seconds(gain.point.abs())))
+}
+
+fn undecided(way: &Variant) -> String {
+    let more = way.more.map_or_else(
+        || "too few cells to say how long it would take".to_owned(),
+        |more| format!("about {} more at this rate", lasting(more)),
+    );
+    way.gain.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
+}
+
+fn invalid(way: &Variant) -> String {
+    format!("the generator was the limit in {} of its cells", share(way.limited.unwrap_or(1.0)))
+}
+
+/// What is said of 99th percentiles, as far as anything is.
+fn tails(out: &mut String, answer: &Answer) -> fmt::Result {
+    writeln!(out, "\n99th percentile")?;
+    if answer.asked.foretold_tail.is_none() {
+        return writeln!(out, "  cells have too few answers for one: a higher rate or fewer ways would tell");
+    }
+    let widest = width(answer.variants.iter().map(|way| &way.way));
+    for Variant { way, tail, .. } in &answer.variants {
+        let gain = tail.gain.map_or_else(|| "–".to_owned(), interval);
+        let said = match tail.verdict {
+            Word::Faster => format!("saves {gain}"),
+            Word::Slower => format!("saves {gain}, so it costs"),
+            Word::Equal => format!("the same within 20 %: {gain}"),
+            _ => match tail.more {
+                Some(more) => format!("cannot be told: {gain}; about {} more, with --tail", lasting(more)),
+                None => format!("cannot be told: {gain}"),
+            },
+        };
+        writeln!(out, "  {:widest$}  {said}", way.name)?;
+    }
+    Ok(())
+}
+
+/// Columns of the table of all ways.
+pub(super) const COLUMNS: [&str; 10] =
+    ["way", "answers", "failed", "p50", "p90", "p99", "saves", "cells", "p differs", "p equal"];
+
+/// Its rows.
+pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
+    let none = || "–".to_owned();
+    let time = |way: &Way, percent: f64| at(way, percent).map_or_else(none, seconds);
+    let of = |way: &Way, [gain, cells, differs, equal]: [String; 4]| {
+        let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
+        let (answers, failed) = (way.answers.to_string(), way.failed.to_string());
+        [way.name.clone(), answers, failed, p50, p90, p99, gain, cells, differs, equal]
+    };
+    let reference = of(&answer.reference, [none(), none(), none(), none()]);
+    let variants = answer.variants.iter().map(|variant| {
+        let gain = variant.gain.map_or_else(none, interval);
+        let [differs, equal] = [variant.p_difference, variant.p_equality].map(|p| format!("{p:.4}"));
+        of(&variant.way, [gain, variant.cells.to_string(), differs, equal])
+    });
+    std::iter::once(reference).chain(variants).collect()
+}
+
+/// Seconds at a percentile.
+fn at(way: &Way, percent: f64) -> Option<f64> {
+    way.times.iter().find(|(known, _)| *known == percent).map(|(_, seconds)| *seconds)
+}
+
+fn table(out: &mut String, answer: &Answer) -> fmt::Result {
+    let rows = rows(answer);
+    let head = COLUMNS.map(str::to_owned);
+    let wide = |column: usize| {
+        std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..COLUMNS.len()).map(wide).collect();
+    writeln!(out)?;
+    for row in std::iter::once(&head).chain(&rows) {
+        let cells = row.iter().zip(&widths).enumerate();
+        let line: Vec<_> = cells
+            .map(
+                |(at, (cell, wide))| if at == 0 { format!("{cell:wide$}") } else { format!("{cell:>wide$}") },
+            )
+            .collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+fn width<'a>(ways: impl Iterator<Item = &'a Way>) -> usize {
+    ways.map(|way| way.name.chars().count()).max().unwrap_or(0)
+}
+
+/// `5.2 % (3.1 to 7.4 %)`.
+pub(super) fn interval(gain: Interval) -> String {
+    let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{:.1}", 100.0 * end));
+    format!("{:.1} % ({} to {} %)", 100.0 * gain.point, end(gain.lower), end(gain.upper))
+}
+
+pub(super) fn share(share: f64) -> String {
+    let percent = 100.0 * share;
+    if (percent - percent.round()).abs() < 0.05 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
+}

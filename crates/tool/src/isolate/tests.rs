@@ -1,0 +1,88 @@
+//! What is shown of experiments on simulated paths, and the exit code of each.
+
+use std::time::Duration;
+
+use seawall_isolate::segment::{Design, Segment, Times};
+use seawall_isolate::simulated::path::{Effect, NOISY, Noise, Path, QUIET};
+use seawall_isolate::study::Asked;
+use seawall_lab::isolate::answer::{Answer, Outcome};
+use seawall_lab::isolate::ways::Named;
+use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
+
+use super::{code, page, screen};
+use crate::exit;
+
+/// A simulated path, cut after so many segments.
+struct Simulated(Path, usize, Option<Cut>);
+
+impl Paths for Simulated {
+    fn carry_out(&mut self, segment: &Segment, _: f64) -> Seen {
+        self.1 = self.1.saturating_sub(1);
+        let cut = self.2.clone().filter(|_| self.1 == 0);
+        Seen { cells: self.0.carry_out(segment), took: segment.lasts(), cut, ..Seen::default() }
+    }
+}
+
+/// An experiment with ways that take so much more time, a logarithm, and fail so often.
+fn experiment(noise: Noise, rate: f64, ways: &[(&str, f64, f64)], cut: Option<(usize, Cut)>) -> Answer {
+    let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
+    let effects = std::iter::once(Effect::default()).chain(ways.iter().map(effect)).collect();
+    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
+    let names = std::iter::once(named("mesh")).chain(ways.iter().map(|way| named(way.0)));
+    let asked = Asked {
+        designs: vec![Design::Interleaved; ways.len()],
+        rate,
+        margin: 0.05,
+        tail: false,
+        budget: Duration::from_secs(120),
+        times: Times::USUAL,
+        seed: 1,
+    };
+    let plan = Plan { asked, ways: names.collect(), target: "http://a.test/".to_owned() };
+    let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
+    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+}
+
+#[test]
+fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
+    let ways = [("name", 0.0, 0.0), ("a <proxy>", -0.2, 0.0), ("tls", 0.1, 0.0), ("flaky", 0.0, 0.1)];
+    let answer = experiment(QUIET, 400.0, &ways, None);
+    let text = screen::text(&answer);
+    let places =
+        ["a <proxy> saves 1", "1. a <proxy>", "costs ", "Not the cause (the same within 5 %)\n  name"];
+    let found: Vec<_> = places.iter().map(|part| text.find(part)).collect();
+    assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{text}");
+    assert!(text.contains("flaky      fails more: by "), "{text}");
+    assert_eq!((answer.outcome, code(&answer, None, false)), (Outcome::Decided, exit::FOUND));
+    let page = page::render(&answer);
+    assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
+    assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+}
+
+#[test]
+fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
+    let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
+    let text = screen::text(&answer);
+    assert!(text.contains("Could not be told\n  dns") && text.contains(" more at this rate"), "{text}");
+    assert!(text.contains("cells have too few answers for one"), "{text}");
+    assert_eq!(code(&answer, None, false), exit::CANNOT_TELL);
+}
+
+#[test]
+fn each_end_has_a_code_of_its_own() {
+    let slower = experiment(QUIET, 400.0, &[("b", 0.2, 0.0)], None);
+    assert_eq!([false, true].map(|two| code(&slower, None, two)), [exit::FOUND, exit::OBJECTIVE_MISSED]);
+    let faster = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
+    assert_eq!(code(&faster, None, true), exit::FOUND);
+    let cut = |cut| experiment(NOISY, 50.0, &[("b", 0.0, 0.0)], Some((1, cut)));
+    let stopped = cut(Cut::Stopped);
+    assert_eq!(
+        (code(&stopped, Some(2), false), stopped.cells.len()),
+        (130, 10),
+        "what was measured is there"
+    );
+    let overloaded = cut(Cut::Overloaded(1));
+    assert_eq!(code(&overloaded, None, false), exit::CANNOT_TELL);
+    assert!(screen::text(&overloaded).contains("most of all by \"b\""));
+    assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
+}

@@ -1,0 +1,337 @@
+//! `--vary`: the built-in factors, and the ways that they are for a target.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use seawall_load::plan::Travel;
+use seawall_load::request::Request;
+use seawall_load::variant::Protocol;
+
+use super::way::{Draft, place, proxies};
+
+/// One of `--vary`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vary {
+    factor: Factor,
+    value: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Factor {
+    Name,
+    Address,
+    KeepAlive,
+    Connections,
+    Protocol,
+    Tls,
+    ConnectTo,
+    Body,
+    Source,
+    Proxy,
+}
+
+const FACTORS: [(&str, Factor); 10] = [
+    ("name", Factor::Name),
+    ("address", Factor::Address),
+    ("keep-alive", Factor::KeepAlive),
+    ("connections", Factor::Connections),
+    ("protocol", Factor::Protocol),
+    ("tls", Factor::Tls),
+    ("connect-to", Factor::ConnectTo),
+    ("body", Factor::Body),
+    ("source", Factor::Source),
+    ("proxy", Factor::Proxy),
+];
+
+impl FromStr for Vary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, value) = text.split_once('=').map_or((text, None), |(word, value)| (word, Some(value)));
+        let known = FACTORS.iter().find(|(name, _)| *name == word);
+        let (_, factor) = known.ok_or_else(|| {
+            let names: Vec<_> = FACTORS.iter().map(|(name, _)| *name).collect();
+            format!("{word:?} is no factor: expected one of {}", names.join(", "))
+        })?;
+        Ok(Self { factor: *factor, value: value.map(str::to_owned) })
+    }
+}
+
+/// What ways are made for.
+pub(super) struct Aimed<'a> {
+    /// The first of the targets, as the reference sends it.
+    pub(super) request: &'a Request,
+    pub(super) travel: &'a Travel,
+    /// Addresses of its host now.
+    pub(super) addresses: &'a [SocketAddr],
+    /// The name with its final dot that leads there; none that was found.
+    pub(super) absolute: Option<String>,
+}
+
+/// Names with a final dot that a name may stand for: itself, and with each search domain of a `resolv.conf`.
+pub(super) fn absolute(host: &str, resolv_conf: &str) -> Vec<String> {
+    let lines = resolv_conf.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        matches!(words.next(), Some("search" | "domain")).then_some(words)
+    });
+    let domains = lines.flatten().map(|domain| format!("{host}.{}.", domain.trim_matches('.')));
+    std::iter::once(format!("{host}.")).chain(domains).collect()
+}
+
+impl Vary {
+    /// Whether it asks for the name that a name stands for.
+    pub(super) fn is_of_names(&self) -> bool {
+        self.factor == Factor::Name
+    }
+
+    /// The ways of this factor.
+    ///
+    /// # Errors
+    /// There are none for this target, and why.
+    pub(super) fn ways(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        let ways = match self.factor {
+            Factor::Name => self.by_name(aimed),
+            Factor::Address => self.by_address(aimed),
+            Factor::KeepAlive => self.alone().map(|()| vec![keep_alive(aimed)]),
+            Factor::Connections => self.connections(aimed),
+            Factor::Protocol => self.protocol(aimed),
+            Factor::Tls => self.tls(aimed),
+            Factor::ConnectTo => self.connect_to(),
+            Factor::Body => self.body(aimed),
+            Factor::Source => self.source(),
+            Factor::Proxy => self.proxy(),
+        };
+        ways.map_err(|why| format!("--vary {}: {why}", self.text()))
+    }
+
+    fn text(&self) -> String {
+        let name = FACTORS.iter().find(|(_, factor)| *factor == self.factor).map_or("", |(name, _)| name);
+        self.value.as_ref().map_or_else(|| name.to_owned(), |value| format!("{name}={value}"))
+    }
+
+    fn alone(&self) -> Result<(), String> {
+        if self.value.is_some() { Err("it takes no value".into()) } else { Ok(()) }
+    }
+
+    /// The value as something else.
+    fn parsed<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Result<T, String> {
+        self.value.as_deref().and_then(convert).ok_or_else(|| format!("expected {expected}"))
+    }
+
+    fn by_name(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        self.alone()?;
+        let origin = &aimed.request.origin;
+        if is_literal(&origin.host) {
+            return Err(format!("{} is an address, and no name", origin.host));
+        }
+        let first = aimed.addresses.first().ok_or("it has no address")?;
+        let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
+        if origin.host.ends_with('.') {
+            return Ok(vec![literal]);
+        }
+        let Some(name) = &aimed.absolute else {
+            let what = format!("{}; no name with a final dot leads there", literal.what);
+            return Ok(vec![Draft { what, ..literal }]);
+        };
+        let absolute = Draft {
+            address: Some((name.clone(), origin.port)),
+            lookup: true,
+            ..Draft::named("absolute name", format!("looked up as {name}"))
+        };
+        Ok(vec![absolute, literal])
+    }
+
+    fn by_address(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        self.alone()?;
+        if aimed.addresses.len() < 2 {
+            return Err(format!(
+                "{} has one address, and there is none to compare it with",
+                aimed.request.origin
+            ));
+        }
+        let each = aimed.addresses.iter();
+        Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
+    }
+
+    fn connections(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+        let number = self.value.as_deref().map_or(Some(1), number).ok_or("expected a number above 0")?;
+        if aimed.travel.connections == number {
+            return Err(format!("--max-connections is {number} already"));
+        }
+        let name = if number == 1 { "one connection".to_owned() } else { format!("{number} connections") };
+        Ok(vec![Draft { connections: Some(number), ..Draft::named(name, "no more connections than these") }])
+    }
+
+    fn protocol(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        let http2 = aimed.travel.http2;
+        let speaks_2 = if aimed.request.origin.tls { http2.over_tls } else { http2.clear };
+        let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
+        let asked = match self.value.as_deref() {
+            None => other,
+            Some("http1") => Protocol::Http1,
+            Some("http2") => Protocol::Http2,
+            Some(_) => return Err("expected http1 or http2".into()),
+        };
+        if asked != other {
+            return Err("that is what the reference speaks".into());
+        }
+        let name = if asked == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" };
+        Ok(vec![Draft { protocol: Some(asked), ..Draft::named(name, format!("speaks {name}")) }])
+    }
+
+    fn tls(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        let url = match &self.value {
+            Some(url) => url.clone(),
+            None => other_scheme(&aimed.request.url)?,
+        };
+        let tls = url.starts_with("https:");
+        if tls == aimed.request.origin.tls {
+            return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
+        }
+        let name = if tls { "TLS" } else { "without TLS" };
+        let what = crate::find::plan::public(&url);
+        Ok(vec![Draft { url: Some(url), ..Draft::named(name, what) }])
+    }
+
+    fn connect_to(&self) -> Result<Vec<Draft>, String> {
+        let to = self.parsed("connect-to=HOST:PORT, an IPv6 address in brackets", place)?;
+        let what = format!("connected to {}:{}", to.0, to.1);
+        Ok(vec![Draft { address: Some(to), ..Draft::named(self.text(), what) }])
+    }
+
+    fn body(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+        let bytes: usize =
+            self.parsed("body=BYTES", |text| text.parse().ok().filter(|bytes| *bytes <= MOST_BODY))?;
+        let method = &aimed.request.method;
+        if !matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
+            return Err(format!("a {method} has no body: say with -targets what is posted"));
+        }
+        Ok(vec![Draft { body: Some(bytes), ..Draft::named(self.text(), format!("a body of {bytes} bytes")) }])
+    }
+
+    fn source(&self) -> Result<Vec<Draft>, String> {
+        let source: IpAddr = self.parsed("source=IP", |text| text.parse().ok())?;
+        Ok(vec![Draft { source: Some(source), ..Draft::named(self.text(), format!("sent from {source}")) }])
+    }
+
+    fn proxy(&self) -> Result<Vec<Draft>, String> {
+        let proxies = self.parsed("proxy=URL or proxy=none", proxies)?;
+        let around = proxies.is_empty();
+        let [name, what] =
+            if around { ["around the proxy", "through no proxy"] } else { ["proxy", "through a proxy"] };
+        Ok(vec![Draft { proxies: Some(proxies), ..Draft::named(name, what) }])
+    }
+}
+
+/// Largest body, in bytes.
+const MOST_BODY: usize = 64 << 20;
+
+fn is_literal(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok()
+}
+
+fn to(name: &str, what: &str, address: SocketAddr) -> Draft {
+    let place = (address.ip().to_string(), address.port());
+    Draft { address: Some(place), ..Draft::named(name, format!("{what}{address}")) }
+}
+
+fn keep_alive(aimed: &Aimed<'_>) -> Draft {
+    let kept = !aimed.travel.keep_alive;
+    let [name, what] = if kept {
+        ["kept connections", "connections are used again"]
+    } else {
+        ["new connections", "each request has a connection of its own"]
+    };
+    Draft { keep_alive: Some(kept), ..Draft::named(name, what) }
+}
+
+/// The same with the other scheme, where the port is the scheme's own.
+fn other_scheme(url: &str) -> Result<String, String> {
+    let (scheme, rest) = url.split_once("://").ok_or("expected a URL")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+    if let Some(port) = port {
+        return Err(format!("port {port} speaks one of both: expected tls=URL with the other"));
+    }
+    Ok(format!("{}://{rest}", if scheme == "https" { "http" } else { "https" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use seawall_load::request::Style;
+    use seawall_load::target::Target;
+
+    use super::*;
+
+    /// What a factor comes to for a target: names of its ways, or why there are none.
+    fn told(text: &str, method: &str, url: &str) -> Result<Vec<String>, String> {
+        let target = Target { method: method.into(), url: url.into(), ..Target::default() };
+        let request = Request::new(&target, &Style::default()).unwrap();
+        let addresses = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
+        let aimed = Aimed {
+            request: &request,
+            travel: &Travel::default(),
+            addresses: &addresses,
+            absolute: Some("a.test.".into()),
+        };
+        let ways = text.parse::<Vary>()?.ways(&aimed)?;
+        assert!(ways.iter().all(Draft::differs), "{ways:?}");
+        Ok(ways.into_iter().map(|way| way.name).collect())
+    }
+
+    #[test]
+    fn each_factor_has_its_ways() {
+        let (plain, tls) = ("http://a.test/", "https://a.test/");
+        for (factor, url, ways) in [
+            ("name", plain, &["absolute name", "literal address"][..]),
+            ("name", "http://a.test./", &["literal address"]),
+            ("address", plain, &["10.0.0.1", "::1"]),
+            ("keep-alive", plain, &["new connections"]),
+            ("connections", plain, &["one connection"]),
+            ("connections=4", plain, &["4 connections"]),
+            ("protocol", plain, &["HTTP/2"]),
+            ("protocol", tls, &["HTTP/1.1"]),
+            ("tls", plain, &["TLS"]),
+            ("tls", tls, &["without TLS"]),
+            ("tls=https://a.test:8443/", "http://a.test:8080/", &["TLS"]),
+            ("connect-to=[::1]:81", plain, &["connect-to=[::1]:81"]),
+            ("source=127.0.0.2", plain, &["source=127.0.0.2"]),
+            ("proxy=none", plain, &["around the proxy"]),
+            ("proxy=http://p:3128", plain, &["proxy"]),
+        ] {
+            assert_eq!(told(factor, "GET", url).unwrap(), ways, "{factor} of {url}");
+        }
+        assert_eq!(told("body=100", "POST", plain).unwrap(), ["body=100"]);
+    }
+
+    #[test]
+    fn a_short_name_may_stand_for_itself_with_each_search_domain() {
+        let conf = "nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local.\noptions ndots:5\n";
+        let names = ["shop.b.", "shop.b.a.svc.cluster.local.", "shop.b.svc.cluster.local."];
+        assert_eq!(absolute("shop.b", conf), names);
+        assert_eq!(absolute("shop", ""), ["shop."]);
+    }
+
+    #[test]
+    fn a_factor_that_contradicts_the_target_or_itself_is_refused_with_the_reason() {
+        for (factor, url, why) in [
+            ("nane", "http://a/", "is no factor: expected one of name, address"),
+            ("name", "http://10.0.0.1/", "10.0.0.1 is an address, and no name"),
+            ("name=x", "http://a/", "it takes no value"),
+            ("connections=0", "http://a/", "a number above 0"),
+            ("protocol=http1", "http://a/", "what the reference speaks"),
+            ("protocol=http3", "http://a/", "expected http1 or http2"),
+            ("tls", "http://a:8080/", "port 8080 speaks one of both"),
+            ("tls=http://b/", "http://a/", "expected a URL with TLS"),
+            ("connect-to", "http://a/", "expected connect-to=HOST:PORT"),
+            ("body=10", "http://a/", "a GET has no body"),
+            ("source=x", "http://a/", "expected source=IP"),
+            ("proxy=ftp://x", "http://a/", "expected proxy=URL or proxy=none"),
+        ] {
+            let told = told(factor, "GET", url).unwrap_err();
+            assert!(told.contains(why), "{factor}: {told}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a way has different, before it is known whether it can be gone.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use seawall_isolate::segment::Design;
+use seawall_load::proxy::Proxies;
+use seawall_load::resolve::HostPort;
+use seawall_load::variant::{Protocol, Variant};
+
+/// A way as it was asked for. What it does not name is as the flags have it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draft {
+    pub(super) name: String,
+    /// In words.
+    pub(super) what: String,
+    pub(super) url: Option<String>,
+    pub(super) address: Option<HostPort>,
+    pub(super) server_name: Option<String>,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) keep_alive: Option<bool>,
+    pub(super) insecure: bool,
+    pub(super) proxies: Option<Arc<Proxies>>,
+    /// Each connection asks for its address: of all ways, or of none.
+    pub(super) lookup: bool,
+    pub(super) connections: Option<usize>,
+    pub(super) source: Option<IpAddr>,
+    /// Bytes.
+    pub(super) body: Option<usize>,
+    pub(super) design: Option<Design>,
+}
+
+impl Draft {
+    pub(super) fn named(name: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { name: name.into(), what: what.into(), ..Self::default() }
+    }
+
+    /// Whether it takes a session that the others do not share.
+    pub(super) fn needs_a_session(&self) -> bool {
+        self.connections.is_some() || self.source.is_some()
+    }
+
+    /// How it takes its turns: alone where it would disturb the others.
+    pub(super) fn design(&self) -> Design {
+        let alone = self.needs_a_session() || self.body.is_some();
+        self.design.unwrap_or(if alone { Design::Blocks } else { Design::Interleaved })
+    }
+
+    /// Whether anything is different.
+    pub(super) fn differs(&self) -> bool {
+        self.url.is_some()
+            || self.address.is_some()
+            || self.server_name.is_some()
+            || self.protocol.is_some()
+            || self.keep_alive.is_some()
+            || self.insecure
+            || self.proxies.is_some()
+            || self.body.is_some()
+            || self.needs_a_session()
+    }
+
+    /// As the engine has it.
+    pub(super) fn variant(&self) -> Variant {
+        Variant {
+            name: self.name.clone(),
+            address: self.address.clone(),
+            server_name: self.server_name.clone(),
+            protocol: self.protocol,
+            keep_alive: self.keep_alive,
+            insecure: self.insecure,
+            proxies: self.proxies.clone(),
+        }
+    }
+}
+
+/// `host:port`, an IPv6 address in brackets.
+pub(super) fn place(text: &str) -> Option<HostPort> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = bare.unwrap_or(host);
+    let fits = !host.is_empty() && bare.is_some() == host.contains(':');
+    let port = port.parse().ok().filter(|&port| port > 0)?;
+    fits.then(|| (host.to_ascii_lowercase(), port))
+}
+
+/// A proxy's URL, or none.
+pub(super) fn proxies(text: &str) -> Option<Arc<Proxies>> {
+    let proxies = if text == "none" { Ok(Proxies::default()) } else { Proxies::one(text) };
+    proxies.ok().map(Arc::new)
+}

@@ -1,0 +1,125 @@
+//! `isolate` as it is typed: what is refused before any load, and an experiment on a server of which one path is slower.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use seawall_testkit::server::{Peer, Server};
+use serde_json::Value;
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+/// Runs the tool in a directory, with words as a shell would split them.
+fn seawall(words: &str, place: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(words.split_whitespace()).current_dir(place);
+    command.env_remove("HTTP_PROXY").env_remove("http_proxy").stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_cannot_be_compared_is_named_before_any_load() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let play = move |mut peer: Peer, _| -> io::Result<()> {
+        loop {
+            peer.request()?;
+            counted.fetch_add(1, Ordering::SeqCst);
+            peer.send(OK)?;
+        }
+    };
+    let server = Server::start(play).unwrap();
+    let url = server.url("/");
+    let room = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| std::fs::write(room.path().join(name), text).unwrap();
+    file("empty.yaml", "variants: []\n");
+    file(
+        "bad.yaml",
+        "variants:\n- {name: a, address: nowhere}\n- {name: b, connections: 2, design: interleaved}\n",
+    );
+    file("same.yaml", "variants:\n- {name: reference, keep-alive: false}\n");
+    for (words, parts) in [
+        (url.clone(), &["nothing to compare"][..]),
+        (format!("{url} --experiment none.yaml"), &["cannot read none.yaml"]),
+        (
+            format!("{url} --experiment empty.yaml"),
+            &["empty.yaml", "variants: found [], expected from 1 to 30 ways"],
+        ),
+        (format!("{url} --experiment bad.yaml"), &["variants[0].address", "variants[1].design"]),
+        (format!("{url} --experiment same.yaml"), &["variants[0].name: found \"reference\""]),
+        (
+            format!("{url} --vary connect-to=nobody.invalid:80"),
+            &["no address was found for nobody.invalid:80"],
+        ),
+        (format!("{url} --vary connect-to=127.0.0.1:1"), &["cannot reach", "no load was sent"]),
+        (
+            format!("{url} --vary name,body=1"),
+            &["--vary name: 127.0.0.1 is an address", "--vary body=1: a GET has no body"],
+        ),
+        (
+            format!("{url} --vary keep-alive --budget 5s -timeout=0"),
+            &["--budget must be 25s or more", "-timeout=0"],
+        ),
+        (format!("{url} --a {url} --b {url}"), &["--a and --b are the targets"]),
+        (format!("--a {url} --b {url} --vary keep-alive"), &["--a and --b are the whole experiment"]),
+        (format!("{url} --vary keep-alive --json x --html x"), &["two files"]),
+    ] {
+        let output = seawall(&format!("isolate {words}"), room.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "{words}: {part}: {said}"));
+    }
+    assert!(asked.load(Ordering::SeqCst) <= 2, "one request tries a way, and that is all");
+    let output = seawall(&format!("isolate {url} --margin 1%"), room.path());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+/// Answers after 20 ms, on the path /slow after half as much again.
+#[expect(clippy::disallowed_methods, reason = "the time that the planted server takes")]
+fn planted() -> Server {
+    let play = |mut peer: Peer, _| -> io::Result<()> {
+        loop {
+            let takes = if peer.request()?.starts_with("GET /slow") { 30 } else { 20 };
+            std::thread::sleep(Duration::from_millis(takes));
+            peer.send(OK)?;
+        }
+    };
+    Server::start(play).unwrap()
+}
+
+#[test]
+fn the_second_of_two_builds_is_told_to_be_slower_in_words_json_and_exit_code() {
+    let server = planted();
+    let room = tempfile::tempdir().unwrap();
+    let (a, b) = (server.url("/"), server.url("/slow"));
+    let words = format!("isolate --a {a} --b {b} --rate 100/s --budget 60s --json a.json --html a.html");
+    let output = seawall(&words, room.path());
+    let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();
+    let page = std::fs::read_to_string(room.path().join("a.html")).unwrap();
+    let screen = text(&output.stdout);
+    assert!(
+        page.contains("<svg") && page.contains("</html>") && !page.contains("<script"),
+        "a page without a script"
+    );
+    assert_eq!((&json["schema"], &json["variants"][0]["name"]), (&1.into(), &"b".into()));
+    let cells = json["cells"].as_array().unwrap().len();
+    assert!(cells >= 20 && screen.contains("99th percentile"), "{cells} rows; {screen}");
+    // A machine that was busy all the time says so, and blames nobody.
+    if json["outcome"] == "decided" {
+        assert_eq!(
+            (output.status.code(), json["variants"][0]["verdict"].as_str()),
+            (Some(3), Some("slower"))
+        );
+        assert!(screen.starts_with("b costs "), "{screen}");
+    } else {
+        assert!(matches!(output.status.code(), Some(4 | 8)), "{screen}");
+        assert!(!screen.contains("saves"), "{screen}");
+    }
+}
