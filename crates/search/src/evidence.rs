@@ -115,6 +115,8 @@ pub struct Evidence {
     pub bursts: f64,
     /// Mean response time of the last 0.3 s's good answers, in seconds.
     pub latency: Option<f64>,
+    /// That of its first three stretches with any, in seconds.
+    pub first: Option<f64>,
     /// The slowest answer of each of the last three blocks, the middle one of them, in seconds: one may be chance.
     pub slowest: f64,
     /// Of the slowest answers of each block of its last second the second, in seconds: what serves many at a time answers them at once.
@@ -137,10 +139,11 @@ impl Evidence {
             // Too short for growth; what failed failed.
             let errors = Share::counted(blocks, |block| block.errors, Block::ended);
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK);
-            let (latency, slowest, slow) = (mean_latency(blocks), slowest(blocks), slow(blocks));
-            return Self { rate, held, errors, goodput, latency, slowest, slow, ..Self::default() };
+            let (latency, first, slowest, slow) =
+                (mean_latency(blocks), first(blocks), slowest(blocks), slow(blocks));
+            return Self { rate, held, errors, goodput, latency, first, slowest, slow, ..Self::default() };
         }
-        let (first, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
+        let (begin, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
         let seconds = between.len() as f64 * BLOCK;
         let sent = sum(between, |block| block.sent);
@@ -151,7 +154,7 @@ impl Evidence {
             rate: sent / seconds,
             seconds,
             sent,
-            from: in_flight(first),
+            from: in_flight(begin),
             to: in_flight(&rest[rest.len() - ENDS..]),
             slope: slope(rest),
             answers: answers(rest),
@@ -160,6 +163,7 @@ impl Evidence {
             late: Share::counted(late, |block| block.late, |block| block.late + block.timely),
             bursts: bursts(late),
             latency: mean_latency(&rest[rest.len() - ENDS..]),
+            first: first(blocks),
             slowest: slowest(rest),
             slow: slow(rest),
             held,
@@ -181,6 +185,11 @@ fn slowest(blocks: &[Block]) -> f64 {
     let mut last: Vec<_> = blocks.iter().rev().take(ENDS).map(|block| block.slowest).collect();
     last.sort_by(f64::total_cmp);
     last.get(last.len() / 2).copied().unwrap_or_default()
+}
+
+fn first(blocks: &[Block]) -> Option<f64> {
+    let first: Vec<_> = blocks.iter().filter(|block| block.good > 0).take(ENDS).copied().collect();
+    mean_latency(&first)
 }
 
 fn slow(blocks: &[Block]) -> f64 {

@@ -118,8 +118,10 @@ impl Standard {
         let quick = evidence.latency.map_or(failing, |latency| latency < 3.0 * self.service + 0.005);
         // One of several servers that is the limit answers slowly, and so few that the mean does not show it: its line comes with it.
         let quick = quick && (failing || evidence.slowest < 3.0 * self.slowest + 0.005);
-        // And where it serves many at a time these come together, and seldom.
-        let quick = quick && (failing || evidence.slow < 1.6 * self.slowest + 0.1);
+        // And where it serves many at a time these come together, and seldom; or the others have their lines, too, which are yet short.
+        let slower =
+            evidence.latency.zip(evidence.first).is_some_and(|(last, first)| last > 1.5 * first + 0.05);
+        let quick = quick && (failing || !slower && evidence.slow < 1.6 * self.slowest + 0.1);
         match (quick, failing) {
             (true, true) => Kind::Rejecting,
             (true, false) => Kind::Hanging,

@@ -302,8 +302,8 @@ pub(super) fn ports(answer: &mut Answer, report: &cause::Report) {
 
 /// Adds what an inquiry found out.
 pub(super) fn cause(answer: &mut Answer, report: &cause::Report) {
-    let found = answer.is_found();
-    let mut causes = report.causes.iter().map(|cause| excuse(one(cause), found));
+    let blamed = answer.outcome == Outcome::GeneratorLimited;
+    let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
     let unknown = || answer::Cause {
         class: Class::Unknown.slug().to_owned(),
         confidence: 0.0,
@@ -347,9 +347,9 @@ fn suspect_targets(answer: &mut Answer) {
     }
 }
 
-/// Trials that were believed have found the limit: that this machine could not send what an inquiry asked for is no word on why it is there.
-fn excuse(cause: answer::Cause, found: bool) -> answer::Cause {
-    if found && cause.class == Class::Generator.slug() {
+/// Where trials that were believed say how the target is, that this machine could not send what an inquiry asked for is no word on why.
+fn excuse(cause: answer::Cause, blamed: bool) -> answer::Cause {
+    if !blamed && cause.class == Class::Generator.slug() {
         return answer::Cause { class: Class::Unknown.slug().to_owned(), confidence: 0.0, ..cause };
     }
     cause
