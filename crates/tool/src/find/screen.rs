@@ -105,6 +105,7 @@ impl Sheet {
                 self.row("cause", "not looked for with clients; without --closed it is");
             }
             None => self.row("cause", "not looked for"),
+            Some(cause) if is_unknown(cause) => self.cause("cause", &unknown(answer), cause),
             Some(cause) => self.cause("cause", &held(cause, &candidates(answer)), cause),
         }
         answer.also.iter().take(2).for_each(|cause| self.cause("and", &held(cause, &[&cause.class]), cause));
@@ -273,9 +274,18 @@ pub(super) fn candidates(answer: &Answer) -> Vec<&str> {
 fn held(cause: &Cause, candidates: &[&str]) -> String {
     let sure = sure(cause.confidence);
     match candidates {
-        _ if is_unknown(cause) => "unknown: nothing that was tried out fits a class that is known".to_owned(),
         [] | [_] => format!("{} ({sure} sure)", cause.class),
         several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
+    }
+}
+
+/// Why no class is named: what would tell some may not have had the room for it.
+fn unknown(answer: &Answer) -> String {
+    let barred = answer.untested.iter().filter(|not| not.why.contains("--max-rate"));
+    let barred: Vec<_> = barred.map(|not| &*not.class).collect();
+    match barred.as_slice() {
+        [] => "unknown: nothing that was tried out fits a class that is known".to_owned(),
+        classes => format!("unknown: --max-rate leaves no room for what would tell {}", classes.join(" or ")),
     }
 }
 

@@ -322,6 +322,12 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
     assert!(page.contains("cause: no class that is known fits") && !page.contains("72 %"));
     assert!(text.contains("unknown: nothing that was tried out fits") && !text.contains("72 %"), "{text}");
+    unknown.untested = vec![seawall_lab::find::answer::Untested {
+        class: "rate-limiter".to_owned(),
+        why: "not tried: --max-rate has no room for row of bursts".to_owned(),
+    }];
+    let text = shown(&unknown).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("--max-rate leaves no room for what would tell rate-limiter"), "{text}");
     let mut sure = found();
     sure.cause.iter_mut().for_each(|cause| cause.confidence = 0.9999);
     assert!(shown(&sure).contains("(99 % sure") && page::render(&sure).unwrap().contains("99 %"));
