@@ -5,7 +5,7 @@ use seawall_probe::files::{Reading, Unread};
 use serde_json::Value;
 
 use super::ask::{Asker, Pace};
-use super::lent::{Life, Outcome, Principal, Server, Wanted};
+use super::lent::{Life, Outcome, Principal, Server, Wanted, is_plain};
 use super::windows::AZURE;
 use crate::check::Site;
 use crate::web::Place;
@@ -79,13 +79,22 @@ struct Said {
     whole: Option<i64>,
 }
 
+/// Hexadecimal digits in groups (RFC 9562).
+fn is_id(text: &str) -> bool {
+    text.len() <= 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
 fn principal(answer: &Answer, said: &Said) -> Principal {
     match (answer.status(), &said.client, &said.error) {
-        (200, Some(client), _) => Principal::Named(format!("managed identity with client id {client}")),
+        (200, Some(client), _) => match Principal::named(client, is_id) {
+            Principal::Named(client) => Principal::Named(format!("managed identity with client id {client}")),
+            other => other,
+        },
         (200, None, _) => Principal::Named("a managed identity that is not named".to_owned()),
         (400, _, Some(error)) if error.contains("dentity not found") => Principal::Nobody,
         (status, _, error) => {
-            Principal::Unsaid(format!("it answered {status}: {}", error.as_deref().unwrap_or("no word")))
+            let word = error.as_deref().filter(|error| is_plain(error)).unwrap_or("no word");
+            Principal::Unsaid(format!("it answered {status}: {word}"))
         }
     }
 }

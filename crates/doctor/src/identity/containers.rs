@@ -81,6 +81,10 @@ struct Whose {
     account_id: Option<String>,
 }
 
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn principal(answer: &Answer) -> Principal {
     if answer.status() != 200 {
         return Principal::Unsaid(format!(
@@ -90,11 +94,13 @@ fn principal(answer: &Answer) -> Principal {
     }
     let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = whose.account_id.map(|account| format!("a role of account {account}"));
-        whose.role_arn.or(account)
+        let account = || match Principal::named(&whose.account_id?, is_number) {
+            Principal::Named(account) => Some(Principal::Named(format!("a role of account {account}"))),
+            other => Some(other),
+        };
+        let role = whose.role_arn.map(|role| Principal::named(&role, |role| role.starts_with("arn:")));
+        role.or_else(account)
     });
-    named.map_or_else(
-        || Principal::Unsaid("its answer does not say whose they are".to_owned()),
-        |name| Principal::Named(name.chars().take(200).collect()),
-    )
+    named
+        .map_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()), |named| named)
 }

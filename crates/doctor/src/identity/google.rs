@@ -51,9 +51,14 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     Outcome::Serving(Box::new(server))
 }
 
+/// An account's address, or the pool in whose name a pod without one is (GKE's Workload Identity Federation).
+fn is_account(text: &str) -> bool {
+    text.contains('@') || text.ends_with(".svc.id.goog")
+}
+
 fn principal(answer: &Answer) -> Principal {
     match answer.status() {
-        200 => Principal::Named(answer.text().trim().chars().take(200).collect()),
+        200 => Principal::named(&answer.text(), is_account),
         404 => Principal::Nobody,
         status => {
             Principal::Unsaid(format!("it was answered {status} when it was asked whose account it lends"))

@@ -91,6 +91,29 @@ pub(super) enum Principal {
     Unsaid(String),
 }
 
+/// Longest name of an account or a role that is shown: Google's addresses have 254 bytes at most, AWS's resource names with a path some hundred more.
+const LONGEST: usize = 600;
+
+impl Principal {
+    /// As a server names it, if it has the shape of such a name. Whoever answers all paths alike answers with a token where a name was asked
+    /// for: what has another shape, or quotes, braces, blanks or control characters, is not shown.
+    pub(super) fn named(text: &str, has_shape: impl Fn(&str) -> bool) -> Self {
+        let text = text.trim();
+        let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-:/".contains(&byte);
+        if text.len() <= LONGEST && text.bytes().all(is_byte) && has_shape(text) {
+            Self::Named(text.to_owned())
+        } else {
+            Self::Unsaid("what it says there is no name of an account or a role, and is not shown".to_owned())
+        }
+    }
+}
+
+/// Words that a server says of an error: none as long as a token, and no control characters.
+pub(super) fn is_plain(words: &str) -> bool {
+    let is_word = |word: &str| word.len() <= 40 && word.chars().all(|letter| !letter.is_control());
+    words.len() <= LONGEST && words.split_whitespace().all(is_word)
+}
+
 /// How long credentials live, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Life {

@@ -281,6 +281,29 @@ fn no_credential_is_shown() {
     }
 }
 
+/// A stub that answers every path with a token was said to lend credentials of that token.
+#[test]
+fn who_answers_every_path_with_a_token_names_nobody() {
+    let bodies = [
+        format!(r#"{{"access_token":"{SECRET}","expires_in":3599}}"#),
+        format!(
+            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}""#
+        ),
+        format!(
+            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#
+        ),
+        SECRET.to_owned(),
+        format!("ya29.{SECRET}\u{1b}[2J@"),
+    ];
+    let environment = [POD, ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")];
+    for body in &bodies {
+        let servers = at_the_address(|_| flavored(200, body));
+        servers.serve("169.254.170.23:80", |_| flavored(200, body));
+        let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
+        assert!(!told.contains(SECRET) && !told.contains("u001b"), "{body}: {told}");
+    }
+}
+
 #[test]
 fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() {
     let left = |left| complaints(&at_the_address(google(EMAIL, left, false)), &[]);
