@@ -46,6 +46,11 @@ impl Differences {
 
     fn add(&mut self, reference: &Slot, slot: &Slot) {
         self.cells += 1;
+        // That all requests fail is no matter of microseconds.
+        let fails = slot.failing() > HOPELESS.0 || reference.failing() > HOPELESS.0;
+        if fails {
+            return self.failing.push(slot.failing() - reference.failing());
+        }
         if reference.limited || slot.limited {
             self.limited += 1;
             return;

@@ -118,11 +118,17 @@ impl Files {
 
 /// A signal comes first; then how it ended.
 fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
-    let is_worse = answer.variants.iter().any(|way| matches!(way.verdict, Word::Slower | Word::FailsMore));
+    let is_worse = answer
+        .variants
+        .iter()
+        .any(|way| matches!(way.verdict, Word::Slower | Word::TailSlower | Word::FailsMore));
+    let is_unlike = answer.said(Word::Equal).any(|way| screen::unlike_tail(answer, way).is_some());
     match (signal, answer.outcome) {
         // The shell's convention for a program that a signal ended.
         (Some(signal), Outcome::Interrupted) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         (_, Outcome::Decided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
+        // Whoever lets a build through for this must not let one of a thousand slow requests through.
+        (_, Outcome::Decided) if is_comparison && is_unlike => exit::CANNOT_TELL,
         (_, Outcome::Decided) => exit::FOUND,
         (_, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, Outcome::Undecided | Outcome::Overloaded | Outcome::Interrupted) => exit::CANNOT_TELL,

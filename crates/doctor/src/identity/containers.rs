@@ -101,6 +101,5 @@ fn principal(answer: &Answer) -> Principal {
         let role = whose.role_arn.map(|role| Principal::named(&role, |role| role.starts_with("arn:")));
         role.or_else(account)
     });
-    named
-        .map_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()), |named| named)
+    named.unwrap_or_else(|| Principal::Unsaid("its answer does not say whose they are".to_owned()))
 }

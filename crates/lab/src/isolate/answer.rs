@@ -151,7 +151,11 @@ pub enum Word {
     FailsMore,
     /// It takes more time.
     Slower,
-    /// The same within the margin: it is not the cause.
+    /// The middle of its times is the same, and its 99th percentile lower.
+    TailFaster,
+    /// The middle of its times is the same, and its 99th percentile higher: some of its requests are slow.
+    TailSlower,
+    /// The same within the margin, and nothing is known against its tail: it is not the cause.
     Equal,
     /// Neither can be said.
     Undecided,
@@ -241,7 +245,15 @@ impl Word {
     /// Whether the way differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
-        matches!(self, Self::Faster | Self::Slower | Self::FailsMore | Self::FailsLess)
+        matches!(
+            self,
+            Self::Faster
+                | Self::Slower
+                | Self::FailsMore
+                | Self::FailsLess
+                | Self::TailFaster
+                | Self::TailSlower
+        )
     }
 }
 
@@ -286,7 +298,11 @@ impl Interval {
 
 fn word(finding: &Finding) -> Word {
     if !finding.differs_in_failing {
-        return by_ratio(&finding.middle);
+        return match (by_ratio(&finding.middle), by_ratio(&finding.tail)) {
+            (Word::Equal, Word::Slower) => Word::TailSlower,
+            (Word::Equal, Word::Faster) => Word::TailFaster,
+            (middle, _) => middle,
+        };
     }
     let more = finding.failing.is_some_and(|failing| failing.point > 0.0);
     if more { Word::FailsMore } else { Word::FailsLess }
@@ -410,5 +426,34 @@ pub fn lasting(seconds: f64) -> String {
         0..=119 => format!("{} s", time.as_secs()),
         120..=7199 => format!("{} min", time.as_secs().div_ceil(60)),
         _ => format!("{} h", time.as_secs().div_ceil(3600)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(verdict: Verdict, ratio: f64) -> Measured {
+        let ratio = Some(Center { lower: 0.98 * ratio, point: ratio, upper: 1.02 * ratio });
+        Measured { verdict, ratio, cells: 20, p_difference: 0.5, p_equality: 0.5, after: None }
+    }
+
+    /// One of eight servers took ten times as long: the middle was the same, and the build that brought it was let through.
+    #[test]
+    fn a_way_whose_tail_differs_is_not_equal_because_its_middle_is() {
+        let open = Verdict::Undecided { more: None };
+        let said = |middle, (tail, ratio)| {
+            word(&Finding {
+                middle: measured(middle, 1.0),
+                tail: measured(tail, ratio),
+                failing: None,
+                differs_in_failing: false,
+            })
+        };
+        assert_eq!(said(Verdict::Equal, (Verdict::Differs, 6.3)), Word::TailSlower);
+        assert_eq!(said(Verdict::Equal, (Verdict::Differs, 0.2)), Word::TailFaster);
+        assert_eq!(said(Verdict::Equal, (open, 6.3)), Word::Equal);
+        assert_eq!(said(open, (Verdict::Differs, 6.3)), Word::Undecided);
+        assert!(Word::TailSlower.is_difference() && Word::TailFaster.is_difference());
     }
 }

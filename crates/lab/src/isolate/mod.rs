@@ -16,7 +16,7 @@ use seawall_isolate::slot::Cell;
 use seawall_isolate::study::{Asked, Study};
 use seawall_load::stats::Histogram;
 
-use self::answer::Answer;
+use self::answer::{Answer, Outcome};
 use self::ways::Named;
 
 /// What carries segments out: sessions of the load engine, or simulated paths.
@@ -86,7 +86,14 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
         tell(&study);
     }
     limits.truncate(MOST_LIMITS);
-    Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) }
+    let answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
+    // What this machine came late to send waits at the target for no fault of the target's.
+    if answer.outcome == Outcome::Overloaded && !answer.generator.is_empty() {
+        let cut =
+            "two seconds' requests were under way, which this generator itself had sent late".to_owned();
+        return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), ..answer };
+    }
+    answer
 }
 
 /// What a design is called.

@@ -322,7 +322,7 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
     assert!(page.contains("cause: no class that is known fits") && !page.contains("72 %"));
     assert!(text.contains("unknown: nothing that was tried out fits") && !text.contains("72 %"), "{text}");
-    unknown.untested = vec![seawall_lab::find::answer::Untested {
+    unknown.untested = vec![Untested {
         class: "rate-limiter".to_owned(),
         why: "not tried: --max-rate has no room for row of bursts".to_owned(),
     }];

@@ -187,7 +187,8 @@ proxy, lookup (true: for each connection), connections, source, body, design (in
 
 Verdicts, of the middle half of the times (and of failures):
   saves, costs      it differs by more than 1 %; also fails less, fails more: by more than 1 % of requests
-  not the cause     the same within --margin
+  ... 99th percentile   the middle is the same within --margin, and the slowest one in a hundred differ
+  not the cause     the middle is the same within --margin, and the tail is not known to differ
   could not be told with the time that it would take at this rate
   invalid           this generator was the limit in more than a fifth of its cells
 Of two equal ways a difference is told in 3 % of experiments at most, whatever the number of ways. The
@@ -201,8 +202,8 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower or fails more; 4 the generator was the limit of a way; 8 some could
-not be told in the budget, or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, or fails more; 4 the generator was the limit of a way; 8 some could
+not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {

@@ -166,6 +166,8 @@ fn word(word: Word) -> &'static str {
     match word {
         Word::Faster => "saves",
         Word::Slower => "costs",
+        Word::TailFaster => "saves in the tail",
+        Word::TailSlower => "costs in the tail",
         Word::FailsMore => "fails more",
         Word::FailsLess => "fails less",
         Word::Equal => "not the cause",
@@ -176,8 +178,8 @@ fn word(word: Word) -> &'static str {
 
 fn colour(word: Word) -> &'static str {
     match word {
-        Word::Faster | Word::FailsLess => "good",
-        Word::Slower | Word::FailsMore => "bad",
+        Word::Faster | Word::FailsLess | Word::TailFaster => "good",
+        Word::Slower | Word::FailsMore | Word::TailSlower => "bad",
         Word::Equal | Word::Undecided | Word::Invalid => "plain",
     }
 }
@@ -226,7 +228,8 @@ fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
             let after = way
                 .decided_after
                 .map_or_else(String::new, |after| format!(", known after {}", lasting(after)));
-            format!("the same within {}{after}", screen::share(answer.asked.margin))
+            let unlike = screen::unlike_tail(answer, way).unwrap_or_default();
+            format!("the same within {}{after}{unlike}", screen::share(answer.asked.margin))
         }
         _ => screen::difference(way),
     };

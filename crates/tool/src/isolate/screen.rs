@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use seawall_isolate::power::{EFFECT, EFFECT_OF_TAIL, Forecast};
 use seawall_isolate::segment::Design;
 use seawall_lab::isolate::Plan;
-use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Variant, Way, Word, lasting};
+use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word, lasting};
 
 use crate::find::words::{rate, seconds};
 
@@ -69,8 +69,9 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     differing(out, answer)?;
     let margin = share(answer.asked.margin);
-    list(out, &format!("Not the cause (the same within {margin})"), answer.said(Word::Equal), |way| {
-        of_gain(way)
+    let title = format!("Not the cause (the middle of its times is the same within {margin})");
+    list(out, &title, answer.said(Word::Equal), |way| {
+        of_gain(way) + &unlike_tail(answer, way).unwrap_or_default()
     })?;
     list(out, "Could not be told", answer.said(Word::Undecided), undecided)?;
     list(out, "Invalid", answer.said(Word::Invalid), invalid)?;
@@ -122,6 +123,8 @@ pub(super) fn brief(way: &Variant) -> String {
     match way.verdict {
         Word::Faster => format!("saves {}", size(way.gain)),
         Word::Slower => format!("costs {}", size(way.gain)),
+        Word::TailFaster => format!("saves {} at the 99th percentile", size(way.tail.gain)),
+        Word::TailSlower => format!("costs {} at the 99th percentile", size(way.tail.gain)),
         Word::FailsMore => format!("fails more: {} of requests", size(way.failing)),
         Word::FailsLess => format!("fails less: {} of requests", size(way.failing)),
         Word::Equal => "not the cause".to_owned(),
@@ -141,16 +144,42 @@ pub(super) fn difference(way: &Variant) -> String {
             )
         }
         Word::Slower => {
-            let costs = |gain: Interval| Interval {
-                lower: gain.upper.map(|end| -end),
-                point: -gain.point,
-                upper: gain.lower.map(|end| -end),
-            };
             let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
             format!("costs {gain}{}", in_time(way))
         }
+        Word::TailSlower | Word::TailFaster => {
+            format!("{} at the 99th percentile; its middle is the same", of_tail(&way.tail))
+        }
         _ => format!("saves {}", of_gain(way)),
     }
+}
+
+/// What a loss costs.
+fn costs(gain: Interval) -> Interval {
+    Interval { lower: gain.upper.map(|end| -end), point: -gain.point, upper: gain.lower.map(|end| -end) }
+}
+
+/// What a 99th percentile that differs saves or costs.
+fn of_tail(tail: &Tail) -> String {
+    let said =
+        |of: fn(Interval) -> Interval| tail.gain.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)));
+    if tail.verdict == Word::Slower {
+        format!("costs {}", said(costs))
+    } else {
+        format!("saves {}", said(|gain| gain))
+    }
+}
+
+/// From so many times the reference's on a percentile is no chance that is worth overlooking, however few answers say it.
+const UNLIKE: f64 = 2.0;
+
+/// That the tail of a way whose middle is the same looks other, where cells have too few answers to tell.
+pub(super) fn unlike_tail(answer: &Answer, way: &Variant) -> Option<String> {
+    let times = at(&way.way, 99.0)? / at(&answer.reference, 99.0)?;
+    let is_told = matches!(way.tail.verdict, Word::Equal | Word::Slower | Word::Faster);
+    (!is_told && times > UNLIKE).then(|| {
+        format!("; but its 99th percentile looks {times:.1} times as high, which so few answers do not tell: --tail, or a higher rate")
+    })
 }
 
 fn of_gain(way: &Variant) -> String {
@@ -184,8 +213,7 @@ fn tails(out: &mut String, answer: &Answer) -> fmt::Result {
     for Variant { way, tail, .. } in &answer.variants {
         let gain = tail.gain.map_or_else(|| "–".to_owned(), interval);
         let said = match tail.verdict {
-            Word::Faster => format!("saves {gain}"),
-            Word::Slower => format!("saves {gain}, so it costs"),
+            Word::Faster | Word::Slower => of_tail(tail),
             Word::Equal => format!("the same within 20 %: {gain}"),
             _ => match tail.more {
                 Some(more) => format!("cannot be told: {gain}; about {} more, with --tail", lasting(more)),
