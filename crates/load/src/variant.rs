@@ -94,12 +94,17 @@ impl TryFrom<Written> for Variant {
     }
 }
 
-fn proxies(url: &str) -> Result<Proxies, BadProxy> {
+/// A proxy's URL, or `none`.
+///
+/// # Errors
+/// It cannot be used.
+pub fn proxies(url: &str) -> Result<Proxies, BadProxy> {
     if url == "none" { Ok(Proxies::default()) } else { Proxies::one(url) }
 }
 
-/// `host:port`, an IPv6 address in brackets.
-fn place(text: &str) -> Option<HostPort> {
+/// `host:port`, an IPv6 address in brackets; none of anything else.
+#[must_use]
+pub fn place(text: &str) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let host = bare.unwrap_or(host);

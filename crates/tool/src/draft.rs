@@ -111,6 +111,51 @@ impl Drop for Draft {
     }
 }
 
+/// What a command that explains itself writes: an answer for programs, and a page.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// One of them is standard output.
+    pub(crate) has_stdout: bool,
+    json: Option<Draft>,
+    html: Option<Draft>,
+}
+
+impl Files {
+    /// Before anything is sent, so that what could not be written is not measured.
+    ///
+    /// # Errors
+    /// A place cannot be written to, which is named.
+    pub(crate) fn create(json: Option<&Path>, html: Option<&Path>) -> anyhow::Result<Self> {
+        let has_stdout = [json, html].into_iter().flatten().any(is_stdout);
+        let create = |place: Option<&Path>| place.map(Draft::create).transpose();
+        Ok(Self { has_stdout, json: create(json)?, html: create(html)? })
+    }
+
+    /// What is left if the program does not come to write them.
+    pub(crate) fn drafts(&self) -> Vec<PathBuf> {
+        let files = [&self.json, &self.html].into_iter().flatten();
+        files.filter_map(Draft::beside).map(Path::to_owned).collect()
+    }
+
+    /// Writes those that were asked for.
+    ///
+    /// # Errors
+    /// They cannot be made, or written.
+    pub(crate) fn write(
+        self,
+        json: impl FnOnce() -> anyhow::Result<String>,
+        html: impl FnOnce() -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
+        if let Some(draft) = self.json {
+            draft.finish(&json()?)?;
+        }
+        if let Some(draft) = self.html {
+            draft.finish(&html()?)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

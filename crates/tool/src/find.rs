@@ -21,7 +21,7 @@ pub(crate) mod words;
 use std::io::{IsTerminal, Write as _, stderr, stdout};
 use std::num::NonZero;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -35,7 +35,7 @@ use self::ground::Site;
 use self::plan::Order;
 use self::progress::Progress;
 use self::signals::Signals;
-use crate::draft::{Draft, is_stdout};
+use crate::draft::Files;
 use crate::exit;
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
         return gate::run(before, after);
     }
     let (order, kit) = plan::plan(args, cpus.map_or_else(plan::cores, NonZero::get))?;
-    let files = Files::create(args)?;
+    let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = Progress::to_stderr()?;
     let site = ground::open(kit, progress.observer())?;
     carry_out(&order, site, files, progress).map(ExitCode::from)
@@ -79,7 +79,7 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = screen::text(&answer, columns);
-    let written = files.write(&answer);
+    let written = files.write(|| Ok(answer.to_json()?), || page::render(&answer));
     let shown = if has_stdout { tell(&text) } else { show(&text) };
     written.and(shown)?;
     Ok(code(&answer, signals.received()))
@@ -100,40 +100,6 @@ fn show(text: &str) -> anyhow::Result<()> {
 fn tell(text: &str) -> anyhow::Result<()> {
     let _ = stderr().lock().write_all(text.as_bytes());
     Ok(())
-}
-
-/// Where a run is written down.
-#[derive(Default)]
-struct Files {
-    /// One of them is standard output.
-    has_stdout: bool,
-    json: Option<Draft>,
-    html: Option<Draft>,
-}
-
-impl Files {
-    /// Before anything is sent, so that what could not be written is not measured.
-    fn create(args: &Args) -> anyhow::Result<Self> {
-        let create = |path: &Option<_>| path.as_deref().map(Draft::create).transpose();
-        let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
-        Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
-    }
-
-    /// What is left if the program does not come to write them.
-    fn drafts(&self) -> Vec<PathBuf> {
-        let files = [&self.json, &self.html].into_iter().flatten();
-        files.filter_map(Draft::beside).map(Path::to_owned).collect()
-    }
-
-    fn write(self, answer: &Answer) -> anyhow::Result<()> {
-        if let Some(json) = self.json {
-            json.finish(&answer.to_json()?)?;
-        }
-        if let Some(html) = self.html {
-            html.finish(&page::render(answer)?)?;
-        }
-        Ok(())
-    }
 }
 
 /// Reads a run that was written down.

@@ -15,7 +15,6 @@ mod way;
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::num::NonZero;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -25,7 +24,7 @@ use seawall_lab::isolate::{Plan, isolate};
 
 pub(crate) use self::args::Args;
 use self::plan::Order;
-use crate::draft::{Draft, is_stdout};
+use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
 use seawall_lab::means::cores;
@@ -37,7 +36,7 @@ use seawall_lab::means::cores;
 pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
     let order = plan::plan(args, cpus.map_or_else(cores, NonZero::get))?;
-    let files = Files::create(args)?;
+    let files = Files::create(args.json.as_deref(), args.html.as_deref())?;
     carry_out(order, files, args.is_comparison()).map(ExitCode::from)
 }
 
@@ -55,7 +54,9 @@ fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<
     }
     let text = screen::text(&answer);
     let has_stdout = files.has_stdout;
-    let written = files.write(&answer);
+    let json =
+        || Ok(format!("{}\n", serde_json::to_string_pretty(&answer).context("cannot be written as JSON")?));
+    let written = files.write(json, || Ok(page::render(&answer)));
     if has_stdout {
         let _ = stderr().lock().write_all(text.as_bytes());
     } else {
@@ -81,39 +82,6 @@ fn tell(plan: &Plan, study: &Study, is_live: bool) {
     );
     let [before, after] = if is_live { ["\r\x1b[K", ""] } else { ["", "\n"] };
     let _ = write!(stderr(), "{before}{line}{after}");
-}
-
-/// Where an experiment is written down.
-struct Files {
-    has_stdout: bool,
-    json: Option<Draft>,
-    html: Option<Draft>,
-}
-
-impl Files {
-    /// Before anything is sent, so that what could not be written is not measured.
-    fn create(args: &Args) -> anyhow::Result<Self> {
-        let create = |path: &Option<PathBuf>| path.as_deref().map(Draft::create).transpose();
-        let has_stdout = [&args.json, &args.html].into_iter().flatten().any(|path| is_stdout(path));
-        Ok(Self { has_stdout, json: create(&args.json)?, html: create(&args.html)? })
-    }
-
-    /// What is left if the program does not come to write them.
-    fn drafts(&self) -> Vec<PathBuf> {
-        let files = [&self.json, &self.html].into_iter().flatten();
-        files.filter_map(Draft::beside).map(PathBuf::from).collect()
-    }
-
-    fn write(self, answer: &Answer) -> anyhow::Result<()> {
-        if let Some(json) = self.json {
-            let text = serde_json::to_string_pretty(answer).context("cannot be written as JSON")?;
-            json.finish(&format!("{text}\n"))?;
-        }
-        if let Some(html) = self.html {
-            html.finish(&page::render(answer))?;
-        }
-        Ok(())
-    }
 }
 
 /// A signal comes first; then how it ended.

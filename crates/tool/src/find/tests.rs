@@ -27,7 +27,6 @@ use super::ground::{Site, sight};
 use super::plan::Order;
 use super::progress::Progress;
 use super::{Files, carry_out, code, page, screen};
-use crate::draft::Draft;
 use crate::exit;
 
 /// A simulated target, of which experiments say nothing.
@@ -415,11 +414,7 @@ fn what_is_used_up_is_not_called_sustained() {
 fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
-    let files = Files {
-        json: Some(Draft::create(&json).unwrap()),
-        html: Some(Draft::create(&html).unwrap()),
-        ..Files::default()
-    };
+    let files = Files::create(Some(&json), Some(&html)).unwrap();
     let site = site(field(Class::QueueExponential, 7));
     let capped = Order { plan: Plan { max_rate: Some(100.0), ..plan() }, before: None, closed: None };
     assert_eq!(carry_out(&capped, site, files, Progress::Lines).unwrap(), exit::CAPPED);
@@ -482,7 +477,7 @@ fn a_page_of_clients_has_clients_where_rates_would_be() {
 fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let room = tempfile::tempdir().unwrap();
     let json = room.path().join("run.json");
-    let files = Files { json: Some(Draft::create(&json).unwrap()), ..Files::default() };
+    let files = Files::create(Some(&json), None).unwrap();
     let site = site(pool());
     let plan = Plan { goal: Goal::CLIFF, ..plan() };
     let capped = Order { plan, before: None, closed: Some(super::plan::Closed { most: Some(8) }) };

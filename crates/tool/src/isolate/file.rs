@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
-use seawall_load::variant::Protocol;
+use seawall_load::variant::{Protocol, place};
 
-use super::way::{Draft, place, proxies};
+use super::way::{Draft, proxies};
 
 /// Longest name of a way: as the engine has it.
 const MOST_NAME: usize = 64;

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use seawall_load::plan::Travel;
 use seawall_load::request::Request;
-use seawall_load::variant::Protocol;
+use seawall_load::variant::{Protocol, place};
 
-use super::way::{Draft, place, proxies};
+use super::way::{Draft, proxies};
 
 /// One of `--vary`.
 #[derive(Debug, Clone, PartialEq, Eq)]

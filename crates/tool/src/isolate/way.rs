@@ -6,7 +6,7 @@ use std::sync::Arc;
 use seawall_isolate::segment::Design;
 use seawall_load::proxy::Proxies;
 use seawall_load::resolve::HostPort;
-use seawall_load::variant::{Protocol, Variant};
+use seawall_load::variant::{self, Protocol, Variant};
 
 /// A way as it was asked for. What it does not name is as the flags have it.
 #[derive(Debug, Clone, Default)]
@@ -73,18 +73,7 @@ impl Draft {
     }
 }
 
-/// `host:port`, an IPv6 address in brackets.
-pub(super) fn place(text: &str) -> Option<HostPort> {
-    let (host, port) = text.rsplit_once(':')?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host = bare.unwrap_or(host);
-    let fits = !host.is_empty() && bare.is_some() == host.contains(':');
-    let port = port.parse().ok().filter(|&port| port > 0)?;
-    fits.then(|| (host.to_ascii_lowercase(), port))
-}
-
 /// A proxy's URL, or none.
 pub(super) fn proxies(text: &str) -> Option<Arc<Proxies>> {
-    let proxies = if text == "none" { Ok(Proxies::default()) } else { Proxies::one(text) };
-    proxies.ok().map(Arc::new)
+    variant::proxies(text).ok().map(Arc::new)
 }
