@@ -164,8 +164,7 @@ impl Vary {
     }
 
     fn protocol(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let http2 = aimed.travel.http2;
-        let speaks_2 = if aimed.request.origin.tls { http2.over_tls } else { http2.clear };
+        let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
         let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
         let asked = match self.value.as_deref() {
             None => other,
