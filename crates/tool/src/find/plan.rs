@@ -15,7 +15,7 @@ use seawall_load::supply::List;
 use seawall_probe::files::System;
 use seawall_search::profile::Profile;
 
-use super::args::{Args, Spacing};
+use super::args::{Args, Spacing, goal};
 use super::ground::Kit;
 use super::sent;
 use crate::attack::aim::{Aim, Waits};
@@ -46,7 +46,7 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
     let list = targets(args, &style)?;
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = Plan {
-        goal: args.goal()?,
+        goal: goal(args.slo.as_ref())?,
         profile,
         max_rate: args.max_rate.map(|most| most.0),
         budget: args.budget.or((!args.thorough).then_some(QUICK)),
