@@ -15,7 +15,7 @@ pub(crate) mod screen;
 mod sent;
 pub(crate) mod signals;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod words;
 
 use std::io::{IsTerminal, Write as _, stderr, stdout};
