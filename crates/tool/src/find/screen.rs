@@ -335,7 +335,7 @@ pub(crate) fn came_to(answer: &Answer) -> String {
 }
 
 /// In which a limit is.
-fn between(limit: &Limit) -> String {
+pub(crate) fn between(limit: &Limit) -> String {
     match (limit.lower.zip(limit.upper), limit.good.zip(limit.bad), limit.bad) {
         (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
         (None, Some((good, bad)), _) => {

@@ -176,7 +176,7 @@ impl Panel {
 
     fn legend(&self, out: &mut String) -> fmt::Result {
         let (mut x, y) = (LEFT, HEIGHT - 12.0);
-        for line in &self.lines {
+        for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
             let name = shortened(&line.name);
             let width = 40.0 + name.chars().count() as f64 * 6.8;
             if x + width > WIDTH {
