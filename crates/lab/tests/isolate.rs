@@ -16,6 +16,7 @@ use seawall_lab::isolate::bench::Bench;
 use seawall_lab::isolate::limits::{Limit, Limits, Searches};
 use seawall_lab::isolate::ways::{Named, Way};
 use seawall_lab::isolate::{Plan, isolate};
+use seawall_lab::rig::Rig;
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::plan::Travel;
 use seawall_load::request::{Request, Style};
@@ -241,4 +242,22 @@ fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
     let run = find::find(&mut bench.rig(0, None).unwrap(), &plan, None, &mut Nobody).unwrap();
     assert_eq!((run.cut, run.trials.len(), server.connections()), (Some(Cut::Signal), 0, 0), "{names:?}");
     assert!(bench.rig(1, None).is_err(), "there is no such way");
+}
+
+#[test]
+fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_alone_has() {
+    let server = limited(100.0);
+    let (_, mut ways): (Vec<_>, Vec<Way>) =
+        (0..40).map(|at| way(&server, &format!("way {at}"), "/")).collect::<Vec<_>>().into_iter().unzip();
+    ways[1].apart =
+        Some(Travel { connections: 3, sources: vec![[127, 0, 0, 2].into()], ..Travel::default() });
+    let bench = Bench::new(ways.clone(), Travel::default(), Style::default(), 1).unwrap();
+    let alone = Bench::new(ways[..1].to_vec(), Travel::default(), Style::default(), 1).unwrap();
+    let rig = |bench: &Bench, at: usize| bench.rig(at, None).unwrap();
+    let connections = |rig: &Rig| rig.kit().travel.connections;
+    assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
+    let one = rig(&bench, 1);
+    let name = one.kit().list.requests()[0].origin.variant.as_ref().map(|variant| variant.name.clone());
+    assert_eq!((name.as_deref(), connections(&one)), (Some("way 1"), 3));
+    assert_eq!(one.kit().travel.sources.len(), 1);
 }
