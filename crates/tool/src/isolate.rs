@@ -94,6 +94,7 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
         .iter()
         .any(|way| matches!(way.verdict, Word::Slower | Word::TailSlower | Word::FailsMore));
     let is_unlike = answer.said(Word::Equal).any(|way| screen::unlike_tail(answer, way).is_some());
+    let is_untold = answer.find.as_ref().is_some_and(|found| !found.is_told());
     let is_interrupted =
         answer.outcome == Outcome::Interrupted || answer.find.as_ref().is_some_and(Found::is_interrupted);
     let bears_less = answer.find.as_ref().is_some_and(Found::has_worse);
@@ -102,8 +103,8 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
         (Some(signal), _) if is_interrupted => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         (_, Outcome::Decided | Outcome::Undecided) if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
         (_, Outcome::Decided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
-        // Whoever lets a build through for this must not let one of a thousand slow requests through.
-        (_, Outcome::Decided) if is_comparison && is_unlike => exit::CANNOT_TELL,
+        // Whoever lets a build through for this must not let one of a thousand slow requests through, nor a limit that nobody knows.
+        (_, Outcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::CANNOT_TELL,
         (_, Outcome::Decided) => exit::FOUND,
         (_, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, Outcome::Undecided | Outcome::Overloaded | Outcome::Interrupted) => exit::CANNOT_TELL,

@@ -196,6 +196,17 @@ impl Found {
         self.ways.iter().any(|way| way.run.cut == Some(Cut::Signal))
     }
 
+    /// Whether it is told of all ways that matter what they bear beside the reference.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        let is_untold = |way: &Limit| match &way.beside {
+            Some(Ok(compared)) => compared.change == Change::CannotTell,
+            Some(Err(_)) => true,
+            None => false,
+        };
+        self.nothing.is_none() && self.left_out.is_empty() && !self.ways.iter().any(is_untold)
+    }
+
     /// Whether any way breaks at a lower rate than the reference.
     #[must_use]
     pub fn has_worse(&self) -> bool {
@@ -461,7 +472,7 @@ mod tests {
             limits.saw(next, run);
         }
         let found = limits.found();
-        assert!(found.has_worse() && !found.is_interrupted());
+        assert!(found.has_worse() && found.is_told() && !found.is_interrupted());
         let json = serde_json::to_value(&found).unwrap();
         let verdicts: Vec<_> = (0..3).map(|at| json["ways"][at]["beside"]["verdict"].as_str()).collect();
         assert_eq!(verdicts, [None, Some("better"), Some("worse")]);
@@ -483,12 +494,15 @@ mod tests {
                 let next = limits.next_search().unwrap();
                 limits.saw(next, run);
             }
-            serde_json::to_value(limits.found()).unwrap()["ways"][1]["beside"].clone()
+            let found = limits.found();
+            (found.is_told(), serde_json::to_value(found).unwrap()["ways"][1]["beside"].clone())
         };
-        let capped = beside(held(1000.0));
+        let (is_told, capped) = beside(held(1000.0));
+        assert!(is_told, "{capped}");
         assert_eq!((&capped["verdict"], &capped["upper"]), (&"better".into(), &serde_json::Value::Null));
         assert!(capped["lower"].as_f64().unwrap() > 1.0);
-        let untold = beside(unstable);
+        let (is_told, untold) = beside(unstable);
+        assert!(!is_told, "{untold}");
         assert_eq!(untold["verdict"], "cannot-tell");
         assert!(untold["why"].as_str().unwrap().contains("found no cliff"));
     }

@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 use std::io::{Write as _, stderr};
 
-use seawall_lab::find::answer::{Answer as Run, Trial, Vote};
+use seawall_lab::find::answer::{Answer as Run, Cut, Outcome, Trial, Vote};
 use seawall_lab::find::find;
 use seawall_lab::isolate::answer::Answer;
 use seawall_lab::isolate::bench::Bench;
@@ -80,11 +80,13 @@ pub(super) fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     Ok(())
 }
 
-/// How a search ended and where it breaks, and from where on answers are late.
+/// How a search ended and where it breaks, from where on answers are late, and what would tell more.
 fn bears(run: &Run) -> String {
     let is_late = run.asked.goal.late.is_some() && run.knee.bad.is_some() && !run.is_only_late();
     let late = if is_late { format!("; answers are late {}", between(&run.knee)) } else { String::new() };
-    came_to(run) + &late
+    let is_short = run.cut == Some(Cut::Budget) && run.outcome == Outcome::Interrupted;
+    let more = if is_short { "; a longer --budget tells more" } else { "" };
+    came_to(run) + &late + more
 }
 
 /// What a way bears beside the reference, as `find --compare` says it; none of the reference.

@@ -112,6 +112,7 @@ fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer 
             .for_each(|trial| trial.quantiles = trial.mean().zip(trial.slowest()).map(<[f64; 2]>::from));
         limits.saw(next, run);
     }
+    limits.end("somebody ended it");
     Answer { find: Some(limits.found()), ..answer }
 }
 
@@ -158,7 +159,7 @@ fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_sa
     let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
     let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);
     let text = screen::text(&four);
-    assert!(text.contains("\n  d  not searched: three ways are searched"), "{text}");
+    assert!(text.contains("\n  d     not searched: three ways are searched"), "{text}");
     assert!(page::render(&four).contains("not searched: three ways are searched"));
 }
 
@@ -171,11 +172,17 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
     assert_eq!(code(&better, None, true), exit::FOUND);
     assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
+    let untold = searched_too(equal(), &[limited], true);
+    assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
     let mut cut = worse;
     let run = &mut cut.find.as_mut().unwrap().ways[1].run;
     (run.cut, run.outcome) = (Some(Ended::Signal), End::Interrupted);
     assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
-    assert!(screen::text(&cut).contains("INTERRUPTED: "));
+    assert!(
+        screen::text(&cut).contains("INTERRUPTED: ") && !screen::text(&cut).contains("a longer --budget")
+    );
+    cut.find.as_mut().unwrap().ways[1].run.cut = Some(Ended::Budget);
+    assert!(screen::text(&cut).contains("; a longer --budget tells more\n"));
 }
 
 /// Flags as they are typed.
