@@ -171,7 +171,7 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
 const SHORT: Profile = Profile {
     name: "short",
     width: 0.2,
-    budget: Duration::from_secs(6),
+    budget: Duration::from_secs(12),
     most: Duration::from_secs(2),
     confirm: Duration::from_secs(1),
     recovery: Duration::from_secs(2),
@@ -219,6 +219,7 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
     // A machine that was busy all the time says so, and blames nobody.
     let doubted = |limit: &Limit| {
         limit.run.outcome == End::GeneratorLimited
+            || limit.run.cut == Some(Cut::Budget)
             || limit.run.trials.iter().any(|trial| trial.invalid.is_some())
     };
     if !doubted(here) && !doubted(limited) {
