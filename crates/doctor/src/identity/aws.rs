@@ -51,6 +51,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let server = Server {
         wanted: wanted.clone(),
         tries,
+        times: asker.times(),
         principal,
         life,
         windows: INSTANCES,

@@ -71,6 +71,8 @@ pub(super) struct Server {
     pub(super) wanted: Wanted,
     /// Each time that credentials were asked for: how long it took, and the status, or none if no answer came in time.
     pub(super) tries: Vec<(Duration, Option<u16>)>,
+    /// How long each of its answers took, whatever was asked for.
+    pub(super) times: Vec<Duration>,
     pub(super) principal: Principal,
     pub(super) life: Reading<Life>,
     /// When its SDKs refresh.

@@ -386,6 +386,27 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     }
 }
 
+/// Of AWS's at 300 ms nothing but the token and the listing fit into its time, and that was called fine.
+#[test]
+fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
+    let latency =
+        |servers: &Servers| found(servers, &[]).into_iter().find(|finding| finding.id == LATENCY).unwrap();
+    let slow = at_the_address(aws().reply());
+    for (millis, expected) in [
+        (100, Verdict::Ok),
+        (180, Verdict::CannotTell),
+        (260, Verdict::Warning),
+        (300, Verdict::Warning),
+        (400, Verdict::Warning),
+        (499, Verdict::Warning),
+    ] {
+        slow.slow.set(Duration::from_millis(millis));
+        let told = latency(&slow);
+        assert_eq!(told.verdict, expected, "{millis} ms: {told:?}");
+        assert!(told.text.contains(&format!("{millis}.0 ms at most")), "{}", told.text);
+    }
+}
+
 #[test]
 fn who_has_no_identity_is_warned() {
     assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
