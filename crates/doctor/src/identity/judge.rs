@@ -8,6 +8,7 @@ use super::lent::{Life, Outcome, Principal, Server, Tokens};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{Finding, Verdict};
+use crate::web::Place;
 
 /// Which of them answer.
 pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
@@ -31,47 +32,80 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         f64::from(requests),
         "requests",
     );
-    if outcomes.iter().any(Outcome::is_forbidden) {
-        return found.judged(
-            Verdict::CannotTell,
-            "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)",
-            "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/",
-        );
+    let complaints = [forbidden, failing, named, unaskable, mute];
+    match complaints.iter().find_map(|complaint| complaint(outcomes)) {
+        Some((verdict, reason, fix)) => found.judged(verdict, reason, fix),
+        None => found,
     }
+}
+
+/// What is wrong with the servers, why, and what to do.
+type Complaint = (Verdict, String, String);
+
+fn forbidden(outcomes: &[Outcome]) -> Option<Complaint> {
+    let reason = "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)";
+    let fix =
+        "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
+    let is_forbidden = outcomes.iter().any(Outcome::is_forbidden);
+    is_forbidden.then(|| (Verdict::CannotTell, reason.to_owned(), fix.to_owned()))
+}
+
+/// A server that fails whoever asks, and of which nobody else's way of asking gets more.
+fn failing(outcomes: &[Outcome]) -> Option<Complaint> {
+    let serves = |place: &Place| {
+        let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Serving(_)));
+        serving.any(|outcome| outcome.wanted().is_some_and(|wanted| wanted.place == *place))
+    };
+    let mut told: Vec<_> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Failing(wanted, status) if !serves(&wanted.place) => {
+                Some(format!("the server at {} answers {status}", wanted.place.authority))
+            }
+            _ => None,
+        })
+        .collect();
+    told.dedup();
+    let reason =
+        format!("{}: SDKs that ask there have no credentials, and most try no second time", told.join(", "));
+    let fix = "look at that server's log, and at what it asks itself for each answer";
+    (!told.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+}
+
+fn named(outcomes: &[Outcome]) -> Option<Complaint> {
     let named = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Absent(wanted, _) | Outcome::Another(wanted) => {
+        Outcome::Absent(wanted, _) | Outcome::Another(wanted) | Outcome::Failing(wanted, _) => {
             wanted.named_by.map(|name| format!("{name} ({})", wanted.place.authority))
         }
         _ => None,
     });
     let named: Vec<_> = named.collect();
-    if !named.is_empty() {
-        return found.judged(
-            Verdict::Fault,
-            format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", ")),
-            "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
-        );
-    }
-    let unaskable = outcomes.iter().find_map(|outcome| match outcome {
+    let reason =
+        format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", "));
+    let fix = "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away";
+    (!named.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+}
+
+fn unaskable(outcomes: &[Outcome]) -> Option<Complaint> {
+    let name = outcomes.iter().find_map(|outcome| match outcome {
         Outcome::Unaskable(name) => Some(name),
         _ => None,
-    });
-    if let Some(name) = unaskable {
-        return found.judged(
-            Verdict::CannotTell,
-            format!("{name} is no http:// URL or host, and nothing else is asked here"),
-            format!("look at {name}; what is served over https:// is to be asked by hand"),
-        );
-    }
+    })?;
+    let reason = format!("{name} is no http:// URL or host, and nothing else is asked here");
+    Some((
+        Verdict::CannotTell,
+        reason,
+        format!("look at {name}; what is served over https:// is to be asked by hand"),
+    ))
+}
+
+fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
-    if answering > 0 || !outcomes.iter().any(is_mute) {
-        return found;
-    }
-    found.judged(
-        Verdict::Fault,
-        "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials",
-        "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place",
-    )
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
+    let reason = "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials";
+    let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
+    let is_fault = !serves && outcomes.iter().any(is_mute);
+    is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
 }
 
 fn served(outcome: &Outcome) -> Option<String> {
@@ -88,6 +122,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
             Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
             Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
+            Outcome::Failing(wanted, status) => (wanted, format!("somebody answers {status}")),
             _ => continue,
         };
         let told = format!("at {}: {why}", wanted.place.authority);
@@ -196,6 +231,11 @@ pub(super) fn principal(server: &Server) -> Finding {
             Verdict::Warning,
             "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
             "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or keep it from the server",
+        ),
+        Principal::Failing(status) => Finding::ok(PRINCIPAL, format!("{whose} does not say as whom programs here are")).judged(
+            Verdict::Fault,
+            format!("it answered {status} when it was asked for that: SDKs have no credentials, and most try no second time"),
+            "look at that server's log, and at what it asks itself for each answer",
         ),
         Principal::Unsaid(why) => {
             let found = Finding::ok(PRINCIPAL, "not seen".to_owned());

@@ -159,6 +159,35 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
 }
 
+/// It was taken for somebody else's server, or for one that has no credentials, and called fine.
+#[test]
+fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
+    for code in [500, 502, 503, 504] {
+        let told = found(&at_the_address(move |_: &Request| status(code)), &[]);
+        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{code}");
+        let why = told[0].reason.as_ref().unwrap();
+        assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
+    }
+    // Whose it is may still be told.
+    let azure = |_: &Request| {
+        Ok(Answer::new(503, &[("Content-Type", "application/json")], br#"{"error":"server_error"}"#))
+    };
+    let amazon = |_: &Request| Ok(Answer::new(503, &[("Server", "EC2ws")], b""));
+    for servers in
+        [at_the_address(|_: &Request| flavored(503, "")), at_the_address(azure), at_the_address(amazon)]
+    {
+        let complaints = complaints(&servers, &[]);
+        assert!(complaints.contains(&(PRINCIPAL, Verdict::Fault)), "{complaints:?}");
+        assert!(complaints.contains(&(LATENCY, Verdict::CannotTell)), "{complaints:?}");
+    }
+    // Another cloud's server may fail at what it does not know.
+    let one_cloud = at_the_address(|request: &Request| match google(EMAIL, 3000, false)(request)?.status() {
+        403 => status(500),
+        _ => google(EMAIL, 3000, false)(request),
+    });
+    assert_eq!(complaints(&one_cloud, &[POD]), []);
+}
+
 /// Seawall's agent among them.
 #[test]
 fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
