@@ -32,7 +32,7 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         f64::from(requests),
         "requests",
     );
-    let complaints = [forbidden, failing, named, unaskable, mute];
+    let complaints = [forbidden, refused, failing, named, unaskable, mute];
     match complaints.iter().find_map(|complaint| complaint(outcomes)) {
         Some((verdict, reason, fix)) => found.judged(verdict, reason, fix),
         None => found,
@@ -48,6 +48,19 @@ fn forbidden(outcomes: &[Outcome]) -> Option<Complaint> {
         "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
     let is_forbidden = outcomes.iter().any(Outcome::is_forbidden);
     is_forbidden.then(|| (Verdict::CannotTell, reason.to_owned(), fix.to_owned()))
+}
+
+fn refused(outcomes: &[Outcome]) -> Option<Complaint> {
+    let place = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Refused(wanted) => Some(&wanted.place.authority),
+        _ => None,
+    })?;
+    let reason = format!(
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({place}): over http:// AWS's SDKs ask loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] for containers' credentials, and \
+         refuse every other host before anything is sent"
+    );
+    let fix = "serve them at one of these addresses, or over https://; or take the variable away";
+    Some((Verdict::Fault, reason, fix.to_owned()))
 }
 
 /// A server that fails whoever asks, and of which nobody else's way of asking gets more.
@@ -118,6 +131,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let (wanted, why) = match outcome {
+            Outcome::Refused(wanted) => (wanted, "not asked, as SDKs refuse that host".to_owned()),
             Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
             Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),

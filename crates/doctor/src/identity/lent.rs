@@ -14,6 +14,8 @@ pub(super) enum Outcome {
     Unasked,
     /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
     Unaskable(&'static str),
+    /// A variable names one that SDKs refuse to ask, so nobody was asked.
+    Refused(Wanted),
     /// It did not answer; whose server, and whether the environment names it.
     Absent(Wanted, Failed),
     /// Somebody answers there, but not as this cloud's server does.
@@ -38,7 +40,10 @@ impl Outcome {
     pub(super) fn wanted(&self) -> Option<&Wanted> {
         match self {
             Self::Unasked | Self::Unaskable(_) => None,
-            Self::Absent(wanted, _) | Self::Another(wanted) | Self::Failing(wanted, _) => Some(wanted),
+            Self::Refused(wanted)
+            | Self::Absent(wanted, _)
+            | Self::Another(wanted)
+            | Self::Failing(wanted, _) => Some(wanted),
             Self::Serving(server) => Some(&server.wanted),
         }
     }

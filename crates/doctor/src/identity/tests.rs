@@ -478,6 +478,34 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
 }
 
 #[test]
+fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_asked() {
+    let told = |url| {
+        let servers = Servers::default();
+        for host in ["10.0.0.7:80", "169.254.169.254:80", "localhost:81", "[::1]:80", "[fd00:ec2::23]:80"] {
+            servers.serve(host, |_| answer(&keys(-600, 3000)));
+        }
+        let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)]).swap_remove(0);
+        let count = servers.asked.borrow().iter().filter(|asked| asked.contains(" /keys")).count();
+        (told, count)
+    };
+    for url in [
+        "http://10.0.0.7/keys",
+        "http://169.254.169.254/keys",
+        "http://keys.shop.svc/keys",
+        "http://[fd00:ec2::24]/keys",
+    ] {
+        let (told, count) = told(url);
+        assert_eq!((told.verdict, count), (Verdict::Fault, 0), "{url}");
+        let why = told.reason.unwrap();
+        assert!(why.contains("refuse every other host") && told.fix.unwrap().contains("https://"), "{why}");
+    }
+    for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
+        let (told, count) = told(url);
+        assert_eq!((told.verdict, count), (Verdict::Ok, 10), "{url}");
+    }
+}
+
+#[test]
 fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
     let servers = at_the_address(aws().reply());
     found(&servers, &[("AWS_EC2_METADATA_DISABLED", "true")]);
@@ -510,7 +538,7 @@ fn answers_of_odd_shape_leave_values_unknown() {
 #[test]
 fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds() {
     let environment = [
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://c/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
         ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
     ];
@@ -518,7 +546,7 @@ fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds()
         let servers = at_the_address(google(EMAIL, 3000, true));
         servers.serve("a:80", aws().reply());
         servers.serve("b:80", azure);
-        servers.serve("c:80", |_| answer(&keys(-600, 3000)));
+        servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
         servers.slow.set(slow);
         found(&servers, &environment);
         assert!(servers.passed.get() <= Duration::from_secs(5), "{slow:?}: {:?}", servers.passed.get());
