@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
 use seawall_core::Clock;
-use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict};
+use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict, checked_name};
 use seawall_probe::System;
 
 use self::report::Report;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = checked_name)]
     name: Vec<String>,
     /// The resolver's configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
@@ -57,7 +57,7 @@ AWS_CONTAINER_CREDENTIALS_FULL_URI and the like); no credential is shown. A chec
 it sees less) is said to be unknown, with where to look.
 
 Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 on \
-bad input.
+bad input, 2 on a flag or a value that does not exist.
 
 Example: seawall doctor
          seawall doctor dns --name api.example.com

@@ -66,6 +66,30 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
 }
 
 #[test]
+fn a_name_that_cannot_be_looked_up_is_refused_before_anything_is_asked() {
+    let refused = seawall("doctor dns --name a.example --name a..b");
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("'a..b'") && said.contains("no name that can be looked up"), "{said}");
+}
+
+#[test]
+fn a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word() {
+    if !is_inside("a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    std::fs::write(&configuration, "nameserver 10.0.0.7\n").unwrap();
+    let check = format!("dns --name a.example --resolv-conf {}", configuration.display());
+    for id in ["dns.servers", "dns.lookup"] {
+        let (verdict, found) = finding(&check, id);
+        assert_eq!(verdict, "fault", "{found}");
+        assert!(found["reason"].as_str().unwrap().contains("network unreachable"), "{found}");
+    }
+}
+
+#[test]
 fn findings_are_written_for_programs_and_shown_beside_them() {
     let output = seawall("doctor ports --json -");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
