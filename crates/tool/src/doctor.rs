@@ -7,14 +7,14 @@ mod report;
 mod screen;
 
 use std::io::{Write as _, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
-use seawall_core::Clock;
+use seawall_core::{Clock, file};
 use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict, checked_name};
 use seawall_probe::System;
 
@@ -74,6 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
     let checks = chosen(&args.checks)?;
+    check_configuration(&args.resolv_conf)?;
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
@@ -85,6 +86,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     show(&screen::sum(&found), beside)?;
     Ok(ExitCode::from(code(worst)))
+}
+
+/// The largest `resolv.conf`: of a thousand times a pod's.
+const LARGEST: usize = 64 << 10;
+
+/// A configuration that is not there is told of by the check, which looks at more than that.
+fn check_configuration(path: &str) -> anyhow::Result<()> {
+    match Path::new(path).try_exists() {
+        Ok(true) => file::read(Path::new(path), LARGEST)
+            .map(drop)
+            .map_err(|why| anyhow!("--resolv-conf: {path} {why}")),
+        _ => Ok(()),
+    }
 }
 
 /// The checks of these names, in the order of the list and each once; all if none is named.
