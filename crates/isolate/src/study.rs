@@ -217,7 +217,7 @@ impl Study {
     }
 
     fn look_at_medians(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
-        let told: Vec<_> = seen.iter().map(Differences::p_difference).collect();
+        let told: Vec<_> = seen.iter().map(|seen| seen.p_difference(self.asked.margin)).collect();
         let measure = |finding: &Finding| finding.middle;
         let p_difference = self.family(is_here, Verdict::Differs, measure, |at| told[at].0);
         let p_equality =

@@ -165,6 +165,22 @@ fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cell
     assert_eq!(told(4, 4).1, Verdict::Invalid { limited: 1.0 }, "it says so although no look was due");
 }
 
+/// One worker of a sidecar that is in both ways let through next to nothing: the other hop was "could not be told".
+#[test]
+fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alone_are_no_such_thing() {
+    let verdict = |reference: usize, variant: usize, requests: usize| {
+        let mut study = Study::new(asked(200.0));
+        let segment = study.next_segment().unwrap();
+        let slot = |failed| Some(Slot::of(vec![1.0; requests - failed], requests, failed, false));
+        study.saw(&segment, vec![vec![slot(reference), slot(variant)]; 10], segment.lasts());
+        study.cut();
+        study.findings()[0].middle.verdict
+    };
+    assert_eq!([verdict(100, 100, 100), verdict(97, 95, 100)], [Verdict::Equal; 2]);
+    assert_eq!(verdict(97, 60, 100), Verdict::Differs);
+    assert!(matches!(verdict(0, 0, 5), Verdict::Undecided { .. }), "no times, and nothing failed");
+}
+
 #[test]
 fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells_than_a_look_has() {
     let (mut study, verdict) = told(9, 0);

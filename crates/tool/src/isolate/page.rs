@@ -229,7 +229,11 @@ fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
                 .decided_after
                 .map_or_else(String::new, |after| format!(", known after {}", lasting(after)));
             let unlike = screen::unlike_tail(answer, way).unwrap_or_default();
-            format!("the same within {}{after}{unlike}", screen::share(answer.asked.margin))
+            let what = match way.gain {
+                Some(_) => format!("the same within {}", screen::share(answer.asked.margin)),
+                None => screen::same(answer, way),
+            };
+            format!("{what}{after}{unlike}")
         }
         _ => screen::difference(way),
     };

@@ -71,7 +71,7 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     let margin = share(answer.asked.margin);
     let title = format!("Not the cause (the middle of its times is the same within {margin})");
     list(out, &title, answer.said(Word::Equal), |way| {
-        of_gain(way) + &unlike_tail(answer, way).unwrap_or_default()
+        same(answer, way) + &unlike_tail(answer, way).unwrap_or_default()
     })?;
     list(out, "Could not be told", answer.said(Word::Undecided), undecided)?;
     list(out, "Invalid", answer.said(Word::Invalid), invalid)?;
@@ -137,10 +137,13 @@ pub(super) fn brief(way: &Variant) -> String {
 pub(super) fn difference(way: &Variant) -> String {
     match way.verdict {
         Word::FailsMore | Word::FailsLess => {
-            let word = if way.verdict == Word::FailsMore { "fails more: by" } else { "fails less: by" };
+            let (word, of): (_, fn(Interval) -> Interval) = match way.verdict {
+                Word::FailsMore => ("fails more: by", |failing| failing),
+                _ => ("fails less: by", costs),
+            };
             way.failing.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {} of requests", interval(failing)),
+                |failing| format!("{word} {} of requests", interval(of(failing))),
             )
         }
         Word::Slower => {
@@ -154,7 +157,7 @@ pub(super) fn difference(way: &Variant) -> String {
     }
 }
 
-/// What a loss costs.
+/// What a loss costs, and what fails the less.
 fn costs(gain: Interval) -> Interval {
     Interval { lower: gain.upper.map(|end| -end), point: -gain.point, upper: gain.lower.map(|end| -end) }
 }
@@ -175,11 +178,17 @@ const UNLIKE: f64 = 2.0;
 
 /// That the tail of a way whose middle is the same looks other, where cells have too few answers to tell.
 pub(super) fn unlike_tail(answer: &Answer, way: &Variant) -> Option<String> {
-    let times = at(&way.way, 99.0)? / at(&answer.reference, 99.0)?;
+    let times = way.way.at(99.0)? / answer.reference.at(99.0)?;
     let is_told = matches!(way.tail.verdict, Word::Equal | Word::Slower | Word::Faster);
     (!is_told && times > UNLIKE).then(|| {
         format!("; but its 99th percentile looks {times:.1} times as high, which so few answers do not tell: --tail, or a higher rate")
     })
+}
+
+/// How near one that is equal is.
+pub(super) fn same(answer: &Answer, way: &Variant) -> String {
+    let hardly_answers = || format!("hardly answers, and neither does {}", answer.reference.name);
+    way.gain.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
 fn of_gain(way: &Variant) -> String {
@@ -232,7 +241,7 @@ pub(super) const COLUMNS: [&str; 10] =
 /// Its rows.
 pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
     let none = || "–".to_owned();
-    let time = |way: &Way, percent: f64| at(way, percent).map_or_else(none, seconds);
+    let time = |way: &Way, percent: f64| way.at(percent).map_or_else(none, seconds);
     let of = |way: &Way, [gain, cells, differs, equal]: [String; 4]| {
         let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
         let (answers, failed) = (way.answers.to_string(), way.failed.to_string());
@@ -245,11 +254,6 @@ pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
         of(&variant.way, [gain, variant.cells.to_string(), differs, equal])
     });
     std::iter::once(reference).chain(variants).collect()
-}
-
-/// Seconds at a percentile.
-fn at(way: &Way, percent: f64) -> Option<f64> {
-    way.times.iter().find(|(known, _)| *known == percent).map(|(_, seconds)| *seconds)
 }
 
 fn table(out: &mut String, answer: &Answer) -> fmt::Result {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use seawall_isolate::segment::{Design, Segment, Times};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, Path, QUIET};
+use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
 use seawall_lab::isolate::answer::{Answer, Outcome};
 use seawall_lab::isolate::ways::Named;
 use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
+use seawall_load::stats::Histogram;
 
 use super::{code, page, screen};
 use crate::exit;
@@ -19,14 +21,36 @@ impl Paths for Simulated {
     fn carry_out(&mut self, segment: &Segment, _: f64) -> Seen {
         self.1 = self.1.saturating_sub(1);
         let cut = self.2.clone().filter(|_| self.1 == 0);
-        Seen { cells: self.0.carry_out(segment), took: segment.lasts(), cut, ..Seen::default() }
+        let cells = self.0.carry_out(segment);
+        Seen { times: times(&cells), cells, took: segment.lasts(), cut, ..Seen::default() }
     }
+}
+
+/// The middles of cells, by way, in the place of all times.
+fn times(cells: &[Cell]) -> Vec<Histogram> {
+    let mut all = vec![Histogram::default(); cells.first().map_or(0, Vec::len)];
+    for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
+        if let Some(middle) = slot.and_then(|slot| slot.middle) {
+            all[way].record((middle * 1e9) as u64);
+        }
+    }
+    all
 }
 
 /// An experiment with ways that take so much more time, a logarithm, and fail so often.
 fn experiment(noise: Noise, rate: f64, ways: &[(&str, f64, f64)], cut: Option<(usize, Cut)>) -> Answer {
+    beside(Effect::default(), noise, rate, ways, cut)
+}
+
+fn beside(
+    reference: Effect,
+    noise: Noise,
+    rate: f64,
+    ways: &[(&str, f64, f64)],
+    cut: Option<(usize, Cut)>,
+) -> Answer {
     let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
-    let effects = std::iter::once(Effect::default()).chain(ways.iter().map(effect)).collect();
+    let effects = std::iter::once(reference).chain(ways.iter().map(effect)).collect();
     let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
     let names = std::iter::once(named("mesh")).chain(ways.iter().map(|way| named(way.0)));
     let asked = Asked {
@@ -61,6 +85,19 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+}
+
+#[test]
+fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
+    let ways = [("slower and well", 0.3, 0.0), ("as bad", 0.0, 1.0), ("well", 0.0, 0.0)];
+    let fails = Effect { failing: 1.0, ..Effect::default() };
+    let answer = beside(fails, QUIET, 400.0, &ways, None);
+    let ranked: Vec<_> = answer.ranked().iter().map(|way| way.way.name.as_str()).collect();
+    assert_eq!(ranked, ["well", "slower and well"]);
+    let text = screen::text(&answer);
+    assert!(text.contains("1. well             fails less: by 100.0 % ("), "{text}");
+    assert!(text.contains("as bad  hardly answers, and neither does mesh"), "{text}");
+    assert!(page::render(&answer).contains("hardly answers, and neither does mesh"));
 }
 
 #[test]
