@@ -81,6 +81,31 @@ fn what_cannot_be_compared_is_named_before_any_load() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
+/// Refusals are quick: a way that answers nothing else looked like none that fails, and what it answered was not told.
+#[test]
+fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one() {
+    let play = |mut peer: Peer, _| -> io::Result<()> {
+        loop {
+            let is_bad = peer.request()?.starts_with("GET /bad");
+            peer.send(if is_bad { b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n" } else { OK })?;
+        }
+    };
+    let server = Server::start(play).unwrap();
+    let room = tempfile::tempdir().unwrap();
+    let (a, bad) = (server.url("/"), server.url("/bad"));
+    let words = format!("isolate --a {a} --b {bad} --rate 100/s --budget 30s --json a.json --html a.html");
+    let screen = text(&seawall(&words, room.path()).stdout);
+    let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();
+    let page = std::fs::read_to_string(room.path().join("a.html")).unwrap();
+    let way = &json["variants"][0];
+    assert_eq!((way["verdict"].as_str(), &way["gain"]), (Some("fails-more"), &Value::Null), "{screen}");
+    assert_eq!((&way["failures"][0]["what"], &way["answers"]), (&"503".into(), &0.into()));
+    assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
+    assert!(screen.starts_with("b fails more: 100 % of requests\n"), "{screen}");
+    assert!(screen.contains("Failed requests\n  b  all of them: 503 ("), "{screen}");
+    assert!(page.contains("<h2>Failed requests</h2>") && page.contains("<line class=\"bar bad\""), "{page}");
+}
+
 /// Answers after 20 ms, on the path /slow after half as much again.
 #[expect(clippy::disallowed_methods, reason = "the time that the planted server takes")]
 fn planted() -> Server {

@@ -196,7 +196,7 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, times by percentile), cells.
+tail, failures (what, count), times by percentile), cells.
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.

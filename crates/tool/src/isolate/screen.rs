@@ -7,7 +7,7 @@ use seawall_isolate::segment::Design;
 use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word, lasting};
 
-use crate::find::words::{rate, seconds};
+use crate::find::words::{count, rate, seconds};
 
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn beforehand(plan: &Plan) -> String {
@@ -46,6 +46,11 @@ pub(super) fn headline(answer: &Answer) -> String {
     let equal = answer.said(Word::Equal).count();
     match (answer.outcome, first) {
         (Outcome::Overloaded | Outcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
+        _ if answer.reference.only_fails() => {
+            let best = ranked.first().map(|way| format!("; {} {}", way.way.name, brief(way)));
+            let [name, why] = [answer.reference.name.as_str(), &failed(&answer.reference)];
+            format!("no request to {name} had a good answer: {why}{}", best.unwrap_or_default())
+        }
         (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
             let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
@@ -79,6 +84,7 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
         writeln!(out, "  the generator: {limit}")?;
     }
     tails(out, answer)?;
+    failures(out, answer)?;
     table(out, answer)
 }
 
@@ -148,13 +154,47 @@ pub(super) fn difference(way: &Variant) -> String {
         }
         Word::Slower => {
             let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
-            format!("costs {gain}{}", in_time(way))
+            format!("costs {gain}{}{}", in_time(way), fails_too(way))
         }
         Word::TailSlower | Word::TailFaster => {
             format!("{} at the 99th percentile; its middle is the same", of_tail(&way.tail))
         }
-        _ => format!("saves {}", of_gain(way)),
+        _ => format!("saves {}{}", of_gain(way), fails_too(way)),
     }
+}
+
+/// That more of its requests fail, beside a difference in time.
+fn fails_too(way: &Variant) -> String {
+    let more = way.failing.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
+    more.map_or_else(String::new, |more| format!("; and {} of requests fail more", interval(more)))
+}
+
+/// Reasons that are named; the others are counted.
+const REASONS: usize = 4;
+
+/// How requests of a way failed.
+pub(super) fn failed(way: &Way) -> String {
+    let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
+    let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
+    let mut told: Vec<_> =
+        shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
+    told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
+    told.join(", ")
+}
+
+/// What was answered in place of good answers, and how often.
+fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
+    let failing: Vec<_> = answer.ways().filter(|way| !way.failures.is_empty()).collect();
+    if failing.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nFailed requests")?;
+    let widest = width(failing.iter().copied());
+    for way in failing {
+        let all = if way.only_fails() { "all of them: " } else { "" };
+        writeln!(out, "  {:widest$}  {all}{}", way.name, failed(way))?;
+    }
+    Ok(())
 }
 
 /// What a loss costs, and what fails the less.
