@@ -131,7 +131,12 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
         escaped(&screen::brief(way))
     )?;
     if is_of_failures(way) {
-        return cross(out, way, y, x(0.0));
+        let side = match way.verdict {
+            Word::FailsMore => f64::MIN,
+            Word::FailsLess => f64::MAX,
+            _ => 0.0,
+        };
+        return cross(out, way, y, x(side));
     }
     let Some(gain) = way.gain else { return Ok(()) };
     let (lower, upper) = (gain.lower.unwrap_or(f64::MIN), gain.upper.unwrap_or(f64::MAX));
@@ -151,7 +156,7 @@ fn is_of_failures(way: &Variant) -> bool {
     matches!(way.verdict, Word::FailsMore | Word::FailsLess) || way.way.only_fails()
 }
 
-/// In place of an interval of times.
+/// In place of an interval of times, at the side that tells whether it is better or worse.
 fn cross(out: &mut String, way: &Variant, y: f64, x: f64) -> fmt::Result {
     let class = colour(way.verdict);
     for slope in [-1.0, 1.0] {
@@ -343,7 +348,7 @@ fn words(out: &mut String, answer: &Answer) -> fmt::Result {
     let margin = screen::share(answer.asked.margin);
     let words = [
         ("saves, costs", "The middle half of the times differs by more than 1 %. Intervals err as often as one look may, 1.6 % or less.".to_owned()),
-        ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross stands for it.".to_owned()),
+        ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross at the edge stands for it.".to_owned()),
         ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
         ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),
         ("cell", "Two seconds of all ways interleaved, or a second of each alone: what is compared, one by one.".to_owned()),
