@@ -22,6 +22,13 @@ pub(super) struct Ways {
     pub(super) variants: Vec<Draft>,
 }
 
+impl Ways {
+    /// The reference's URL, if no way needs another target.
+    pub(super) fn url(&self) -> Option<&str> {
+        self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
+    }
+}
+
 /// What is in a file.
 ///
 /// # Errors
