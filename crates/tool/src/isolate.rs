@@ -27,6 +27,7 @@ use self::plan::Order;
 use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
+use crate::find::words::many;
 use seawall_lab::means::cores;
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -74,11 +75,12 @@ fn tell(plan: &Plan, study: &Study, is_live: bool) {
     let (spent, budget) = (study.spent().as_secs_f64(), plan.asked.budget.as_secs_f64());
     let cells = study.cells().count();
     let line = format!(
-        "{} of {} · {cells} cells · {} of {} ways decided",
+        "{} of {} · {} · {} of {} decided",
         lasting(spent),
         lasting(budget),
+        many(cells as u64, "cell"),
         study.decided(),
-        plan.asked.designs.len()
+        many(plan.asked.designs.len() as u64, "way")
     );
     let [before, after] = if is_live { ["\r\x1b[K", ""] } else { ["", "\n"] };
     let _ = write!(stderr(), "{before}{line}{after}");

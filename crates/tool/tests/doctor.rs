@@ -61,8 +61,9 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
     assert!(list.status.success());
     assert!(String::from_utf8(list.stdout).unwrap().contains("ports.range ports.use"));
     let refused = seawall("doctor port");
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("no check is called port; there are: ports"));
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("'port'") && said.contains("no check is called so; there are: ports"), "{said}");
 }
 
 #[test]

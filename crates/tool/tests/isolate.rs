@@ -86,8 +86,12 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         parts.iter().for_each(|part| assert!(said.contains(part), "{words}: {part}: {said}"));
     }
     assert!(asked.load(Ordering::SeqCst) <= 2, "one request tries a way, and that is all");
-    let output = seawall(&format!("isolate {url} --margin 1%"), room.path());
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    for value in
+        ["--margin 1%", "--vary nane", "--vary connections=0", "--vary source=x", "--vary proxy=ftp://x"]
+    {
+        let output = seawall(&format!("isolate {url} {value}"), room.path());
+        assert_eq!(output.status.code(), Some(2), "{value}: {}", text(&output.stderr));
+    }
 }
 
 /// It waited for targets on standard input, which here never comes to its end.

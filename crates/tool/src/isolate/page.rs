@@ -311,7 +311,11 @@ fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
             limited.to_owned(),
         ]
     });
-    writeln!(out, "<details><summary>{} rows</summary>", answer.cells.len())?;
+    writeln!(
+        out,
+        "<details><summary>{}</summary>",
+        crate::find::words::many(answer.cells.len() as u64, "row")
+    )?;
     table(
         out,
         &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],

@@ -57,7 +57,11 @@ pub(super) fn headline(answer: &Answer) -> String {
             named.join("; ")
         }
         (Outcome::Decided, _) => {
-            format!("no way differs: all {equal} are the same within {}", share(answer.asked.margin))
+            let all = match answer.variants.as_slice() {
+                [one] => format!("{} is", one.way.name),
+                _ => format!("all {equal} are"),
+            };
+            format!("no way differs: {all} the same within {}", share(answer.asked.margin))
         }
         (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
         _ => "nothing can be said yet".to_owned(),
