@@ -115,6 +115,28 @@ fn a_reference_that_only_fails_is_told_in_the_first_line_and_reasons_beyond_four
 }
 
 #[test]
+fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
+    let ways = [
+        ("name", 0.0, 0.0),
+        ("a way with a name that is as long as a name of a way may be, 64", -0.2, 0.0),
+        ("flaky", 0.0, 0.1),
+    ];
+    let mut answer = experiment(QUIET, 400.0, &ways, None);
+    answer.variants[0].way.what = "no more connections than these, and some more words of it".to_owned();
+    let whole = screen::text(&answer);
+    for columns in [1, 40, 53, 60, 80, 100, 300] {
+        let text = screen::within(&answer, columns);
+        let most = columns.clamp(40, 100);
+        assert!(text.lines().all(|line| line.chars().count() <= most), "{columns}: {text}");
+        for word in whole.split_whitespace() {
+            let is_cut = "a way with a name that is as long as a name of a way may be, 64".contains(word);
+            assert!(is_cut || text.split_whitespace().any(|told| told == word), "{columns}: {word}: {text}");
+        }
+        assert!(columns != 80 || text.contains("\n  name  "), "{text}");
+    }
+}
+
+#[test]
 fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
     let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
     let text = screen::text(&answer);
