@@ -20,7 +20,7 @@ use self::ask::{Heard, Now, Unfit, ask};
 use self::config::{Config, MOST_SERVERS};
 pub use self::names::checked;
 use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 
 const SEARCH: &str = "dns.search";
 const SERVERS: &str = "dns.servers";
@@ -98,9 +98,9 @@ fn search(config: &Config) -> Finding {
     let before = tried.iter().position(|name| name == FOREIGN).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
-        "ndots:{} and {} search domains: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
+        "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
         config.ndots,
-        config.search.len()
+        domains(config)
     );
     let found = Finding::ok(SEARCH, text).with("ndots", config.ndots as f64, "dots").with(
         "questions",
@@ -115,6 +115,10 @@ fn search(config: &Config) -> Finding {
         format!("it is tried below every search domain first, so {before} of {} rounds come to nothing, one after the other, in each lookup", before + 1),
         FEWER,
     )
+}
+
+fn domains(config: &Config) -> String {
+    many(config.search.len() as f64, "search domain")
 }
 
 const FEWER: &str = "write it with a dot at its end (api.example.com.), or set dnsConfig.options ndots to 1 (then names of services in other namespaces are written \
@@ -308,8 +312,10 @@ fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
     let tried: Vec<_> = looked.rounds.iter().map(|(name, _)| format!("{name}.")).collect();
     let sent = looked.sum(|heard| heard.sent);
     let text = format!(
-        "{name} took {sent} questions in {rounds} rounds and {millis:.1} ms, and has {} addresses (tried: {})",
-        looked.sum(|heard| heard.addresses),
+        "{name} took {} in {} and {millis:.1} ms, and has {} (tried: {})",
+        many(f64::from(sent), "question"),
+        many(rounds as f64, "round"),
+        addresses(looked.sum(|heard| heard.addresses)),
         tried.join(" ")
     );
     let found = Finding::ok(LOOKUP, text)
@@ -324,6 +330,10 @@ fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
         Some((reason, fix)) => found.judged(Verdict::Warning, reason, fix),
         None => found,
     }
+}
+
+fn addresses(count: u32) -> String {
+    if count == 1 { "1 address".to_owned() } else { format!("{count} addresses") }
 }
 
 /// Why programs here do not get the addresses in time or at all, and what to do.
@@ -346,7 +356,8 @@ fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
     if lost > 0 {
         let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
         let reason = format!(
-            "{lost} questions had no answer within {patience} ms; the C library waits {timeout} s for it"
+            "{} had no answer within {patience} ms; the C library waits {timeout} s for it",
+            many(f64::from(lost), "question")
         );
         let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
         return Some((reason, fix.to_owned()));
@@ -368,10 +379,10 @@ fn costly(config: &Config, looked: &Lookup) -> Option<(String, &'static str)> {
     let rounds = looked.rounds.len();
     if rounds > 1 {
         let reason = format!(
-            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} search domains say what is tried first",
+            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} say what is tried first",
             rounds - 1,
             config.ndots,
-            config.search.len()
+            domains(config)
         );
         return Some((reason, FEWER));
     }

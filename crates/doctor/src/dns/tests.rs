@@ -165,7 +165,7 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
         lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().starts_with("1 questions had no answer"));
+    assert!(found.reason.unwrap().starts_with("1 question had no answer"));
 }
 
 #[test]
