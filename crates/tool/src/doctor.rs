@@ -38,9 +38,9 @@ pub(crate) struct Args {
     /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     name: Vec<String>,
-    /// The resolver's configuration
-    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
-    resolv_conf: String,
+    /// The resolver's configuration [default: /etc/resolv.conf]
+    #[arg(long, value_name = "FILE")]
+    resolv_conf: Option<String>,
     /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
     #[arg(long, value_name = "URL", value_parser = place)]
     envoy_admin: Option<Place>,
@@ -80,7 +80,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
     let checks = chosen(&args.checks);
-    check_configuration(&args.resolv_conf)?;
+    if let Some(path) = &args.resolv_conf {
+        check_configuration(path)?;
+    }
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
@@ -127,7 +129,7 @@ fn examine(
         wait: &wait,
         now: &now,
         names: &args.name,
-        resolv_conf: &args.resolv_conf,
+        resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
         web: &Network { now: &now },
         wall: &|| clock.wall(),
         environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
