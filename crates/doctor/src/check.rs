@@ -49,6 +49,7 @@ impl<'a> Site<'a> {
 }
 
 /// One thing that can be looked into by itself. Changes nothing, and takes no more than five seconds.
+#[derive(Debug)]
 pub struct Check {
     /// Its name, which begins the name of each finding.
     pub id: &'static str,

@@ -14,7 +14,7 @@ use seawall_probe::snapshot::Level;
 
 use self::workers::{Crowd, Parallel};
 use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 
 const THROTTLING: &str = "cpu.throttling";
 const WORKERS: &str = "cpu.workers";
@@ -92,8 +92,8 @@ fn throttling(before: &Snapshot, after: &Snapshot) -> Finding {
     };
     let (window, ever) = worst.shares();
     let text = format!(
-        "a quota of {} cores ({}) stopped its threads in {} of {} periods while it was watched, for {:.2} s together, and in {} of {} since the group began",
-        worst.level.cores,
+        "a quota of {} ({}) stopped its threads in {} of {} periods while it was watched, for {:.2} s together, and in {} of {} since the group began",
+        many(worst.level.cores, "core"),
         worst.level.directory,
         worst.window.1,
         worst.window.0,
@@ -138,6 +138,7 @@ fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
     };
     // A core that is only partly ours still runs one thread at a time.
     let fits = quota.ceil().max(1.0);
+    let cores = many(quota, "core");
     let (known, unknown): (Vec<_>, Vec<_>) =
         crowd.iter().filter(|one| one.threads as f64 > fits).partition(|one| one.is_stated);
     let most = |of: &[&Parallel]| of.iter().copied().max_by_key(|one| one.threads).cloned();
@@ -145,7 +146,7 @@ fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
         return too_many(&one, quota, fix);
     }
     if let Some(one) = most(&unknown) {
-        let text = format!("{} has {} threads for a quota of {quota} cores", one.what, one.threads);
+        let text = format!("{} has {} threads for a quota of {cores}", one.what, one.threads);
         let found = Finding::ok(WORKERS, text).with("quota", quota, "cores").with(
             "threads",
             one.threads as f64,
@@ -158,7 +159,7 @@ fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
         );
     }
     let text = format!(
-        "{} processes of this group run no more threads at once than a quota of {quota} cores lets",
+        "no process of {} in this group runs more threads at once than a quota of {cores} lets",
         crowd.len()
     );
     Finding::ok(WORKERS, text).with("quota", quota, "cores")
@@ -167,7 +168,7 @@ fn workers(after: &Snapshot, crowd: &Crowd) -> Finding {
 fn too_many(one: &Parallel, quota: f64, fix: &str) -> Finding {
     let Parallel { what, threads, .. } = one;
     let running = 100.0 * quota / *threads as f64;
-    let text = format!("{what} runs up to {threads} threads at once on a quota of {quota} cores");
+    let text = format!("{what} runs up to {threads} threads at once on a quota of {}", many(quota, "core"));
     let found =
         Finding::ok(WORKERS, text).with("quota", quota, "cores").with("threads", *threads as f64, "threads");
     let reason = format!(

@@ -6,6 +6,7 @@
 
 mod ask;
 mod config;
+mod names;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use seawall_probe::files::{Reading, Unread, parsed};
 
-use self::ask::{Heard, Now, ask};
+use self::ask::{Heard, Now, Unfit, ask};
 use self::config::{Config, MOST_SERVERS};
+pub use self::names::checked;
 use crate::check::{Check, Site};
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 
 const SEARCH: &str = "dns.search";
 const SERVERS: &str = "dns.servers";
@@ -46,7 +48,8 @@ const PATIENCE: Patience = Patience { all: Duration::from_secs(2), each: Duratio
 /// Questions for each server.
 const TRIES: usize = 5;
 
-/// Every resolver has an answer to it by itself (RFC 6761 section 6.3), and one that refuses answers, too.
+/// Every resolver has an answer to it by itself (RFC 6761 section 6.3), and one that refuses answers, too. One that knows names of the cluster
+/// alone may fail, so the first search domain is asked for as well.
 const USUAL: &str = "localhost";
 
 fn examine(site: &Site) -> Vec<Finding> {
@@ -58,11 +61,18 @@ fn examine(site: &Site) -> Vec<Finding> {
 }
 
 fn examined(site: &Site, config: &Config) -> Vec<Finding> {
-    let name = site.names.first().map_or(USUAL, String::as_str);
-    let mut found =
-        vec![search(config), servers(&polled(config, name.trim_end_matches('.'), PATIENCE, site.now))];
+    let hosts = site.files.read(HOSTS).unwrap_or_default();
+    let known: Vec<_> = site.names.iter().map(|name| names::known(name, &hosts)).collect();
+    let asked = site.names.iter().zip(&known).find(|(_, known)| known.is_none());
+    let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
+    let polled = polled(config, name, PATIENCE, site.now);
+    let mut found = vec![search(config), servers(&polled)];
     let begun = (site.now)();
-    for name in site.names {
+    for (name, known) in site.names.iter().zip(known) {
+        if let Some(why) = known {
+            found.push(Finding::ok(LOOKUP, format!("no lookup is made for {name}: {why}")));
+            continue;
+        }
         let all = PATIENCE.all.saturating_sub((site.now)().saturating_sub(begun));
         found.push(lookup(config, name, &look_up(config, name, Patience { all, ..PATIENCE }, site.now)));
     }
@@ -76,6 +86,9 @@ fn unknown(site: &Site, why: &Unread) -> Vec<Finding> {
     found
 }
 
+/// What the C library reads before it asks anybody (nsswitch.conf(5), `hosts: files dns`).
+const HOSTS: &str = "/etc/hosts";
+
 /// A name of somebody else's service has so many dots at least: `api.example.com`.
 const FOREIGN: &str = "api.example.com";
 
@@ -85,9 +98,9 @@ fn search(config: &Config) -> Finding {
     let before = tried.iter().position(|name| name == FOREIGN).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
-        "ndots:{} and {} search domains: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
+        "ndots:{} and {}: a name such as {FOREIGN} takes {questions} questions, A and AAAA for each that is tried",
         config.ndots,
-        config.search.len()
+        domains(config)
     );
     let found = Finding::ok(SEARCH, text).with("ndots", config.ndots as f64, "dots").with(
         "questions",
@@ -102,6 +115,10 @@ fn search(config: &Config) -> Finding {
         format!("it is tried below every search domain first, so {before} of {} rounds come to nothing, one after the other, in each lookup", before + 1),
         FEWER,
     )
+}
+
+fn domains(config: &Config) -> String {
+    many(config.search.len() as f64, "search domain")
 }
 
 const FEWER: &str = "write it with a dot at its end (api.example.com.), or set dnsConfig.options ndots to 1 (then names of services in other namespaces are written \
@@ -122,6 +139,21 @@ impl Polled {
         self.heard.iter().map(|heard| heard.answered).sum()
     }
 
+    /// Whether each answer said that it failed, or refuses.
+    fn is_of_no_use(&self) -> bool {
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.failed == heard.answered)
+    }
+
+    /// Whether each said that it failed.
+    fn is_broken(&self) -> bool {
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.broke == heard.answered)
+    }
+
+    /// Why it could not be asked, where the system said it.
+    fn error(&self) -> Option<ErrorKind> {
+        self.heard.iter().find_map(|heard| heard.error)
+    }
+
     /// Of the pairs of questions that were answered.
     fn median(&self) -> Option<Duration> {
         let mut took: Vec<_> =
@@ -134,16 +166,21 @@ impl Polled {
 /// Asks each server that is used some times; one that twice gave no answer is not asked again.
 fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Polled> {
     let begun = now();
+    let names: Vec<_> = std::iter::once(name).chain(config.search.first().map(String::as_str)).collect();
     let poll = |server: &SocketAddr| {
         let mut heard: Vec<Heard> = Vec::new();
         while heard.len() < TRIES
             && heard.iter().filter(|heard| heard.answered < heard.sent).count() < 2
             && now().saturating_sub(begun) < patience.all
         {
-            // A port at which nobody listens gives no answer.
-            heard.push(
-                ask(*server, name, patience.each, now).unwrap_or(Heard { sent: 2, ..Heard::default() }),
-            );
+            let name = names[heard.len() % names.len()];
+            // What fits no question is told of the name.
+            let Ok(both) =
+                ask(*server, name, patience.each, now).or_else(|_| ask(*server, USUAL, patience.each, now))
+            else {
+                break;
+            };
+            heard.push(both);
         }
         Polled { server: *server, heard }
     };
@@ -173,6 +210,9 @@ fn servers(polled: &[Polled]) -> Finding {
         "questions",
     );
     let found = found.with("slowest", slowest.as_secs_f64() * 1e3, "ms");
+    if let Some((verdict, reason, fix)) = unfit(polled, first) {
+        return found.judged(verdict, reason, fix);
+    }
     let look = "look at the server: its pods' CPU (cpu.throttling there) and restarts, network policies that forbid port 53, ports.conntrack on the node; a cache on the \
                 node that asks over TCP avoids lost datagrams";
     match () {
@@ -187,12 +227,42 @@ fn servers(polled: &[Polled]) -> Finding {
     }
 }
 
+/// What is wrong with servers that cannot be asked, or answer that they fail.
+fn unfit(polled: &[Polled], first: &Polled) -> Option<(Verdict, String, &'static str)> {
+    if first.answered() == 0 {
+        let reason = |error: ErrorKind| {
+            format!(
+                "the server that is asked first cannot be asked ({error}): every lookup goes on to the next, or fails at once"
+            )
+        };
+        let fix = "look whether this machine has a way there (ip route get ADDRESS), whether a NetworkPolicy or a firewall forbids port 53, and whether a server listens \
+                   at it";
+        return first.error().map(|error| (Verdict::Fault, reason(error), fix));
+    }
+    let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
+    let who: Vec<_> = failing.iter().map(|polled| polled.server.ip().to_string()).collect();
+    let is_harm = failing.len() == polled.len() && failing.iter().any(|polled| polled.is_broken());
+    let verdict = if is_harm { Verdict::Fault } else { Verdict::Warning };
+    let said = if failing.iter().any(|polled| polled.is_broken()) {
+        "it failed (SERVFAIL)"
+    } else {
+        "it refuses (REFUSED and the like)"
+    };
+    let reason = format!(
+        "{} said to everything that {said}: each lookup goes on to the next server, and without one comes to nothing",
+        who.join(", ")
+    );
+    let fix = "look at that server's log and at the servers that it asks itself (CoreDNS: its forward plugin, and whether it may ask them)";
+    (!failing.is_empty()).then_some((verdict, reason, fix))
+}
+
 fn tell(polled: &Polled) -> String {
     let Polled { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
         format!(", both of a name within {:.1} ms at the median", median.as_secs_f64() * 1e3)
     });
-    format!("{} answered {} of {} questions{took}", server.ip(), polled.answered(), polled.asked())
+    let error = polled.error().map_or_else(String::new, |error| format!(" ({error})"));
+    format!("{} answered {} of {} questions{took}{error}", server.ip(), polled.answered(), polled.asked())
 }
 
 /// What a lookup came to.
@@ -218,13 +288,9 @@ fn look_up(config: &Config, name: &str, patience: Patience, now: Now) -> Reading
         if left.is_zero() {
             return Err(Unread::Absent("the time for it was over before it had been tried to the end"));
         }
-        let heard = match ask(server, &candidate, left.min(patience.each), now) {
-            Ok(heard) => heard,
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                return Err(Unread::Absent("it fits no question (63 bytes between dots, 253 together)"));
-            }
-            Err(_) => Heard { sent: 2, ..Heard::default() },
-        };
+        let heard = ask(server, &candidate, left.min(patience.each), now);
+        let heard = heard
+            .map_err(|Unfit| Unread::Absent("it fits no question (63 bytes between dots, 253 together)"))?;
         rounds.push((candidate, heard));
         // The C library goes no further than a server that is silent, but asks it again.
         if heard.addresses > 0 || heard.answered == 0 {
@@ -246,8 +312,10 @@ fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
     let tried: Vec<_> = looked.rounds.iter().map(|(name, _)| format!("{name}.")).collect();
     let sent = looked.sum(|heard| heard.sent);
     let text = format!(
-        "{name} took {sent} questions in {rounds} rounds and {millis:.1} ms, and has {} addresses (tried: {})",
-        looked.sum(|heard| heard.addresses),
+        "{name} took {} in {} and {millis:.1} ms, and has {} (tried: {})",
+        many(f64::from(sent), "question"),
+        many(rounds as f64, "round"),
+        addresses(looked.sum(|heard| heard.addresses)),
         tried.join(" ")
     );
     let found = Finding::ok(LOOKUP, text)
@@ -264,6 +332,10 @@ fn lookup(config: &Config, name: &str, looked: &Reading<Lookup>) -> Finding {
     }
 }
 
+fn addresses(count: u32) -> String {
+    if count == 1 { "1 address".to_owned() } else { format!("{count} addresses") }
+}
+
 /// Why programs here do not get the addresses in time or at all, and what to do.
 fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, String)> {
     if looked.sum(|heard| heard.cut_lost) > 0 {
@@ -276,10 +348,16 @@ fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
     }
     // Each answer that was cut was asked for twice, and came over UDP.
     let lost = looked.sum(|heard| heard.sent - heard.answered.min(heard.sent) - heard.cut);
+    let error = looked.rounds.iter().find_map(|(_, heard)| heard.error);
+    if let (1.., Some(error)) = (lost, error) {
+        let reason = format!("the server cannot be asked: {error}");
+        return Some((reason, "see dns.servers".to_owned()));
+    }
     if lost > 0 {
         let (patience, timeout) = (PATIENCE.each.as_millis(), config.timeout.as_secs());
         let reason = format!(
-            "{lost} questions had no answer within {patience} ms; the C library waits {timeout} s for it"
+            "{} had no answer within {patience} ms; the C library waits {timeout} s for it",
+            many(f64::from(lost), "question")
         );
         let fix = "see dns.servers; where only one of A and AAAA is lost, options single-request-reopen keeps them apart (conntrack's race)";
         return Some((reason, fix.to_owned()));
@@ -301,10 +379,10 @@ fn costly(config: &Config, looked: &Lookup) -> Option<(String, &'static str)> {
     let rounds = looked.rounds.len();
     if rounds > 1 {
         let reason = format!(
-            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} search domains say what is tried first",
+            "{} of {rounds} rounds came to nothing, one after the other: ndots:{} and {} say what is tried first",
             rounds - 1,
             config.ndots,
-            config.search.len()
+            domains(config)
         );
         return Some((reason, FEWER));
     }

@@ -30,6 +30,11 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// So many of what a word names, in the singular of one.
+pub(crate) fn many(count: f64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1.0 { "" } else { "s" })
+}
+
 /// A number behind a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measured {
@@ -76,5 +81,16 @@ impl Finding {
     pub(crate) fn with(mut self, name: &'static str, value: f64, unit: &'static str) -> Self {
         self.measured.push(Measured { name, value, unit });
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_is_no_more_than_one() {
+        let told = [0.0, 0.5, 1.0, 2.0].map(|count| many(count, "core"));
+        assert_eq!(told, ["0 cores", "0.5 cores", "1 core", "2 cores"]);
     }
 }

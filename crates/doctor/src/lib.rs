@@ -16,5 +16,6 @@ mod sockets;
 pub mod web;
 
 pub use check::{ALL, Check, Site};
+pub use dns::checked as checked_name;
 pub use finding::{Finding, Verdict};
 pub use web::{Network, Place, Web};

@@ -104,7 +104,8 @@ impl Differences {
             return (time, false);
         }
         let failing = p_beyond(&self.failing, FAILING);
-        (2.0 * time.min(failing), failing < time)
+        // Where both are as sure as so few cells can be, a way that fails more is not one that is faster.
+        (2.0 * time.min(failing), failing <= time)
     }
 
     /// p-value of equality: in time, and in failures where there are any.

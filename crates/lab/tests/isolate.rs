@@ -154,6 +154,21 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     assert!(answer.took < 20.0 && answer.reference.answers > 0, "{answer:?}");
 }
 
+/// One connection has as much to carry as all of the reference's have, or it is not they that are compared.
+#[test]
+fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
+    let server = planted();
+    let ways = vec![way(&server, "here", "/"), way(&server, "one connection", "/same")];
+    let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
+    ways[1].apart = Some(Travel { connections: 16, idle: 16, ..Travel::default() });
+    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let stop = bench.stop();
+    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_| stop.now());
+    let of = |way| answer.cells.iter().filter(move |row| row.way == way).map(|row| row.requests);
+    assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
+    assert!(of(0).count() >= 1, "{answer:?}");
+}
+
 #[test]
 fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let server = planted();

@@ -1,9 +1,12 @@
 //! Where texts come from, and why one did not come: the only place in this crate that opens a file.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// More than any file of `/proc` that is read here has on the largest machines, but for tables of more than 100,000 sockets, which say
 /// that they were cut. A bound, so that a file that is not what it seems cannot fill our memory.
@@ -14,10 +17,10 @@ const MOST_NAMES: usize = 16_384;
 
 /// A machine's files: the real ones, or those of a test.
 pub trait Files {
-    /// The text of a file.
+    /// The text of a regular file.
     ///
     /// # Errors
-    /// The system's reason.
+    /// The system's reason; `Unsupported` for a FIFO, a device and a directory.
     fn read(&self, path: &str) -> io::Result<String>;
 
     /// The names in a directory, in no order.
@@ -54,7 +57,13 @@ pub struct System;
 impl Files for System {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
-        File::open(path)?.take(LONGEST_TEXT).read_to_end(&mut bytes)?;
+        // A FIFO that nobody writes to would be waited for, and a device may have no end.
+        let at_once = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        file.take(LONGEST_TEXT).read_to_end(&mut bytes)?;
         // Names of threads and mount points may hold any byte; no figure does.
         Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
@@ -80,6 +89,8 @@ pub enum Unread {
     Missing(String),
     /// The system refuses it.
     Refused(String, ErrorKind),
+    /// It is a FIFO, a device or a directory.
+    Irregular(String),
     /// It is not in the expected form.
     Malformed(String),
     /// There is nothing of the kind here; the reason.
@@ -91,6 +102,7 @@ impl fmt::Display for Unread {
         match self {
             Self::Missing(path) => write!(f, "{path} does not exist here"),
             Self::Refused(path, kind) => write!(f, "{path} cannot be read: {kind}"),
+            Self::Irregular(path) => write!(f, "{path} is no regular file, and is not read"),
             Self::Malformed(path) => write!(f, "{path} is not in the form that is known"),
             Self::Absent(why) => f.write_str(why),
         }
@@ -103,6 +115,8 @@ impl Unread {
     pub fn new(path: &str, error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::NotFound => Self::Missing(path.to_owned()),
+            // A kernel that tells nothing of pressure says the same word, with its number.
+            ErrorKind::Unsupported if error.raw_os_error().is_none() => Self::Irregular(path.to_owned()),
             kind => Self::Refused(path.to_owned(), kind),
         }
     }
@@ -115,6 +129,24 @@ impl Unread {
 pub fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
     let text = files.read(path).map_err(|error| Unread::new(path, &error))?;
     parse(&text).ok_or_else(|| Unread::Malformed(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_named_and_neither_waited_for_nor_read() {
+        let fifo = std::env::temp_dir().join(format!("seawall-probe-{}", std::process::id()));
+        let rights = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rights, 0).unwrap();
+        for path in [fifo.to_str().unwrap(), "/dev/zero", "/tmp"] {
+            let told = parsed(&System, path, |_| Some(())).unwrap_err();
+            assert_eq!(told, Unread::Irregular(path.to_owned()));
+        }
+        std::fs::remove_file(&fifo).unwrap();
+        assert!(System.read("/proc/self/stat").is_ok());
+    }
 }
 
 /// Files of a machine that exists in a test alone.

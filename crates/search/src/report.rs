@@ -39,6 +39,19 @@ pub struct Limit {
     pub bad: Option<f64>,
 }
 
+/// A bracket beyond this factor, of which no lower rate held, says where to look.
+const GUESS: f64 = 2.0;
+
+impl Limit {
+    /// Whether it is between two rates. At low rates trials that hold end undecided: all of them together state the bracket, and it is one while
+    /// it is no guess.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        let narrow = |bracket: Bracket| self.good.is_some() || bracket.upper <= GUESS * bracket.lower;
+        self.bad.is_some() && self.bracket.is_some_and(narrow)
+    }
+}
+
 /// What a search cannot exclude, because it did not last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allowance {

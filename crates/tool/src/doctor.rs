@@ -7,15 +7,15 @@ mod report;
 mod screen;
 
 use std::io::{Write as _, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use rustix::event::{Timespec, poll};
 use rustix::termios::tcgetwinsize;
-use seawall_core::Clock;
-use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict};
+use seawall_core::{Clock, file};
+use seawall_doctor::{ALL, Check, Finding, Network, Place, Site, Verdict, checked_name};
 use seawall_probe::System;
 
 use self::report::Report;
@@ -27,8 +27,8 @@ use crate::exit;
 #[command(after_help = HELP)]
 pub(crate) struct Args {
     /// Checks to run, as --list names them [default: all]
-    #[arg(value_name = "CHECK")]
-    checks: Vec<String>,
+    #[arg(value_name = "CHECK", value_parser = check)]
+    checks: Vec<&'static Check>,
     /// Say which checks there are and what each can find, and look at nothing
     #[arg(long, conflicts_with_all = ["json", "checks"])]
     list: bool,
@@ -36,11 +36,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A name that the programs here look up, as they spell it: what its lookup takes is measured; may be given several times
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = checked_name)]
     name: Vec<String>,
-    /// The resolver's configuration
-    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
-    resolv_conf: String,
+    /// The resolver's configuration [default: /etc/resolv.conf]
+    #[arg(long, value_name = "FILE")]
+    resolv_conf: Option<String>,
     /// Where Envoy's admin port is [default: http://127.0.0.1:15000 (Istio's), then :9901]
     #[arg(long, value_name = "URL", value_parser = place)]
     envoy_admin: Option<Place>,
@@ -50,14 +50,20 @@ fn place(url: &str) -> Result<Place, &'static str> {
     Place::of_url(url).ok_or("it is no URL such as http://127.0.0.1:9901")
 }
 
+fn check(name: &str) -> Result<&'static Check, String> {
+    let known = || ALL.iter().map(|check| check.id).collect::<Vec<_>>().join(", ");
+    let found = ALL.iter().find(|check| check.id == name);
+    found.ok_or_else(|| format!("no check is called so; there are: {}", known()))
+}
+
 const HELP: &str = "\
 Looks at the machine, pod or container that it runs in; changes nothing, and sends nothing but the questions of dns, what sidecar asks Envoy, and what \
 identity asks metadata servers, as SDKs do and where their variables send them (GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, \
 AWS_CONTAINER_CREDENTIALS_FULL_URI and the like); no credential is shown. A check takes five seconds at most. What it may not see (it needs no root, and without \
 it sees less) is said to be unknown, with where to look.
 
-Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 on \
-bad input.
+Ends with 0 if nothing is wrong, 9 with a fault (it does harm now, or nearly), 10 with a warning and no fault, 8 if all that is not fine could not be seen, 1 if a \
+file cannot be used, 2 on a flag, a check or a value that does not exist.
 
 Example: seawall doctor
          seawall doctor dns --name api.example.com
@@ -68,12 +74,15 @@ Example: seawall doctor
 /// Runs the command.
 ///
 /// # Errors
-/// No such check, or a file that cannot be written, named.
+/// A file that cannot be read or written, named.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.list {
         return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
-    let checks = chosen(&args.checks)?;
+    let checks = chosen(&args.checks);
+    if let Some(path) = &args.resolv_conf {
+        check_configuration(path)?;
+    }
     // Before anything is looked at, so that what could not be written is not looked for.
     let draft = args.json.as_deref().map(Draft::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
@@ -87,15 +96,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code(worst)))
 }
 
-/// The checks of these names, in the order of the list and each once; all if none is named.
-fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Check>> {
-    let unknown: Vec<_> =
-        names.iter().filter(|name| ALL.iter().all(|check| check.id != *name)).cloned().collect();
-    if !unknown.is_empty() {
-        let known: Vec<_> = ALL.iter().map(|check| check.id).collect();
-        bail!("no check is called {}; there are: {}", unknown.join(", "), known.join(", "));
+/// The largest `resolv.conf`: of a thousand times a pod's.
+const LARGEST: usize = 64 << 10;
+
+/// A configuration that is not there is told of by the check, which looks at more than that.
+fn check_configuration(path: &str) -> anyhow::Result<()> {
+    match Path::new(path).try_exists() {
+        Ok(true) => file::read(Path::new(path), LARGEST)
+            .map(drop)
+            .map_err(|why| anyhow!("--resolv-conf: {path} {why}")),
+        _ => Ok(()),
     }
-    Ok(ALL.iter().filter(|check| names.is_empty() || names.iter().any(|name| name == check.id)).collect())
+}
+
+/// These checks, in the order of the list and each once; all if none is named.
+fn chosen(named: &[&'static Check]) -> Vec<&'static Check> {
+    let is_named = |check: &&Check| named.is_empty() || named.iter().any(|named| named.id == check.id);
+    ALL.iter().filter(is_named).collect()
 }
 
 /// Runs checks one after the other, and hands on what each found as soon as it is known.
@@ -112,7 +129,7 @@ fn examine(
         wait: &wait,
         now: &now,
         names: &args.name,
-        resolv_conf: &args.resolv_conf,
+        resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
         web: &Network { now: &now },
         wall: &|| clock.wall(),
         environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
@@ -170,18 +187,17 @@ mod tests {
     #[test]
     fn checks_are_run_once_in_the_order_of_the_list_and_all_if_none_is_named() {
         let names = |asked: &[&str]| -> Vec<_> {
-            let asked: Vec<_> = asked.iter().map(|name| (*name).to_owned()).collect();
-            chosen(&asked).unwrap().iter().map(|check| check.id).collect()
+            let asked: Vec<_> = asked.iter().map(|name| check(name).unwrap()).collect();
+            chosen(&asked).iter().map(|check| check.id).collect()
         };
         assert_eq!(names(&[]), ALL.iter().map(|check| check.id).collect::<Vec<_>>());
         assert_eq!(names(&["ports", "ports"]), ["ports"]);
     }
 
     #[test]
-    fn every_check_that_is_not_known_is_named_with_those_that_are() {
-        let refused =
-            chosen(&["port".to_owned(), "ports".to_owned(), "dsn".to_owned()]).err().unwrap().to_string();
-        assert!(refused.starts_with("no check is called port, dsn; there are: ports"), "{refused}");
+    fn a_check_that_is_not_known_is_refused_with_those_that_are() {
+        let refused = check("port").err().unwrap();
+        assert!(refused.starts_with("no check is called so; there are: ports, "), "{refused}");
     }
 
     #[test]

@@ -18,14 +18,12 @@ pub(crate) mod signals;
 pub(crate) mod tests;
 pub(crate) mod words;
 
-use std::io::{IsTerminal, Write as _, stderr, stdout};
+use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use rustix::termios::tcgetwinsize;
 use seawall_lab::find::answer::{Answer, Cut, Outcome};
 use seawall_lab::find::witness::Witnessed;
 use seawall_lab::find::{closed, find, read};
@@ -37,6 +35,7 @@ use self::progress::Progress;
 use self::signals::Signals;
 use crate::draft::Files;
 use crate::exit;
+use crate::wrap::columns;
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
@@ -78,17 +77,11 @@ fn carry_out(order: &Order, site: Site, files: Files, mut progress: Progress) ->
     // The screen after the files: it is the file that must not be lost.
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
-    let text = screen::text(&answer, columns);
+    let text = screen::text(&answer, columns.unwrap_or(screen::WIDE));
     let written = files.write(|| Ok(answer.to_json()?), || page::render(&answer));
     let shown = if has_stdout { tell(&text) } else { show(&text) };
     written.and(shown)?;
     Ok(code(&answer, signals.received()))
-}
-
-/// Those of a terminal, or of a screen where it is none.
-fn columns(out: impl AsFd + IsTerminal) -> usize {
-    let size = out.is_terminal().then(|| tcgetwinsize(out).ok()).flatten();
-    size.map_or(screen::WIDE, |size| usize::from(size.ws_col)).max(1)
 }
 
 fn show(text: &str) -> anyhow::Result<()> {

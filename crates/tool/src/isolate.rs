@@ -29,6 +29,8 @@ use self::plan::Order;
 use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
+use crate::find::words::many;
+use crate::wrap::{columns, cut};
 use seawall_lab::means::cores;
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -49,14 +51,17 @@ fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<
     plan::reach(reaches, &signals)?;
     let is_live = stderr().is_terminal();
     // Standard error may be closed; the experiment goes on.
-    let _ = writeln!(stderr(), "{}", screen::beforehand(&plan, searches.as_ref()));
+    let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
+    let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
+    let _ = write!(stderr(), "{beforehand}");
     let mut answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }
     answer.find = searches.map(|searches| limits::search(&bench, &searches, &answer));
-    let text = screen::text(&answer);
     let has_stdout = files.has_stdout;
+    let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
+    let text = columns.map_or_else(|| screen::text(&answer), |columns| screen::within(&answer, columns));
     let json =
         || Ok(format!("{}\n", serde_json::to_string_pretty(&answer).context("cannot be written as JSON")?));
     let written = files.write(json, || Ok(page::render(&answer)));
@@ -77,14 +82,20 @@ fn tell(plan: &Plan, study: &Study, is_live: bool) {
     let (spent, budget) = (study.spent().as_secs_f64(), plan.asked.budget.as_secs_f64());
     let cells = study.cells().count();
     let line = format!(
-        "{} of {} · {cells} cells · {} of {} ways decided",
+        "{} of {} · {} · {} of {} decided",
         lasting(spent),
         lasting(budget),
+        many(cells as u64, "cell"),
         study.decided(),
-        plan.asked.designs.len()
+        many(plan.asked.designs.len() as u64, "way")
     );
-    let [before, after] = if is_live { ["\r\x1b[K", ""] } else { ["", "\n"] };
-    let _ = write!(stderr(), "{before}{line}{after}");
+    let _ = if is_live {
+        // A line that goes on below itself is not written over.
+        let wide = columns(stderr()).unwrap_or(80).saturating_sub(1).max(1);
+        write!(stderr(), "\r\x1b[K{}", cut(&line, wide))
+    } else {
+        writeln!(stderr(), "{line}")
+    };
 }
 
 /// A signal comes first; then how it ended.

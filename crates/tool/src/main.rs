@@ -12,6 +12,7 @@ mod isolate;
 mod plot;
 mod report;
 mod times;
+mod wrap;
 
 use std::io::{Write as _, stderr};
 use std::num::NonZero;

@@ -61,8 +61,51 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
     assert!(list.status.success());
     assert!(String::from_utf8(list.stdout).unwrap().contains("ports.range ports.use"));
     let refused = seawall("doctor port");
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("no check is called port; there are: ports"));
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("'port'") && said.contains("no check is called so; there are: ports"), "{said}");
+}
+
+#[test]
+fn a_name_that_cannot_be_looked_up_is_refused_before_anything_is_asked() {
+    let refused = seawall("doctor dns --name a.example --name a..b");
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("'a..b'") && said.contains("no name that can be looked up"), "{said}");
+}
+
+#[test]
+fn a_configuration_that_is_no_small_regular_file_is_refused_and_not_waited_for() {
+    let room = tempfile::tempdir().unwrap();
+    let place = |name: &str| room.path().join(name);
+    rustix::fs::mknodat(rustix::fs::CWD, place("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    std::fs::write(place("large"), "nameserver 127.0.0.1\n".repeat(10_000)).unwrap();
+    for (name, why) in [
+        ("fifo", "is a FIFO, expected a regular file"),
+        ("/dev/zero", "is a device, expected a regular file"),
+        ("large", "is larger than 65536 bytes"),
+    ] {
+        let refused = seawall(&format!("doctor dns --resolv-conf {}", place(name).display()));
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word() {
+    if !is_inside("a_name_server_to_which_there_is_no_way_is_told_with_the_systems_word") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    std::fs::write(&configuration, "nameserver 10.0.0.7\n").unwrap();
+    let check = format!("dns --name a.example --resolv-conf {}", configuration.display());
+    for id in ["dns.servers", "dns.lookup"] {
+        let (verdict, found) = finding(&check, id);
+        assert_eq!(verdict, "fault", "{found}");
+        assert!(found["reason"].as_str().unwrap().contains("network unreachable"), "{found}");
+    }
 }
 
 #[test]

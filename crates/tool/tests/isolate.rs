@@ -44,6 +44,10 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         "bad.yaml",
         "variants:\n- {name: a, address: nowhere}\n- {name: b, connections: 2, design: interleaved}\n",
     );
+    file(
+        "tls.yaml",
+        "variants:\n- {name: a, insecure: true}\n- {name: b, server-name: x}\n- {name: c, proxy: none}\n",
+    );
     file("same.yaml", "variants:\n- {name: reference, keep-alive: false}\n");
     for (words, parts) in [
         (url.clone(), &["nothing to compare"][..]),
@@ -78,6 +82,11 @@ fn what_cannot_be_compared_is_named_before_any_load() {
             format!("{url} --vary keep-alive --find --slo mean<1s --max-rate 100/s --budget 60s"),
             &["--budget must be 75s or more with --find", "--max-rate is below --rate", "--slo: "],
         ),
+        (format!("{url} --vary proxy=none"), &["around the proxy: there is no proxy to go around"]),
+        (
+            format!("{url} --experiment tls.yaml"),
+            &["a: insecure is for https://", "b: server-name is for https://", "c: there is no proxy"],
+        ),
     ] {
         let output = seawall(&format!("isolate {words}"), room.path());
         let said = text(&output.stderr);
@@ -85,8 +94,53 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         parts.iter().for_each(|part| assert!(said.contains(part), "{words}: {part}: {said}"));
     }
     assert!(asked.load(Ordering::SeqCst) <= 2, "one request tries a way, and that is all");
-    let output = seawall(&format!("isolate {url} --margin 1%"), room.path());
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    for value in
+        ["--margin 1%", "--vary nane", "--vary connections=0", "--vary source=x", "--vary proxy=ftp://x"]
+    {
+        let output = seawall(&format!("isolate {url} {value}"), room.path());
+        assert_eq!(output.status.code(), Some(2), "{value}: {}", text(&output.stderr));
+    }
+}
+
+/// It waited for targets on standard input, which here never comes to its end.
+#[test]
+fn an_experiment_whose_ways_all_have_a_url_needs_no_targets() {
+    let room = tempfile::tempdir().unwrap();
+    let ways =
+        "reference: {url: 'http://127.0.0.1:1/a'}\nvariants:\n- {name: b, url: 'http://127.0.0.1:1/b'}\n";
+    std::fs::write(room.path().join("ways.yaml"), ways).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command.args(["isolate", "--experiment", "ways.yaml"]).current_dir(room.path());
+    let (reader, writer) = io::pipe().unwrap();
+    let output = command.stdin(reader).output().unwrap();
+    drop(writer);
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot reach http://127.0.0.1:1/a") && said.contains("/b"), "{said}");
+}
+
+/// Refusals are quick: a way that answers nothing else looked like none that fails, and what it answered was not told.
+#[test]
+fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one() {
+    let play = |mut peer: Peer, _| -> io::Result<()> {
+        loop {
+            let is_bad = peer.request()?.starts_with("GET /bad");
+            peer.send(if is_bad { b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n" } else { OK })?;
+        }
+    };
+    let server = Server::start(play).unwrap();
+    let room = tempfile::tempdir().unwrap();
+    let (a, bad) = (server.url("/"), server.url("/bad"));
+    let words = format!("isolate --a {a} --b {bad} --rate 100/s --budget 30s --json a.json --html a.html");
+    let screen = text(&seawall(&words, room.path()).stdout);
+    let json: Value = serde_json::from_slice(&std::fs::read(room.path().join("a.json")).unwrap()).unwrap();
+    let page = std::fs::read_to_string(room.path().join("a.html")).unwrap();
+    let way = &json["variants"][0];
+    assert_eq!((way["verdict"].as_str(), &way["gain"]), (Some("fails-more"), &Value::Null), "{screen}");
+    assert_eq!((&way["failures"][0]["what"], &way["answers"]), (&"503".into(), &0.into()));
+    assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
+    assert!(screen.starts_with("b fails more: 100 % of requests\n"), "{screen}");
+    assert!(screen.contains("Failed requests\n  b  all of them: 503 ("), "{screen}");
+    assert!(page.contains("<h2>Failed requests</h2>") && page.contains("<line class=\"bar bad\""), "{page}");
 }
 
 /// Answers after 20 ms, on the path /slow after half as much again.

@@ -2,7 +2,7 @@
 //!
 //! Messages are written and read by `domain`; a message that is not the answer to what was asked is passed over.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -24,12 +24,16 @@ pub(super) struct Heard {
     pub(super) answered: u32,
     /// Those that said that the server failed or refused.
     pub(super) failed: u32,
+    /// Of these, that it failed (SERVFAIL).
+    pub(super) broke: u32,
     /// Addresses in them.
     pub(super) addresses: u32,
     /// Answers that were cut, and had to be asked for over TCP.
     pub(super) cut: u32,
     /// Of these, that did not come over TCP.
     pub(super) cut_lost: u32,
+    /// Why a question could not be sent, or its answer not come, where the system says it.
+    pub(super) error: Option<ErrorKind>,
 }
 
 const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
@@ -39,8 +43,21 @@ type Query = StreamTarget<Vec<u8>>;
 /// Asks one server for the addresses of a name; waits so long at most.
 ///
 /// # Errors
-/// The name fits no question, or there is no way to the server.
-pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) -> io::Result<Heard> {
+/// The name fits no question.
+pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) -> Result<Heard, Unfit> {
+    // The port is the secret of a question; numbers only tell the two apart.
+    let queries = (1..).zip(KINDS).map(|(id, kind)| query(id, name, kind).ok_or(Unfit));
+    let queries = queries.collect::<Result<Vec<_>, _>>()?;
+    // A system that sends nothing is as a server that says nothing, but that it is known why.
+    let unsent = |error: io::Error| Heard { sent: 2, error: Some(error.kind()), ..Heard::default() };
+    Ok(exchange(server, queries, patience, now).unwrap_or_else(unsent))
+}
+
+/// A name that fits no question: 63 bytes between dots, 253 together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unfit;
+
+fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: Now) -> io::Result<Heard> {
     let begun = now();
     let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
     let any: SocketAddr =
@@ -49,19 +66,22 @@ pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) 
     // Connected: only this server's datagrams are received.
     socket.connect(server)?;
     let mut heard = Heard::default();
-    let mut open = Vec::new();
-    for (place, kind) in KINDS.into_iter().enumerate() {
-        // The port is the secret of a question; numbers only tell the two apart.
-        let query = query(place as u16 + 1, name, kind).ok_or(io::ErrorKind::InvalidInput)?;
+    for query in &open {
         socket.send(query.as_dgram_slice())?;
         heard.sent += 1;
-        open.push(query);
     }
     let mut buffer = [0; 4096];
     while let (false, Some(left_now)) = (open.is_empty(), left()) {
         socket.set_read_timeout(Some(left_now))?;
         // A refusal by the server's machine comes as an error, too.
-        let Ok(length) = socket.recv(&mut buffer) else { break };
+        let length = match socket.recv(&mut buffer) {
+            Ok(length) => length,
+            Err(error) => {
+                let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                heard.error = (!is_late).then(|| error.kind());
+                break;
+            }
+        };
         let Some(at) = open.iter().position(|query| answers(&buffer[..length], query).is_some()) else {
             continue;
         };
@@ -77,6 +97,7 @@ pub(super) fn ask(server: SocketAddr, name: &str, patience: Duration, now: Now) 
         }
         heard.addresses += answer.addresses;
         heard.failed += u32::from(answer.is_failure);
+        heard.broke += u32::from(answer.is_broken);
     }
     heard.took = now().saturating_sub(begun);
     Ok(heard)
@@ -90,9 +111,9 @@ fn over_tcp(server: SocketAddr, query: &Query, patience: Duration, now: Now) -> 
     let mut fill = |mut buffer: &mut [u8]| {
         while !buffer.is_empty() {
             let left = patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
-            stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+            stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
             match stream.read(buffer)? {
-                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                0 => return Err(io::Error::from(ErrorKind::UnexpectedEof)),
                 count => buffer = &mut buffer[count..],
             }
         }
@@ -103,7 +124,7 @@ fn over_tcp(server: SocketAddr, query: &Query, patience: Duration, now: Now) -> 
     let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
     fill(&mut message)?;
     let answer = answers(&message, query).filter(|answer| !answer.is_cut);
-    answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    answer.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 /// A question with recursion desired; none if the name fits no question.
@@ -121,6 +142,7 @@ struct Answer {
     addresses: u32,
     is_cut: bool,
     is_failure: bool,
+    is_broken: bool,
 }
 
 /// Reads a message; none if it is no answer to this question. That there is no such name is an answer.
@@ -131,8 +153,9 @@ fn answers(message: &[u8], query: &Query) -> Option<Answer> {
         return None;
     }
     let kind = asked.sole_question().ok()?.qtype();
-    let is_failure = !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN);
+    let code = message.header().rcode();
+    let is_failure = !matches!(code, Rcode::NOERROR | Rcode::NXDOMAIN);
     let records = message.answer().ok()?.flatten();
     let addresses = records.filter(|record| record.rtype() == kind).count() as u32;
-    Some(Answer { addresses, is_cut: message.header().tc(), is_failure })
+    Some(Answer { addresses, is_cut: message.header().tc(), is_failure, is_broken: code == Rcode::SERVFAIL })
 }

@@ -165,7 +165,7 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
         lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().starts_with("1 questions had no answer"));
+    assert!(found.reason.unwrap().starts_with("1 question had no answer"));
 }
 
 #[test]
@@ -211,6 +211,57 @@ fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_a
     assert_eq!(verdict(&[]).verdict, Verdict::Fault);
     let found = verdict(&[good, good]);
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
+}
+
+/// Answers that tell of a failure were answers, and a server that had no others was fine.
+#[test]
+fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine_where_it_knows_a_search_domain()
+ {
+    let good = server(|_, _| Said::Address, false);
+    let (broken, at_home) = (server(|_, _| Said::Failure, false), server(outside_fails, false));
+    let found = |all: &[SocketAddr], text: &str| {
+        let config = Config { servers: all.to_vec(), ..Config::parse(text) };
+        servers(&polled(&config, USUAL, LONG, &now))
+    };
+    let fault = found(&[broken], POD);
+    assert_eq!(fault.verdict, Verdict::Fault);
+    assert!(
+        fault.reason.as_ref().unwrap().contains("127.0.0.1 said to everything that it failed (SERVFAIL)"),
+        "{fault:?}"
+    );
+    assert_eq!(found(&[broken, good], POD).verdict, Verdict::Warning);
+    assert_eq!(found(&[at_home], POD).verdict, Verdict::Ok);
+    assert_eq!(found(&[at_home], "").verdict, Verdict::Fault);
+}
+
+/// As a resolver of a cluster without a way out.
+fn outside_fails(name: &str, _: u8) -> Said {
+    if name.ends_with("cluster.local") { Said::NoSuchName } else { Said::Failure }
+}
+
+#[test]
+fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
+    let (socket, listener) = both_at_one_port();
+    let nobody = socket.local_addr().unwrap();
+    drop((socket, listener));
+    let config = pod(nobody);
+    let found = servers(&polled(&config, USUAL, SHORT, &now));
+    assert_eq!(found.verdict, Verdict::Fault);
+    assert!(found.reason.unwrap().contains("cannot be asked (connection refused)"), "{}", found.text);
+    let found = looked_up(&config, "db.example.com");
+    assert!(found.reason.unwrap().contains("cannot be asked: connection refused"), "{}", found.text);
+}
+
+#[test]
+fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said() {
+    let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n"), ("/etc/hosts", "10.0.0.7 cart\n")]);
+    let names = ["10.0.0.1", "::1", "localhost", "cart"].map(str::to_owned);
+    let site = Site { now: &now, names: &names, ..Site::of(&texts) };
+    let found: Vec<_> = examine(&site).into_iter().filter(|finding| finding.id == LOOKUP).collect();
+    let is_said = |(finding, name): (&Finding, &String)| {
+        finding.verdict == Verdict::Ok && finding.text.starts_with(&format!("no lookup is made for {name}: "))
+    };
+    assert!(found.len() == 4 && found.iter().zip(&names).all(is_said), "{found:?}");
 }
 
 /// Of values, so that no busy machine makes a server slow.

@@ -1,6 +1,6 @@
 //! Asks one server, within its share of the check's time and of its requests.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use seawall_fetch::{Answer, Bounds, Failed, Request};
@@ -39,11 +39,13 @@ pub(super) struct Asker<'a> {
     pace: &'a Pace,
     wanted: &'a Wanted,
     until: Duration,
+    /// How long each answer took.
+    times: RefCell<Vec<Duration>>,
 }
 
 impl<'a> Asker<'a> {
     pub(super) fn new(site: &'a Site<'a>, pace: &'a Pace, wanted: &'a Wanted) -> Self {
-        Self { site, pace, wanted, until: (site.now)() + ALL }
+        Self { site, pace, wanted, until: (site.now)() + ALL, times: RefCell::default() }
     }
 
     /// A path behind the place's own.
@@ -60,7 +62,17 @@ impl<'a> Asker<'a> {
         self.pace.count.set(self.pace.count() + 1);
         let target = [place.path.as_str(), path].concat();
         let request = Request { method, host: &place.authority, target: &target, headers };
-        self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES })
+        let begun = (self.site.now)();
+        let answer = self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES });
+        if answer.is_ok() {
+            self.times.borrow_mut().push((self.site.now)().saturating_sub(begun));
+        }
+        answer
+    }
+
+    /// How long each answer so far took, whatever was asked for.
+    pub(super) fn times(&self) -> Vec<Duration> {
+        self.times.borrow().clone()
     }
 
     /// Asks for credentials so many times, fewer if twice no answer came, or time ends; the last good answer is handed out.

@@ -29,14 +29,14 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         return Outcome::Absent(wanted, why.clone());
     }
     if !is_aws(&put, &without) {
-        return Outcome::Another(wanted);
+        return Outcome::stranger(wanted, [&put, &without].into_iter().flatten());
     }
     let token = put.ok().filter(|answer| answer.status() == 200).map(|answer| answer.text());
     let headers: Vec<_> = token.iter().map(|token| ("X-aws-ec2-metadata-token", token.as_str())).collect();
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it has none for who asks here")));
-    if let Ok(Some(role)) = &role {
+    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
+    if let Ok(role) = &role {
         let (all, good) = asker.tries(10, &[ROLES, role].concat(), &headers);
         (tries, life) = (all, lives(good.as_ref(), (site.wall)()));
     }
@@ -44,13 +44,13 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.is_ok_and(|answer| answer.status() == 200);
     let principal = match role {
-        Ok(Some(role)) => Principal::Named(format!("role {role}")),
-        Ok(None) => Principal::Nobody,
-        Err(why) => Principal::Unsaid(why),
+        Ok(role) => Principal::Named(format!("role {role}")),
+        Err(principal) => principal,
     };
     let server = Server {
         wanted: wanted.clone(),
         tries,
+        times: asker.times(),
         principal,
         life,
         windows: INSTANCES,
@@ -89,19 +89,24 @@ fn is_aws(put: &Result<Answer, Failed>, without: &Result<Answer, Failed>) -> boo
         || answers().any(|answer| !is_json(answer) && matches!(answer.status(), 200 | 401))
 }
 
-/// The first that is listed, as most SDKs take it; none if there is none.
-fn role(listing: &Result<Answer, Failed>) -> Result<Option<String>, String> {
-    let listing = listing.as_ref().map_err(|why| format!("it did not say which role it lends: {why}"))?;
+/// The first that is listed, as most SDKs take it; else as whom nobody is.
+fn role(listing: &Result<Answer, Failed>) -> Result<String, Principal> {
+    let unsaid = |why: &Failed| Principal::Unsaid(format!("it did not say which role it lends: {why}"));
+    let listing = listing.as_ref().map_err(unsaid)?;
     match listing.status() {
         200 => {
             let name: String =
                 listing.text().lines().next().unwrap_or_default().trim().chars().take(200).collect();
             let is_name = !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte));
-            if is_name { Ok(Some(name)) } else { Err("what it lists is no role's name".to_owned()) }
+            let no_name = || Principal::Unsaid("what it lists is no role's name".to_owned());
+            if is_name { Ok(name) } else { Err(no_name()) }
         }
-        404 => Ok(None),
-        status => Err(format!("it answered {status} when it was asked which role it lends")),
+        404 => Err(Principal::Nobody),
+        status @ 500.. => Err(Principal::Failing(status)),
+        status => {
+            Err(Principal::Unsaid(format!("it answered {status} when it was asked which role it lends")))
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Ok(first) => first,
         Err(why) => return Outcome::Absent(wanted, why),
     };
-    let Some(said) = said(&first) else { return Outcome::Another(wanted) };
+    let Some(said) = said(&first) else { return Outcome::stranger(wanted, [&first]) };
     let principal = principal(&first, &said);
     // It answers five requests a second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) =
@@ -40,6 +40,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let server = Server {
         wanted: wanted.clone(),
         tries,
+        times: asker.times(),
         principal,
         life,
         windows: AZURE,
@@ -92,6 +93,7 @@ fn principal(answer: &Answer, said: &Said) -> Principal {
         },
         (200, None, _) => Principal::Named("a managed identity that is not named".to_owned()),
         (400, _, Some(error)) if error.contains("dentity not found") => Principal::Nobody,
+        (status @ 500.., ..) => Principal::Failing(status),
         (status, _, error) => {
             let word = error.as_deref().filter(|error| is_plain(error)).unwrap_or("no word");
             Principal::Unsaid(format!("it answered {status}: {word}"))

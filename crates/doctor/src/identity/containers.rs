@@ -1,5 +1,7 @@
 //! The endpoint of containers' credentials (ECS, EKS Pod Identity), which the environment alone names.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use seawall_fetch::{Answer, Failed};
 use serde::Deserialize;
 
@@ -24,6 +26,9 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Some(Ok(wanted)) => wanted,
         Some(Err(name)) => return Outcome::Unaskable(name),
     };
+    if !is_taken(&wanted.place) {
+        return Outcome::Refused(wanted);
+    }
     let token = match token(site) {
         Ok(token) => token,
         Err(why) => return Outcome::Absent(wanted, why),
@@ -41,6 +46,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let server = Server {
         wanted: wanted.clone(),
         tries,
+        times: asker.times(),
         principal,
         life,
         windows: CONTAINERS,
@@ -59,6 +65,24 @@ fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
     }
     let url = (site.environment)(FULL)?;
     Some(Wanted::new(whose, Some((FULL, url)), Place::of_url, ECS))
+}
+
+/// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,
+/// `ContainerMetadataFetcher`; aws/aws-sdk-go-v2, `config/resolve_credentials.go`). Of names botocore takes `localhost` alone.
+const TAKEN: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
+    IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+];
+
+/// Whether SDKs ask there over plain HTTP.
+fn is_taken(place: &Place) -> bool {
+    let host = place.authority.rsplit_once(':').map_or(place.authority.as_str(), |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(
+        |_| host.eq_ignore_ascii_case("localhost"),
+        |address| address.is_loopback() || TAKEN.contains(&address),
+    )
 }
 
 /// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse.

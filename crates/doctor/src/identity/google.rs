@@ -28,10 +28,10 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
         Err(why) => return Outcome::Absent(wanted, why),
     };
     if !email.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
-        return Outcome::Another(wanted);
+        return Outcome::stranger(wanted, [&email]);
     }
     let principal = principal(&email);
-    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it has none for who asks here")));
+    let (mut tries, mut life) = (Vec::new(), Err(Unread::Absent("it was not asked for credentials")));
     if let Principal::Named(_) = principal {
         let (all, good) = asker.tries(10, &[ACCOUNT, "token"].concat(), &[FLAVOR]);
         (tries, life) = (all, left(good.as_ref()));
@@ -42,6 +42,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     let server = Server {
         wanted: wanted.clone(),
         tries,
+        times: asker.times(),
         principal,
         life,
         windows: GOOGLE,
@@ -60,6 +61,7 @@ fn principal(answer: &Answer) -> Principal {
     match answer.status() {
         200 => Principal::named(&answer.text(), is_account),
         404 => Principal::Nobody,
+        status @ 500.. => Principal::Failing(status),
         status => {
             Principal::Unsaid(format!("it was answered {status} when it was asked whose account it lends"))
         }

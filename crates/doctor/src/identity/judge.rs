@@ -8,6 +8,7 @@ use super::lent::{Life, Outcome, Principal, Server, Tokens};
 use super::windows::Window;
 use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{Finding, Verdict};
+use crate::web::Place;
 
 /// Which of them answer.
 pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
@@ -31,47 +32,93 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         f64::from(requests),
         "requests",
     );
-    if outcomes.iter().any(Outcome::is_forbidden) {
-        return found.judged(
-            Verdict::CannotTell,
-            "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)",
-            "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/",
-        );
+    let complaints = [forbidden, refused, failing, named, unaskable, mute];
+    match complaints.iter().find_map(|complaint| complaint(outcomes)) {
+        Some((verdict, reason, fix)) => found.judged(verdict, reason, fix),
+        None => found,
     }
+}
+
+/// What is wrong with the servers, why, and what to do.
+type Complaint = (Verdict, String, String);
+
+fn forbidden(outcomes: &[Outcome]) -> Option<Complaint> {
+    let reason = "this machine forbids to ask (a firewall rule of its own, or a filter of system calls)";
+    let fix =
+        "ask from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
+    let is_forbidden = outcomes.iter().any(Outcome::is_forbidden);
+    is_forbidden.then(|| (Verdict::CannotTell, reason.to_owned(), fix.to_owned()))
+}
+
+fn refused(outcomes: &[Outcome]) -> Option<Complaint> {
+    let place = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Refused(wanted) => Some(&wanted.place.authority),
+        _ => None,
+    })?;
+    let reason = format!(
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({place}): over http:// AWS's SDKs ask loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] for containers' credentials, and \
+         refuse every other host before anything is sent"
+    );
+    let fix = "serve them at one of these addresses, or over https://; or take the variable away";
+    Some((Verdict::Fault, reason, fix.to_owned()))
+}
+
+/// A server that fails whoever asks, and of which nobody else's way of asking gets more.
+fn failing(outcomes: &[Outcome]) -> Option<Complaint> {
+    let serves = |place: &Place| {
+        let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Serving(_)));
+        serving.any(|outcome| outcome.wanted().is_some_and(|wanted| wanted.place == *place))
+    };
+    let mut told: Vec<_> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Failing(wanted, status) if !serves(&wanted.place) => {
+                Some(format!("the server at {} answers {status}", wanted.place.authority))
+            }
+            _ => None,
+        })
+        .collect();
+    told.dedup();
+    let reason =
+        format!("{}: SDKs that ask there have no credentials, and most try no second time", told.join(", "));
+    let fix = "look at that server's log, and at what it asks itself for each answer";
+    (!told.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+}
+
+fn named(outcomes: &[Outcome]) -> Option<Complaint> {
     let named = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Absent(wanted, _) | Outcome::Another(wanted) => {
+        Outcome::Absent(wanted, _) | Outcome::Another(wanted) | Outcome::Failing(wanted, _) => {
             wanted.named_by.map(|name| format!("{name} ({})", wanted.place.authority))
         }
         _ => None,
     });
     let named: Vec<_> = named.collect();
-    if !named.is_empty() {
-        return found.judged(
-            Verdict::Fault,
-            format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", ")),
-            "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
-        );
-    }
-    let unaskable = outcomes.iter().find_map(|outcome| match outcome {
+    let reason =
+        format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", "));
+    let fix = "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away";
+    (!named.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+}
+
+fn unaskable(outcomes: &[Outcome]) -> Option<Complaint> {
+    let name = outcomes.iter().find_map(|outcome| match outcome {
         Outcome::Unaskable(name) => Some(name),
         _ => None,
-    });
-    if let Some(name) = unaskable {
-        return found.judged(
-            Verdict::CannotTell,
-            format!("{name} is no http:// URL or host, and nothing else is asked here"),
-            format!("look at {name}; what is served over https:// is to be asked by hand"),
-        );
-    }
+    })?;
+    let reason = format!("{name} is no http:// URL or host, and nothing else is asked here");
+    Some((
+        Verdict::CannotTell,
+        reason,
+        format!("look at {name}; what is served over https:// is to be asked by hand"),
+    ))
+}
+
+fn mute(outcomes: &[Outcome]) -> Option<Complaint> {
     let is_mute = |outcome: &Outcome| matches!(outcome, Outcome::Absent(_, Failed::Late(_)));
-    if answering > 0 || !outcomes.iter().any(is_mute) {
-        return found;
-    }
-    found.judged(
-        Verdict::Fault,
-        "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials",
-        "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place",
-    )
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Serving(_)));
+    let reason = "somebody takes the connection and says nothing: SDKs wait there for a second and more, some try again, and then have no credentials";
+    let fix = "look at that server's log and at its CPU (cpu.throttling there), or at the proxy that takes the connection in its place";
+    let is_fault = !serves && outcomes.iter().any(is_mute);
+    is_fault.then(|| (Verdict::Fault, reason.to_owned(), fix.to_owned()))
 }
 
 fn served(outcome: &Outcome) -> Option<String> {
@@ -84,10 +131,12 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let (wanted, why) = match outcome {
+            Outcome::Refused(wanted) => (wanted, "not asked, as SDKs refuse that host".to_owned()),
             Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
             Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),
             Outcome::Another(wanted) => (wanted, "somebody answers, but not as it does".to_owned()),
+            Outcome::Failing(wanted, status) => (wanted, format!("somebody answers {status}")),
             _ => continue,
         };
         let told = format!("at {}: {why}", wanted.place.authority);
@@ -107,36 +156,26 @@ fn plain(why: &str) -> String {
 /// As late as this the most patient SDKs are content, and the least patient gives up (aws-sdk-go-v2 at 500 ms); Azure's probe waits 300 ms.
 const SLOW: Duration = Duration::from_millis(250);
 
+/// Of fewer answers nothing is said to be fine. Azure's server, which bears the fewest requests, is asked for so many.
+const ENOUGH: usize = 3;
+
 /// How soon it answers, and how often.
 pub(super) fn latency(server: &Server) -> Finding {
-    let whose = server.wanted.whose;
-    let mut took: Vec<_> =
-        server.tries.iter().filter(|(_, status)| status.is_some()).map(|(took, _)| *took).collect();
-    took.sort_unstable();
-    let (asked, answered) =
-        (server.tries.len(), server.tries.iter().filter(|(_, status)| *status == Some(200)).count());
+    let asked = server.tries.len();
+    let answered = server.tries.iter().filter(|(_, status)| *status == Some(200)).count();
+    let times = times(server);
     let millis = |took: Option<&Duration>| took.map_or(0.0, |took| took.as_secs_f64() * 1e3);
-    let (median, worst) = (millis(took.get(took.len() / 2)), millis(took.last()));
-    if asked == 0 {
-        return Finding::ok(LATENCY, format!("{whose} was not asked for credentials, which it has not"));
-    }
-    let text = format!(
-        "{whose} gave credentials {answered} of {asked} times, within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
-    );
+    let (median, worst) = (millis(times.get(times.len() / 2)), millis(times.last()));
+    let text = answers(server, answered, times.len(), [median, worst]);
     let found = Finding::ok(LATENCY, text)
         .with("asked", asked as f64, "requests")
         .with("answered", answered as f64, "requests")
         .with("median", median, "ms")
         .with("worst", worst, "ms");
     if answered < asked {
-        let statuses: Vec<_> = server.tries.iter().filter(|(_, status)| *status != Some(200)).collect();
-        let said: Vec<_> = statuses
-            .iter()
-            .map(|(_, status)| status.map_or("no answer in 0.5 s".to_owned(), |status| status.to_string()))
-            .collect();
         return found.judged(
             Verdict::Fault,
-            format!("the others: {}; most SDKs ask once, wait a second at most, and fail the call that they were asked for", said.join(", ")),
+            format!("the others: {}; most SDKs ask once, wait a second at most, and fail the call that they were asked for", others(server).join(", ")),
             "look at that server's log and its CPU (cpu.throttling there), and how many others ask it: a refresh that is too frequent is told by identity.life",
         );
     }
@@ -147,7 +186,54 @@ pub(super) fn latency(server: &Server) -> Finding {
             "look at that server's CPU and at what it asks itself for each answer",
         );
     }
-    found
+    if asked >= ENOUGH || matches!(server.principal, Principal::Nobody) {
+        return found;
+    }
+    let reason = match server.principal {
+        Principal::Named(_) => {
+            "the time for it was over before it had been asked for credentials often enough"
+        }
+        _ => "it did not say whose credentials it lends, so it was not asked for them",
+    };
+    found.judged(Verdict::CannotTell, reason, "ask that server by hand some times: curl -w '%{time_total}'")
+}
+
+/// How long its answers took, in order: those with credentials, or where they are too few all of them.
+fn times(server: &Server) -> Vec<Duration> {
+    let tries = server.tries.iter().filter(|(_, status)| status.is_some()).map(|(took, _)| *took);
+    let mut times: Vec<_> = if server.tries.len() < ENOUGH { server.times.clone() } else { tries.collect() };
+    times.sort_unstable();
+    times
+}
+
+/// What it answered, with the median and the largest of these times in milliseconds.
+fn answers(server: &Server, answered: usize, count: usize, [median, worst]: [f64; 2]) -> String {
+    let (whose, asked) = (server.wanted.whose, server.tries.len());
+    let within = format!(
+        "within {median:.1} ms at the median and {worst:.1} ms at most, each on a connection of its own"
+    );
+    match (asked, &server.principal) {
+        (0, Principal::Nobody) => {
+            format!(
+                "{whose} was not asked for credentials, which it has not; it gave {count} other answers {within}"
+            )
+        }
+        (0, _) => format!("{whose} was not asked for credentials; it gave {count} other answers {within}"),
+        (..ENOUGH, _) => {
+            format!(
+                "{whose} gave credentials {answered} of {asked} times; all its {count} answers came {within}"
+            )
+        }
+        _ => format!("{whose} gave credentials {answered} of {asked} times, {within}"),
+    }
+}
+
+/// What came in place of credentials.
+fn others(server: &Server) -> Vec<String> {
+    let statuses = server.tries.iter().map(|(_, status)| *status).filter(|status| *status != Some(200));
+    statuses
+        .map(|status| status.map_or("no answer in 0.5 s".to_owned(), |status| status.to_string()))
+        .collect()
 }
 
 /// As whom programs here are.
@@ -159,6 +245,11 @@ pub(super) fn principal(server: &Server) -> Finding {
             Verdict::Warning,
             "SDKs find a server, and no identity at it: each tries it first, and fails or goes on to the next of its chain",
             "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or keep it from the server",
+        ),
+        Principal::Failing(status) => Finding::ok(PRINCIPAL, format!("{whose} does not say as whom programs here are")).judged(
+            Verdict::Fault,
+            format!("it answered {status} when it was asked for that: SDKs have no credentials, and most try no second time"),
+            "look at that server's log, and at what it asks itself for each answer",
         ),
         Principal::Unsaid(why) => {
             let found = Finding::ok(PRINCIPAL, "not seen".to_owned());

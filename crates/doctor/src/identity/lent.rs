@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_fetch::Failed;
+use seawall_fetch::{Answer, Failed};
 use seawall_probe::files::Reading;
 
 use super::windows::Window;
@@ -14,20 +14,36 @@ pub(super) enum Outcome {
     Unasked,
     /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
     Unaskable(&'static str),
+    /// A variable names one that SDKs refuse to ask, so nobody was asked.
+    Refused(Wanted),
     /// It did not answer; whose server, and whether the environment names it.
     Absent(Wanted, Failed),
     /// Somebody answers there, but not as this cloud's server does.
     Another(Wanted),
+    /// Somebody answers there, with this status of a server that fails (5xx) and nothing else, so whose it is cannot be told.
+    Failing(Wanted, u16),
     /// It answers.
     Serving(Box<Server>),
 }
 
 impl Outcome {
+    /// What somebody is whose answers are not those of the server that was asked for.
+    pub(super) fn stranger<'a>(wanted: Wanted, answers: impl IntoIterator<Item = &'a Answer>) -> Self {
+        let lowest = answers.into_iter().map(Answer::status).min();
+        match lowest {
+            Some(status @ 500..) => Self::Failing(wanted, status),
+            _ => Self::Another(wanted),
+        }
+    }
+
     /// The server that was asked for.
     pub(super) fn wanted(&self) -> Option<&Wanted> {
         match self {
             Self::Unasked | Self::Unaskable(_) => None,
-            Self::Absent(wanted, _) | Self::Another(wanted) => Some(wanted),
+            Self::Refused(wanted)
+            | Self::Absent(wanted, _)
+            | Self::Another(wanted)
+            | Self::Failing(wanted, _) => Some(wanted),
             Self::Serving(server) => Some(&server.wanted),
         }
     }
@@ -71,6 +87,8 @@ pub(super) struct Server {
     pub(super) wanted: Wanted,
     /// Each time that credentials were asked for: how long it took, and the status, or none if no answer came in time.
     pub(super) tries: Vec<(Duration, Option<u16>)>,
+    /// How long each of its answers took, whatever was asked for.
+    pub(super) times: Vec<Duration>,
     pub(super) principal: Principal,
     pub(super) life: Reading<Life>,
     /// When its SDKs refresh.
@@ -87,6 +105,8 @@ pub(super) enum Principal {
     Named(String),
     /// It has none for who asks here.
     Nobody,
+    /// It answers with this status (5xx) when it is asked for that.
+    Failing(u16),
     /// It did not say.
     Unsaid(String),
 }

@@ -159,6 +159,35 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     assert_eq!(complaints(&mute, &[]), [(SERVERS, Verdict::Fault)]);
 }
 
+/// It was taken for somebody else's server, or for one that has no credentials, and called fine.
+#[test]
+fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
+    for code in [500, 502, 503, 504] {
+        let told = found(&at_the_address(move |_: &Request| status(code)), &[]);
+        assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{code}");
+        let why = told[0].reason.as_ref().unwrap();
+        assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
+    }
+    // Whose it is may still be told.
+    let azure = |_: &Request| {
+        Ok(Answer::new(503, &[("Content-Type", "application/json")], br#"{"error":"server_error"}"#))
+    };
+    let amazon = |_: &Request| Ok(Answer::new(503, &[("Server", "EC2ws")], b""));
+    for servers in
+        [at_the_address(|_: &Request| flavored(503, "")), at_the_address(azure), at_the_address(amazon)]
+    {
+        let complaints = complaints(&servers, &[]);
+        assert!(complaints.contains(&(PRINCIPAL, Verdict::Fault)), "{complaints:?}");
+        assert!(complaints.contains(&(LATENCY, Verdict::CannotTell)), "{complaints:?}");
+    }
+    // Another cloud's server may fail at what it does not know.
+    let one_cloud = at_the_address(|request: &Request| match google(EMAIL, 3000, false)(request)?.status() {
+        403 => status(500),
+        _ => google(EMAIL, 3000, false)(request),
+    });
+    assert_eq!(complaints(&one_cloud, &[POD]), []);
+}
+
 /// Seawall's agent among them.
 #[test]
 fn a_server_for_pods_that_refuses_in_json_is_aws_if_it_calls_itself_so() {
@@ -386,6 +415,27 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
     }
 }
 
+/// Of AWS's at 300 ms nothing but the token and the listing fit into its time, and that was called fine.
+#[test]
+fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
+    let latency =
+        |servers: &Servers| found(servers, &[]).into_iter().find(|finding| finding.id == LATENCY).unwrap();
+    let slow = at_the_address(aws().reply());
+    for (millis, expected) in [
+        (100, Verdict::Ok),
+        (180, Verdict::CannotTell),
+        (260, Verdict::Warning),
+        (300, Verdict::Warning),
+        (400, Verdict::Warning),
+        (499, Verdict::Warning),
+    ] {
+        slow.slow.set(Duration::from_millis(millis));
+        let told = latency(&slow);
+        assert_eq!(told.verdict, expected, "{millis} ms: {told:?}");
+        assert!(told.text.contains(&format!("{millis}.0 ms at most")), "{}", told.text);
+    }
+}
+
 #[test]
 fn who_has_no_identity_is_warned() {
     assert_eq!(complaints(&at_the_address(google("", 0, false)), &[POD]), [(PRINCIPAL, Verdict::Warning)]);
@@ -428,6 +478,34 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
 }
 
 #[test]
+fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_asked() {
+    let told = |url| {
+        let servers = Servers::default();
+        for host in ["10.0.0.7:80", "169.254.169.254:80", "localhost:81", "[::1]:80", "[fd00:ec2::23]:80"] {
+            servers.serve(host, |_| answer(&keys(-600, 3000)));
+        }
+        let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)]).swap_remove(0);
+        let count = servers.asked.borrow().iter().filter(|asked| asked.contains(" /keys")).count();
+        (told, count)
+    };
+    for url in [
+        "http://10.0.0.7/keys",
+        "http://169.254.169.254/keys",
+        "http://keys.shop.svc/keys",
+        "http://[fd00:ec2::24]/keys",
+    ] {
+        let (told, count) = told(url);
+        assert_eq!((told.verdict, count), (Verdict::Fault, 0), "{url}");
+        let why = told.reason.unwrap();
+        assert!(why.contains("refuse every other host") && told.fix.unwrap().contains("https://"), "{why}");
+    }
+    for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
+        let (told, count) = told(url);
+        assert_eq!((told.verdict, count), (Verdict::Ok, 10), "{url}");
+    }
+}
+
+#[test]
 fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
     let servers = at_the_address(aws().reply());
     found(&servers, &[("AWS_EC2_METADATA_DISABLED", "true")]);
@@ -460,7 +538,7 @@ fn answers_of_odd_shape_leave_values_unknown() {
 #[test]
 fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds() {
     let environment = [
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://c/"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/"),
         ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://a"),
         ("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://b"),
     ];
@@ -468,7 +546,7 @@ fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds()
         let servers = at_the_address(google(EMAIL, 3000, true));
         servers.serve("a:80", aws().reply());
         servers.serve("b:80", azure);
-        servers.serve("c:80", |_| answer(&keys(-600, 3000)));
+        servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
         servers.slow.set(slow);
         found(&servers, &environment);
         assert!(servers.passed.get() <= Duration::from_secs(5), "{slow:?}: {:?}", servers.passed.get());

@@ -7,7 +7,7 @@ use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
     WORKERS,
 };
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, many};
 
 type Look = Reading<Stats>;
 
@@ -75,7 +75,7 @@ fn workers(info: &Info, machine: Option<u64>, stalls: u64) -> Finding {
     let workers = info.concurrency;
     let limit = info.istio.as_ref().and_then(|istio| istio.cpu_limit());
     let Some(cores) = limit.or(machine.map(|cores| cores as f64)) else {
-        let found = Finding::ok(WORKERS, format!("Envoy has {}", some(workers, "worker"))).with(
+        let found = Finding::ok(WORKERS, format!("Envoy has {}", many(workers as f64, "worker"))).with(
             "workers",
             workers as f64,
             "threads",
@@ -92,7 +92,7 @@ fn workers(info: &Info, machine: Option<u64>, stalls: u64) -> Finding {
     } else {
         String::new()
     };
-    let text = format!("Envoy has {}; {whose} {cores} cores{late}", some(workers, "worker"));
+    let text = format!("Envoy has {}; {whose} {}{late}", many(workers as f64, "worker"), many(cores, "core"));
     let found = Finding::ok(WORKERS, text)
         .with("workers", workers as f64, "threads")
         .with("cores", cores, "cores")
@@ -319,7 +319,7 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
         }
         (None, None) => format!(
             "{all} connections for {requests} requests to {}, and none failed",
-            some(after.clusters.len() as u64, "cluster")
+            many(after.clusters.len() as f64, "cluster")
         ),
     };
     let now = failed.map_or(0, |(_, _, now)| now);
@@ -354,7 +354,7 @@ fn protocol(before: &Stats, after: &Stats) -> Finding {
     let text = format!(
         "HTTP/1.1 is spoken to {}, HTTP/2 to {http2}; of {} connections the protocol was told by their first bytes, and {ever} waited for that in vain ({now} \
          while it was watched)",
-        some(http1 as u64, "cluster"),
+        many(http1 as f64, "cluster"),
         after.sniffed
     );
     let found = Finding::ok(PROTOCOL, text)
@@ -411,10 +411,6 @@ fn shortened(value: &str) -> String {
     let line: Vec<_> = value.split_whitespace().collect();
     let line = line.join(" ");
     if line.chars().count() > 60 { line.chars().take(60).chain("…".chars()).collect() } else { line }
-}
-
-fn some(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What others count may be as large as it likes.

@@ -25,6 +25,10 @@ const SECOND: (f64, f64) = (1.05, 1.4);
 /// client's machine does, and not at its rate.
 const LATENESS: f64 = 0.02;
 
+/// Of a timeout, in services: of those that vary as much as their mean, one in 160,000 takes longer. With fewer some request of a
+/// thousand fails at any rate, and there is no limit to plant.
+const PATIENCE: f64 = 12.0;
+
 /// The causes that can be drawn: `ports` is nothing of the server's.
 pub fn classes() -> impl Iterator<Item = &'static str> {
     Kind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
@@ -72,8 +76,10 @@ fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<Plant> {
             .with("queue", log_uniform(rng, (0.05, 1.0)).mul_add(rate, 5.0).round()),
         "pool" => workers(plant, rate, rng).with("queue", queue(rate, rng)),
         "timeout-chain" => {
-            let (timeout, tries) = (round_span(between(rng, (0.3, 1.2))), rng.usize(1..=3) as f64);
-            workers(plant, rate, rng).with("timeout", timeout).with("tries", tries)
+            let (timeout, tries) = (between(rng, (0.3, 1.2)), rng.usize(1..=3) as f64);
+            let plant = workers(plant, rate, rng).with("tries", tries);
+            let timeout = timeout.max(PATIENCE * plant.number("service"));
+            plant.with("timeout", round_span(timeout))
         }
         "uneven" => uneven(plant, rate, rng),
         "cpu" => plant.with("work", round_span(1.0 / rate)),
@@ -205,6 +211,15 @@ mod tests {
                 let lasts = (plant.number("bucket") + 0.5) / plant.number("rate");
                 assert!(lasts >= LATENESS, "{plant}: {lasts}");
             }
+        }
+    }
+
+    /// A service of 92 ms and a timeout of 0.54 s: three requests of a thousand failed, whatever the rate.
+    #[test]
+    fn no_timeout_is_so_short_that_requests_fail_at_any_rate() {
+        for seed in 0..300 {
+            let plant = &draw(&["timeout-chain"], seed)[0];
+            assert!(plant.number("timeout") >= 0.999 * PATIENCE * plant.number("service"), "{plant}");
         }
     }
 

@@ -111,6 +111,14 @@ fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
 }
 
 #[test]
+fn a_way_that_fails_more_is_not_called_faster_because_its_other_answers_are() {
+    let mut setting = Setting::slower(QUIET, 200.0, -0.3);
+    setting.effects[0].failing = 0.3;
+    let finding = &setting.carried_out(8).findings()[0];
+    assert_eq!((finding.middle.verdict, finding.differs_in_failing), (Verdict::Differs, true));
+}
+
+#[test]
 fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
     let mut setting = Setting::slower(QUIET, 1000.0, 0.0);
     (setting.tail, setting.budget) = (true, Duration::from_secs(600));

@@ -92,19 +92,10 @@ fn outcome(report: &Report) -> Outcome {
         Some(report::Outcome::GeneratorLimited) => Outcome::GeneratorLimited,
         Some(report::Outcome::UnstableBaseline) => Outcome::UnstableBaseline,
         Some(report::Outcome::Gone) => Outcome::Gone,
-        None if is_tested(&report.cliff) => Outcome::Found,
+        None if report.cliff.is_told() => Outcome::Found,
         Some(report::Outcome::Interrupted) | None => Outcome::Interrupted,
     }
 }
-
-/// At low rates trials that hold end undecided: all of them together state the bracket, and it is one while it is no guess.
-fn is_tested(limit: &report::Limit) -> bool {
-    let narrow = |bracket: Bracket| limit.good.is_some() || bracket.upper <= GUESS * bracket.lower;
-    limit.bad.is_some() && limit.bracket.is_some_and(narrow)
-}
-
-/// A bracket beyond this factor, of which no lower rate held, says where to look.
-const GUESS: f64 = 2.0;
 
 /// What ended a search that is over.
 pub(super) fn ended_by(search: &Search) -> Option<Cut> {

@@ -12,6 +12,7 @@ use seawall_load::clock::SECOND;
 use seawall_load::stats::Histogram;
 use serde::Serialize;
 
+use super::failures::Failure;
 use super::limits::Found;
 use super::{Cut, Plan, named};
 
@@ -99,6 +100,8 @@ pub struct Way {
     pub requests: usize,
     /// Of them without a good answer.
     pub failed: usize,
+    /// How requests failed, the most frequent first; those of cells that do not count included.
+    pub failures: Vec<Failure>,
     /// Percentiles, and seconds.
     pub times: Vec<(f64, f64)>,
 }
@@ -236,6 +239,15 @@ impl Answer {
         }
     }
 
+    /// All ways, the reference first.
+    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+        std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.way))
+    }
+
+    pub(super) fn ways_mut(&mut self) -> impl Iterator<Item = &mut Way> {
+        std::iter::once(&mut self.reference).chain(self.variants.iter_mut().map(|variant| &mut variant.way))
+    }
+
     /// Variants that differ, those whose going that way saves most first: failures, in whole percents of requests, before time. Of two that
     /// save as many, and beside a reference that hardly answers no time is saved, the faster one.
     #[must_use]
@@ -275,6 +287,12 @@ impl Word {
 }
 
 impl Way {
+    /// Whether it has no good answer, and some that are none.
+    #[must_use]
+    pub fn only_fails(&self) -> bool {
+        self.requests > 0 && self.failed == self.requests
+    }
+
     /// Seconds at a percentile, one of those that are told.
     #[must_use]
     pub fn at(&self, percent: f64) -> Option<f64> {
@@ -420,6 +438,7 @@ fn way(plan: &Plan, at: usize, cells: &[(Design, &Cell)], times: Option<&Histogr
         answers: times.map_or(0, Histogram::count),
         requests: slots().map(|slot| slot.requests).sum(),
         failed: slots().map(|slot| slot.failed).sum(),
+        failures: Vec::new(),
         times: curve.unwrap_or_default(),
     }
 }

@@ -15,6 +15,7 @@ use seawall_load::stats::Histogram;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::Weight;
 
+use super::failures::Failures;
 use super::slots::Cells;
 use super::ways::Way;
 use super::{Cut, Paths, Seen};
@@ -108,7 +109,7 @@ impl Bench {
                 let Some(session) = &mut sessions[member] else { continue };
                 let cells = Cells::new(nanos(segment.settle), nanos(segment.each), 1, self.ways.len());
                 let part = self.load(session, segment.settle + segment.each, rate, cells, |_| member)?;
-                whole.add_times(&part.times);
+                whole.add(&part);
                 whole.limits.extend(part.limits);
                 let Some(seen) = part.cells.into_iter().next().filter(|_| part.cut.is_none()) else {
                     return Ok(Part { cut: part.cut.or(Some(Cut::Stopped)), ..whole });
@@ -160,6 +161,7 @@ impl Bench {
             overloaded
         })?;
         let limited = carried.judgement.verdict == Verdict::GeneratorLimited;
+        let failures = cells.failures();
         let (cells, times) = cells.told(|at| schedule.hits_before(at.min(until.after)), limited);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
@@ -172,7 +174,7 @@ impl Bench {
             .reasons
             .into_iter()
             .filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        Ok(Part { cells, times, cut, limits: limiting.map(|reason| reason.measured).collect() })
+        Ok(Part { cells, times, failures, cut, limits: limiting.map(|reason| reason.measured).collect() })
     }
 }
 
@@ -180,17 +182,21 @@ impl Bench {
 struct Part {
     cells: Vec<Cell>,
     times: Vec<Histogram>,
+    failures: Vec<Failures>,
     cut: Option<Cut>,
     limits: Vec<String>,
 }
 
 impl Part {
     fn new(ways: usize) -> Self {
-        Self { cells: Vec::new(), times: vec![Histogram::default(); ways], cut: None, limits: Vec::new() }
+        let (times, failures) = (vec![Histogram::default(); ways], vec![Failures::default(); ways]);
+        Self { cells: Vec::new(), times, failures, cut: None, limits: Vec::new() }
     }
 
-    fn add_times(&mut self, times: &[Histogram]) {
-        self.times.iter_mut().zip(times).for_each(|(all, one)| all.add(one));
+    /// Times and failures of a block.
+    fn add(&mut self, block: &Self) {
+        self.times.iter_mut().zip(&block.times).for_each(|(all, one)| all.add(one));
+        self.failures.iter_mut().zip(&block.failures).for_each(|(all, one)| all.merge(one));
     }
 }
 
@@ -202,8 +208,8 @@ impl Paths for Bench {
             Design::Blocks => self.blocks(segment, rate),
         };
         let failed = |error: NoSession| Part { cut: Some(Cut::Failed(error.to_string())), ..Part::new(0) };
-        let Part { cells, times, cut, limits } = seen.unwrap_or_else(failed);
-        Seen { cells, took: Duration::from_nanos(clock.now()), cut, limits, times }
+        let Part { cells, times, failures, cut, limits } = seen.unwrap_or_else(failed);
+        Seen { cells, took: Duration::from_nanos(clock.now()), cut, limits, times, failures }
     }
 }
 

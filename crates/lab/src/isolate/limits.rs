@@ -294,7 +294,7 @@ mod tests {
 
     fn way(name: &str) -> Way {
         let (name, what) = (name.to_owned(), String::new());
-        Way { name, what, answers: 0, requests: 0, failed: 0, times: Vec::new() }
+        Way { name, what, answers: 0, requests: 0, failed: 0, times: Vec::new(), failures: Vec::new() }
     }
 
     /// A way of which this is said, by so much.

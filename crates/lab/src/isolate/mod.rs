@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod bench;
+pub mod failures;
 pub mod limits;
 mod slots;
 pub mod ways;
@@ -18,6 +19,7 @@ use seawall_isolate::study::{Asked, Study};
 use seawall_load::stats::Histogram;
 
 use self::answer::{Answer, Outcome};
+use self::failures::Failures;
 use self::ways::Named;
 
 /// What carries segments out: sessions of the load engine, or simulated paths.
@@ -39,6 +41,8 @@ pub struct Seen {
     pub limits: Vec<String>,
     /// Times of answers by variant, the reference first.
     pub times: Vec<Histogram>,
+    /// How requests failed, by variant.
+    pub failures: Vec<Failures>,
 }
 
 /// What ends an experiment before it is decided, time aside.
@@ -74,11 +78,13 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let budget = plan.asked.budget.saturating_sub(RESERVE);
     let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
     let mut times = vec![Histogram::default(); plan.ways.len()];
+    let mut failures = vec![Failures::default(); plan.ways.len()];
     let (mut cut, mut limits) = (None, Vec::new());
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.asked.rate);
         study.saw(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
+        failures.iter_mut().zip(&seen.failures).for_each(|(all, one)| all.merge(one));
         limits.extend(seen.limits);
         if seen.cut.is_some() {
             cut = seen.cut;
@@ -87,7 +93,8 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
         tell(&study);
     }
     limits.truncate(MOST_LIMITS);
-    let answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
+    let mut answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
+    answer.ways_mut().zip(&failures).for_each(|(way, failures)| way.failures = failures.told());
     // What this machine came late to send waits at the target for no fault of the target's.
     if answer.outcome == Outcome::Overloaded && !answer.generator.is_empty() {
         let cut =

@@ -6,6 +6,8 @@ use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
 use seawall_load::stats::Histogram;
 
+use super::failures::Failures;
+
 /// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
 /// other things to do. Times count from when it came to send them, so that a little of it colours none.
 const LAG: f64 = 0.25;
@@ -77,13 +79,15 @@ pub(super) struct Cells {
     each: Nanos,
     hits: Vec<Vec<Hits>>,
     times: Vec<Histogram>,
+    failures: Vec<Failures>,
 }
 
 impl Cells {
     /// So many cells of so many variants.
     pub(super) fn new(settle: Nanos, each: Nanos, cells: usize, variants: usize) -> Self {
         let hits = vec![vec![Hits::default(); variants]; cells];
-        Self { settle, each: each.max(1), hits, times: vec![Histogram::default(); variants] }
+        let times = vec![Histogram::default(); variants];
+        Self { settle, each: each.max(1), hits, times, failures: vec![Failures::default(); variants] }
     }
 
     /// A hit of a variant.
@@ -95,6 +99,12 @@ impl Cells {
         if fate.is_good() {
             self.times[variant].record(time(fate));
         }
+        self.failures[variant].add(fate);
+    }
+
+    /// How hits of each variant failed.
+    pub(super) fn failures(&self) -> Vec<Failures> {
+        self.failures.clone()
     }
 
     /// When a cell begins, and when the one after it does.

@@ -62,7 +62,7 @@ const FASTER: f64 = 2.0;
 
 /// The shortest pause after a failure. The search asks for as long as one client's answer took; before it knows that, and where answers
 /// take microseconds, one client would have thousands of failures a second.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 fn pause(offer: &Offer) -> Duration {
     offer.pause.max(PAUSE)

@@ -60,8 +60,13 @@ pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<Load> {
             (Arrivals::Open(burst), Until { hits, ..Until::default() }, room)
         }
     };
-    let margin = if matches!(arrivals, Arrivals::Open(_)) { LEAST_MARGIN } else { 0 };
-    Some(watched(Load { until, ..Load::new(arrivals, in_flight.saturating_add(margin)) }, experiment.drain))
+    let (margin, pause) = match arrivals {
+        Arrivals::Open(_) => (LEAST_MARGIN, Duration::ZERO),
+        // Whom a target refuses at once would else ask it thousands of times a second.
+        Arrivals::Closed => (0, super::closed::PAUSE),
+    };
+    let load = Load { until, pause, ..Load::new(arrivals, in_flight.saturating_add(margin)) };
+    Some(watched(load, experiment.drain))
 }
 
 /// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
@@ -246,6 +251,13 @@ mod tests {
         let Arrivals::Open(schedule) = &paced.arrivals else { panic!("a rate does not wait for answers") };
         assert_eq!((schedule.spacing(), schedule.peak()), (Spacing::Poisson(9), 220.0));
         assert_eq!(paced.until.after, nanos(lasts));
+    }
+
+    /// Two connections to a limiter that refuses in a tenth of a millisecond asked it 20,000 times a second, whatever --max-rate said.
+    #[test]
+    fn clients_that_are_refused_wait_before_they_ask_again() {
+        let clients = experiment::Load::Clients { clients: 2, lasts: Duration::from_secs(4), requests: 1800 };
+        assert!(load(&experiment(clients), 1).unwrap().pause >= Duration::from_millis(10));
     }
 
     #[test]

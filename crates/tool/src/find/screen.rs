@@ -9,6 +9,7 @@ mod server;
 use seawall_lab::find::answer::{Answer, Arrivals, Asked, Cause, Cut, Failing, Limit, Outcome, Recovery};
 
 use super::words::{count, figure, percent, rate, seconds, sure};
+use crate::wrap::{cut, wrapped};
 
 /// Columns of a screen at most, and at least, of which the first are names.
 pub(super) const WIDE: usize = 80;
@@ -227,33 +228,6 @@ fn lines_of(most: usize, wide: usize) -> usize {
 /// Whether a row has room for the whole of a text.
 fn fits(text: &str, wide: usize) -> bool {
     wrapped(&" ".repeat(NAMES), text, NAMES, wide).len() <= lines_of(TEXT, wide)
-}
-
-/// A text in lines: the first goes on behind what is there, the others behind so many spaces.
-fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
-    let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
-    for word in clean.split_whitespace() {
-        if begun && line.chars().count() + 1 + word.chars().count() > wide {
-            lines.push(cut(&std::mem::replace(&mut line, " ".repeat(indent)), wide));
-            begun = false;
-        }
-        if begun || !line.is_empty() && !line.ends_with(' ') {
-            line.push(' ');
-        }
-        line.push_str(word);
-        begun = true;
-    }
-    lines.push(cut(&line, wide));
-    lines
-}
-
-fn cut(line: &str, wide: usize) -> String {
-    let line = line.trim_end();
-    if line.chars().count() <= wide {
-        return line.to_owned();
-    }
-    line.chars().take(wide - 1).chain(['…']).collect()
 }
 
 /// The likeliest cause, and before it is said how sure that is, those that cannot be told from it.

@@ -28,7 +28,12 @@ fn thousands(number: u64) -> String {
 
 /// So many clients.
 pub(crate) fn clients(clients: u32) -> String {
-    format!("{} client{}", thousands(clients.into()), if clients == 1 { "" } else { "s" })
+    many(clients.into(), "client")
+}
+
+/// So many of what a word names, in the singular of one.
+pub(crate) fn many(number: u64, word: &str) -> String {
+    format!("{} {word}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
 /// So many, as a whole number.
@@ -104,6 +109,11 @@ mod tests {
     #[test]
     fn nobody_is_wholly_sure_of_a_cause() {
         assert_eq!([0.0, 0.968, 0.9951, 0.9999, 1.0].map(sure), ["0 %", "96 %", "99 %", "99 %", "99 %"]);
+    }
+
+    #[test]
+    fn one_of_a_thing_is_no_more_than_one() {
+        assert_eq!([0, 1, 1200].map(|number| many(number, "way")), ["0 ways", "1 way", "1,200 ways"]);
     }
 
     #[test]

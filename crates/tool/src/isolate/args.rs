@@ -230,7 +230,7 @@ Factors of --vary:
   name          the whole name with a final dot, and its address; each request with a lookup of its own
   address       each address that the name has
   keep-alive    a new connection for each request (with -keepalive=false, or beside name: kept ones)
-  connections   one connection; =N: so many
+  connections   one connection; =N: so many; at the whole --rate in its turn, as the reference in its own
   protocol      HTTP/1.1 where HTTP/2 is spoken, else HTTP/2
   tls           the same URL with or without TLS; =URL where it has a port of its own
   connect-to=HOST:PORT   connected there, whatever the URL says
@@ -245,6 +245,7 @@ Experiment file:
     - {name: one connection, connections: 1}
 A way may have: name, url, address, server-name, protocol (http1 or http2), keep-alive, insecure,
 proxy, lookup (true: for each connection), connections, source, body, design (interleaved or blocks).
+Where all of them have a url, the reference too, no target is needed: each is asked by GET.
 
 Verdicts, of the middle half of the times (and of failures):
   saves, costs      it differs by more than 1 %; also fails less, fails more: by more than 1 % of requests
@@ -257,7 +258,7 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, times by percentile), overloaded (place of the way that left requests unanswered), find, cells.
+tail, failures (what, count), times by percentile), overloaded (place of the way that left requests unanswered), find, cells.
 find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
 where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
@@ -267,7 +268,7 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find); 4 the generator was the limit of a way; 8 some could
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find); 4 the generator was the limit of a way; 8 some could
 not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use seawall_isolate::segment::Design;
 use seawall_load::variant::{Protocol, place};
 
 use super::way::{Draft, proxies};
+use crate::find::words::many;
 
 /// Longest name of a way: as the engine has it.
 const MOST_NAME: usize = 64;
@@ -20,6 +21,13 @@ const MOST_WAYS: usize = 30;
 pub(super) struct Ways {
     pub(super) reference: Draft,
     pub(super) variants: Vec<Draft>,
+}
+
+impl Ways {
+    /// The reference's URL, if no way needs another target.
+    pub(super) fn url(&self) -> Option<&str> {
+        self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
+    }
 }
 
 /// What is in a file.
@@ -130,9 +138,9 @@ fn described(draft: &Draft) -> String {
             .as_ref()
             .map(|proxies| if proxies.is_empty() { "no proxy" } else { "a proxy" }.to_owned()),
         draft.lookup.then(|| "looked up for each connection".to_owned()),
-        draft.connections.map(|number| format!("at most {number} connections")),
+        draft.connections.map(|number| format!("at most {}", many(number as u64, "connection"))),
         draft.source.map(|ip| format!("from {ip}")),
-        draft.body.map(|bytes| format!("a body of {bytes} bytes")),
+        draft.body.map(|bytes| format!("a body of {}", many(bytes as u64, "byte"))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

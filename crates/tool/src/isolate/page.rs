@@ -60,6 +60,9 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
+    if answer.ways().any(|way| !way.failures.is_empty()) {
+        section(out, "Failed requests", |out| failures(out, answer))?;
+    }
     section(out, "Cells", |out| cells(out, answer))?;
     section(out, "What words mean", |out| words(out, answer))?;
     writeln!(out, "</main>\n</body>\n</html>")
@@ -131,6 +134,14 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
         y + 4.0,
         escaped(&screen::brief(way))
     )?;
+    if is_of_failures(way) {
+        let side = match way.verdict {
+            Word::FailsMore => f64::MIN,
+            Word::FailsLess => f64::MAX,
+            _ => 0.0,
+        };
+        return cross(out, way, y, x(side));
+    }
     let Some(gain) = way.gain else { return Ok(()) };
     let (lower, upper) = (gain.lower.unwrap_or(f64::MIN), gain.upper.unwrap_or(f64::MAX));
     let class = colour(way.verdict);
@@ -142,6 +153,28 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
         x(gain.point),
         screen::interval(gain)
     )
+}
+
+/// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
+fn is_of_failures(way: &Variant) -> bool {
+    matches!(way.verdict, Word::FailsMore | Word::FailsLess) || way.way.only_fails()
+}
+
+/// In place of an interval of times, at the side that tells whether it is better or worse.
+fn cross(out: &mut String, way: &Variant, y: f64, x: f64) -> fmt::Result {
+    let class = colour(way.verdict);
+    for slope in [-1.0, 1.0] {
+        let [above, below] = [y - 6.0 * slope, y + 6.0 * slope];
+        writeln!(
+            out,
+            "<line class=\"bar {class}\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{above:.1}\" y2=\"{below:.1}\"><title>{}: {}</title></line>",
+            x - 6.0,
+            x + 6.0,
+            escaped(&way.way.name),
+            escaped(&screen::brief(way))
+        )?;
+    }
+    Ok(())
 }
 
 /// Those that differ, in their order, then the others in theirs.
@@ -157,8 +190,13 @@ fn reach(answer: &Answer) -> f64 {
         let ends = [gain.lower, gain.upper].into_iter().flatten().map(f64::abs);
         ends.fold(gain.point.abs(), f64::max).min(3.0 * gain.point.abs().max(answer.asked.margin))
     };
-    let most =
-        answer.variants.iter().filter_map(|way| way.gain).map(far).fold(2.0 * answer.asked.margin, f64::max);
+    let most = answer
+        .variants
+        .iter()
+        .filter(|way| !is_of_failures(way))
+        .filter_map(|way| way.gain)
+        .map(far)
+        .fold(2.0 * answer.asked.margin, f64::max);
     [0.1, 0.2, 0.3, 0.5].into_iter().find(|reach| *reach >= most).unwrap_or(1.0)
 }
 
@@ -264,6 +302,13 @@ fn figures(out: &mut String, answer: &Answer) -> fmt::Result {
     table(out, &screen::COLUMNS, screen::rows(answer).into_iter(), 1)
 }
 
+fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
+    let rows = answer.ways().flat_map(|way| {
+        way.failures.iter().map(|failure| [way.name.clone(), failure.what.clone(), failure.count.to_string()])
+    });
+    table(out, &["Way", "In place of a good answer", "Requests"], rows, 2)
+}
+
 fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
     let name = |at: usize| match at {
         0 => answer.reference.name.clone(),
@@ -283,7 +328,11 @@ fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
             limited.to_owned(),
         ]
     });
-    writeln!(out, "<details><summary>{} rows</summary>", answer.cells.len())?;
+    writeln!(
+        out,
+        "<details><summary>{}</summary>",
+        crate::find::words::many(answer.cells.len() as u64, "row")
+    )?;
     table(
         out,
         &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
@@ -320,6 +369,7 @@ fn words(out: &mut String, answer: &Answer) -> fmt::Result {
     let margin = screen::share(answer.asked.margin);
     let words = [
         ("saves, costs", "The middle half of the times differs by more than 1 %. Intervals err as often as one look may, 1.6 % or less.".to_owned()),
+        ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross at the edge stands for it.".to_owned()),
         ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
         ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),
         ("cell", "Two seconds of all ways interleaved, or a second of each alone: what is compared, one by one.".to_owned()),

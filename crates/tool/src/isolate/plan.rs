@@ -51,11 +51,12 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let mut style = args.travel.style(false)?;
     let waits = Waits { timeout: args.timeout, deadline: None, redirects: args.redirects };
     let mut travel = args.travel.engine(waits, &style)?;
-    let targets = targets(args)?;
+    let file = args.experiment.as_deref().map(file::read).transpose()?;
+    let targets = targets(args, file.as_ref().and_then(Ways::url))?;
     if args.vary.iter().any(Vary::is_of_names) {
         look_up_each(&mut travel, &mut style);
     }
-    let drafts = drafts(args, &targets, &travel, &style)?;
+    let drafts = drafts(args, file, &targets, &travel, &style)?;
     if drafts.variants.iter().any(|draft| draft.lookup) || drafts.reference.lookup {
         look_up_each(&mut travel, &mut style);
     }
@@ -67,6 +68,8 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
             Err(error) => mistakes.push(format!("{}: {error:#}", draft.name)),
         }
     }
+    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    let mistakes = contradictions(&all, &ways, &travel);
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     let reaches = all.iter().zip(&ways).map(|(draft, way)| reaching(draft, way, &travel, &style));
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
@@ -138,9 +141,11 @@ fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow:
     Ok(Reaching { name: draft.name.clone(), url, reach })
 }
 
-/// What is sent, as it was written.
-fn targets(args: &Args) -> anyhow::Result<Vec<Target>> {
-    let url = args.url.as_ref().or(args.a.as_ref());
+/// What is sent, as it was written. An experiment file whose ways all have a URL is asked for by that of its reference, where nothing else is
+/// said.
+fn targets(args: &Args, of_file: Option<&str>) -> anyhow::Result<Vec<Target>> {
+    let of_file = of_file.filter(|_| args.targets == "stdin");
+    let url = args.url.as_deref().or(args.a.as_deref()).or(of_file);
     ensure!(
         url.is_some() || args.targets != "stdin" || !stdin().is_terminal(),
         "no target: seawall isolate URL, or -targets FILE, or targets on standard input"
@@ -169,15 +174,20 @@ fn one_word(url: &str) -> anyhow::Result<&str> {
 }
 
 /// All ways that are asked for, by flags or by a file.
-fn drafts(args: &Args, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Ways> {
+fn drafts(
+    args: &Args,
+    file: Option<Ways>,
+    targets: &[Target],
+    travel: &Travel,
+    style: &Style,
+) -> anyhow::Result<Ways> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
         let b = Draft { url: Some(one_word(b)?.to_owned()), ..Draft::named("b", public(b)) };
         return Ok(Ways { reference: Draft::named("a", public(a)), variants: vec![b] });
     }
-    let mut ways = match &args.experiment {
-        Some(path) => file::read(path)?,
-        None => Ways { reference: Draft::named("reference", "as the flags have it"), variants: Vec::new() },
-    };
+    let flags_alone =
+        || Ways { reference: Draft::named("reference", "as the flags have it"), variants: Vec::new() };
+    let mut ways = file.unwrap_or_else(flags_alone);
     let request = Request::new(&targets[0], style)?;
     let addresses = travel.dial.addresses(&request.origin).unwrap_or_default();
     let is_named = args.vary.iter().any(Vary::is_of_names);
@@ -242,6 +252,38 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
         }
     }
     Ok(Way { requests, apart })
+}
+
+/// What a way cannot have, as its target and the reference are.
+fn contradictions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<String> {
+    let origins = |at: usize| ways[at].requests.iter().map(|request| &request.origin);
+    let has_proxy = |at: usize| {
+        let proxies = drafts[at].proxies.as_deref().unwrap_or(&travel.dial.proxies);
+        origins(at).any(|origin| proxies.of(origin).is_some())
+    };
+    let mut mistakes = Vec::new();
+    for (at, draft) in drafts.iter().enumerate() {
+        let mut refuse = |wrong: bool, why: &str| {
+            if wrong {
+                mistakes.push(format!("{}: {why}", draft.name));
+            }
+        };
+        let is_around = draft.proxies.as_ref().is_some_and(|proxies| proxies.is_empty());
+        refuse(
+            at > 0 && is_around && !has_proxy(0),
+            "there is no proxy to go around: the reference is asked through none",
+        );
+        let is_plain = !origins(at).any(|origin| origin.tls);
+        refuse(
+            is_plain && draft.insecure,
+            "insecure is for https://, and its URL is http://: there is no certificate",
+        );
+        refuse(
+            is_plain && draft.server_name.is_some(),
+            "server-name is for https://, and its URL is http://: there is no certificate",
+        );
+    }
+    mistakes
 }
 
 fn apart(draft: &Draft, travel: &Travel) -> Travel {

@@ -9,7 +9,8 @@ use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way
 use seawall_lab::isolate::limits::Searches;
 
 use super::limits;
-use crate::find::words::{rate, seconds};
+use crate::find::words::{count, rate, seconds};
+use crate::wrap::{cut, wrapped};
 
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
@@ -37,12 +38,52 @@ pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
     )
 }
 
-/// The whole screen.
+/// Columns of a terminal at least and at most: a longer line is hard to follow to the next.
+const COLUMNS_OF_A_SCREEN: (usize, usize) = (40, 100);
+
+/// The whole screen where it is no terminal's: each line as long as it is.
 pub(super) fn text(answer: &Answer) -> String {
-    let mut out = String::new();
+    let mut out = words(answer);
     // Formatting into memory cannot fail.
+    let _ = table(&mut out, answer, usize::MAX);
+    out
+}
+
+/// The same in the columns of a terminal.
+pub(super) fn within(answer: &Answer, columns: usize) -> String {
+    let wide = columns.clamp(COLUMNS_OF_A_SCREEN.0, COLUMNS_OF_A_SCREEN.1);
+    let mut out = fitted(&words(answer), wide);
+    let _ = table(&mut out, answer, wide);
+    out
+}
+
+/// All but the table.
+fn words(answer: &Answer) -> String {
+    let mut out = String::new();
     let _ = write(&mut out, answer);
     out
+}
+
+/// Lines, those that are too long broken between words: each further line begins where the text behind a name did.
+pub(super) fn fitted(text: &str, wide: usize) -> String {
+    let broken = |line: &str| {
+        if line.chars().count() <= wide {
+            return vec![line.to_owned()];
+        }
+        let (begin, text, indent) = behind_name(line, wide);
+        wrapped(begin, text, indent, wide)
+    };
+    text.lines().flat_map(broken).map(|line| line + "\n").collect()
+}
+
+/// What stands before the text of a line: its spaces, and a name where that leaves half of the columns; and how far in it goes on.
+fn behind_name(line: &str, wide: usize) -> (&str, &str, usize) {
+    let spaces = line.len() - line.trim_start().len();
+    let name = line[spaces..].find("  ").map(|at| spaces + at).filter(|_| spaces > 0);
+    let text = name.map(|end| line.len() - line[end..].trim_start().len());
+    let text = text.filter(|&text| 2 * line[..text].chars().count() <= wide);
+    let (begin, rest) = line.split_at(text.unwrap_or(spaces));
+    (begin, rest, text.map_or(spaces + 2, |_| begin.chars().count()))
 }
 
 /// What it came to, in one line.
@@ -52,13 +93,22 @@ pub(super) fn headline(answer: &Answer) -> String {
     let equal = answer.said(Word::Equal).count();
     match (answer.outcome, first) {
         (Outcome::Overloaded | Outcome::Failed, _) => answer.cut.clone().unwrap_or_default(),
+        _ if answer.reference.only_fails() => {
+            let best = ranked.first().map(|way| format!("; {} {}", way.way.name, brief(way)));
+            let [name, why] = [answer.reference.name.as_str(), &failed(&answer.reference)];
+            format!("no request to {name} had a good answer: {why}{}", best.unwrap_or_default())
+        }
         (_, Some(first)) => format!("{} saves {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
             let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
             named.join("; ")
         }
         (Outcome::Decided, _) => {
-            format!("no way differs: all {equal} are the same within {}", share(answer.asked.margin))
+            let all = match answer.variants.as_slice() {
+                [one] => format!("{} is", one.way.name),
+                _ => format!("all {equal} are"),
+            };
+            format!("no way differs: {all} the same within {}", share(answer.asked.margin))
         }
         (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
         _ => "nothing can be said yet".to_owned(),
@@ -85,8 +135,8 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
         writeln!(out, "  the generator: {limit}")?;
     }
     tails(out, answer)?;
-    limits::write(out, answer)?;
-    table(out, answer)
+    failures(out, answer)?;
+    limits::write(out, answer)
 }
 
 fn differing(out: &mut String, answer: &Answer) -> fmt::Result {
@@ -155,13 +205,47 @@ pub(super) fn difference(way: &Variant) -> String {
         }
         Word::Slower => {
             let gain = way.gain.map_or_else(String::new, |gain| interval(costs(gain)));
-            format!("costs {gain}{}", in_time(way))
+            format!("costs {gain}{}{}", in_time(way), fails_too(way))
         }
         Word::TailSlower | Word::TailFaster => {
             format!("{} at the 99th percentile; its middle is the same", of_tail(&way.tail))
         }
-        _ => format!("saves {}", of_gain(way)),
+        _ => format!("saves {}{}", of_gain(way), fails_too(way)),
     }
+}
+
+/// That more of its requests fail, beside a difference in time.
+fn fails_too(way: &Variant) -> String {
+    let more = way.failing.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
+    more.map_or_else(String::new, |more| format!("; and {} of requests fail more", interval(more)))
+}
+
+/// Reasons that are named; the others are counted.
+const REASONS: usize = 4;
+
+/// How requests of a way failed.
+pub(super) fn failed(way: &Way) -> String {
+    let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
+    let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
+    let mut told: Vec<_> =
+        shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
+    told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
+    told.join(", ")
+}
+
+/// What was answered in place of good answers, and how often.
+fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
+    let failing: Vec<_> = answer.ways().filter(|way| !way.failures.is_empty()).collect();
+    if failing.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nFailed requests")?;
+    let widest = width(failing.iter().copied());
+    for way in failing {
+        let all = if way.only_fails() { "all of them: " } else { "" };
+        writeln!(out, "  {:widest$}  {all}{}", way.name, failed(way))?;
+    }
+    Ok(())
 }
 
 /// What a loss costs, and what fails the less.
@@ -263,24 +347,43 @@ pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
     std::iter::once(reference).chain(variants).collect()
 }
 
-fn table(out: &mut String, answer: &Answer) -> fmt::Result {
-    let rows = rows(answer);
-    let head = COLUMNS.map(str::to_owned);
-    let wide = |column: usize| {
-        std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
-    };
+/// In so many columns: what has no room beside the names follows below.
+fn table(out: &mut String, answer: &Answer, columns: usize) -> fmt::Result {
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(self::rows(answer));
+    for row in &mut rows {
+        row[0] = cut(&row[0], columns / 3);
+    }
+    let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..COLUMNS.len()).map(wide).collect();
-    writeln!(out)?;
-    for row in std::iter::once(&head).chain(&rows) {
-        let cells = row.iter().zip(&widths).enumerate();
-        let line: Vec<_> = cells
-            .map(
-                |(at, (cell, wide))| if at == 0 { format!("{cell:wide$}") } else { format!("{cell:>wide$}") },
-            )
-            .collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
+    for group in groups(&widths, columns) {
+        writeln!(out)?;
+        for row in &rows {
+            let mut line = format!("{:wide$}", row[0], wide = widths[0]);
+            for &at in &group {
+                write!(line, "  {:>wide$}", row[at], wide = widths[at])?;
+            }
+            writeln!(out, "{}", cut(&line, columns))?;
+        }
     }
     Ok(())
+}
+
+/// Which columns of the table stand beside each other, names aside.
+fn groups(widths: &[usize], columns: usize) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut used = usize::MAX;
+    for (at, width) in widths.iter().enumerate().skip(1) {
+        used = used.saturating_add(width + 2);
+        if used > columns || groups.is_empty() {
+            groups.push(Vec::new());
+            used = widths[0] + width + 2;
+        }
+        if let Some(group) = groups.last_mut() {
+            group.push(at);
+        }
+    }
+    groups
 }
 
 fn width<'a>(ways: impl Iterator<Item = &'a Way>) -> usize {

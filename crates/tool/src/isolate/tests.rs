@@ -10,6 +10,7 @@ use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
 use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::answer::{Answer, Outcome};
+use seawall_lab::isolate::failures::Failure;
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
 use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
@@ -106,6 +107,41 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     assert!(text.contains("1. well             fails less: by 100.0 % ("), "{text}");
     assert!(text.contains("as bad  hardly answers, and neither does mesh"), "{text}");
     assert!(page::render(&answer).contains("hardly answers, and neither does mesh"));
+}
+
+#[test]
+fn a_reference_that_only_fails_is_told_in_the_first_line_and_reasons_beyond_four_are_counted() {
+    let mut answer = experiment(QUIET, 400.0, &[("b", -0.2, 0.0)], None);
+    let failure = |(what, count): (&str, u64)| Failure { what: what.to_owned(), count };
+    answer.reference.failed = answer.reference.requests;
+    answer.reference.failures =
+        [("503", 1200), ("500", 9), ("502", 8), ("504", 7), ("404", 2), ("410", 1)].map(failure).to_vec();
+    let text = screen::text(&answer);
+    let told = "503 (1,200), 500 (9), 502 (8), 504 (7), other reasons (3)";
+    assert!(text.starts_with(&format!("no request to mesh had a good answer: {told}; b saves 1")), "{text}");
+    assert!(text.contains(&format!("Failed requests\n  mesh  all of them: {told}\n")), "{text}");
+}
+
+#[test]
+fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
+    let ways = [
+        ("name", 0.0, 0.0),
+        ("a way with a name that is as long as a name of a way may be, 64", -0.2, 0.0),
+        ("flaky", 0.0, 0.1),
+    ];
+    let mut answer = experiment(QUIET, 400.0, &ways, None);
+    answer.variants[0].way.what = "no more connections than these, and some more words of it".to_owned();
+    let whole = screen::text(&answer);
+    for columns in [1, 40, 53, 60, 80, 100, 300] {
+        let text = screen::within(&answer, columns);
+        let most = columns.clamp(40, 100);
+        assert!(text.lines().all(|line| line.chars().count() <= most), "{columns}: {text}");
+        for word in whole.split_whitespace() {
+            let is_cut = "a way with a name that is as long as a name of a way may be, 64".contains(word);
+            assert!(is_cut || text.split_whitespace().any(|told| told == word), "{columns}: {word}: {text}");
+        }
+        assert!(columns != 80 || text.contains("\n  name  "), "{text}");
+    }
 }
 
 #[test]

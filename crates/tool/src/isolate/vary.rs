@@ -2,45 +2,53 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use seawall_load::plan::Travel;
+use seawall_load::proxy::Proxies;
 use seawall_load::request::Request;
+use seawall_load::resolve::HostPort;
 use seawall_load::variant::{Protocol, place};
 
 use super::way::{Draft, proxies};
+use crate::find::words::many;
 
-/// One of `--vary`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One of `--vary`, with a value that it can have.
+#[derive(Debug, Clone)]
 pub(super) struct Vary {
+    /// As it was typed.
+    text: String,
     factor: Factor,
-    value: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Factor {
     Name,
     Address,
     KeepAlive,
-    Connections,
-    Protocol,
-    Tls,
-    ConnectTo,
-    Body,
-    Source,
-    Proxy,
+    Connections(usize),
+    /// What the reference does not speak, or this.
+    Protocol(Option<Protocol>),
+    /// The same with the other scheme, or this URL.
+    Tls(Option<String>),
+    ConnectTo(HostPort),
+    /// Bytes.
+    Body(usize),
+    Source(IpAddr),
+    Proxy(Arc<Proxies>),
 }
 
-const FACTORS: [(&str, Factor); 10] = [
-    ("name", Factor::Name),
-    ("address", Factor::Address),
-    ("keep-alive", Factor::KeepAlive),
-    ("connections", Factor::Connections),
-    ("protocol", Factor::Protocol),
-    ("tls", Factor::Tls),
-    ("connect-to", Factor::ConnectTo),
-    ("body", Factor::Body),
-    ("source", Factor::Source),
-    ("proxy", Factor::Proxy),
+const FACTORS: [&str; 10] = [
+    "name",
+    "address",
+    "keep-alive",
+    "connections",
+    "protocol",
+    "tls",
+    "connect-to",
+    "body",
+    "source",
+    "proxy",
 ];
 
 impl FromStr for Vary {
@@ -48,12 +56,46 @@ impl FromStr for Vary {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, value) = text.split_once('=').map_or((text, None), |(word, value)| (word, Some(value)));
-        let known = FACTORS.iter().find(|(name, _)| *name == word);
-        let (_, factor) = known.ok_or_else(|| {
-            let names: Vec<_> = FACTORS.iter().map(|(name, _)| *name).collect();
-            format!("{word:?} is no factor: expected one of {}", names.join(", "))
-        })?;
-        Ok(Self { factor: *factor, value: value.map(str::to_owned) })
+        Ok(Self { text: text.to_owned(), factor: factor(word, value)? })
+    }
+}
+
+fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
+    let alone = |factor| if value.is_none() { Ok(factor) } else { Err("it takes no value".to_owned()) };
+    let expected = |what: &str| format!("expected {what}");
+    match word {
+        "name" => alone(Factor::Name),
+        "address" => alone(Factor::Address),
+        "keep-alive" => alone(Factor::KeepAlive),
+        "connections" => {
+            let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+            let number = value.map_or(Some(1), number);
+            number.map(Factor::Connections).ok_or_else(|| expected("a number above 0"))
+        }
+        "protocol" => match value {
+            None => Ok(Factor::Protocol(None)),
+            Some("http1") => Ok(Factor::Protocol(Some(Protocol::Http1))),
+            Some("http2") => Ok(Factor::Protocol(Some(Protocol::Http2))),
+            Some(_) => Err(expected("http1 or http2")),
+        },
+        "tls" => Ok(Factor::Tls(value.map(str::to_owned))),
+        "connect-to" => value
+            .and_then(place)
+            .map(Factor::ConnectTo)
+            .ok_or_else(|| expected("connect-to=HOST:PORT, an IPv6 address in brackets")),
+        "body" => {
+            let bytes = value.and_then(|text| text.parse().ok()).filter(|bytes| *bytes <= MOST_BODY);
+            bytes.map(Factor::Body).ok_or_else(|| expected("body=BYTES"))
+        }
+        "source" => {
+            let source = value.and_then(|text| text.parse().ok());
+            source.map(Factor::Source).ok_or_else(|| expected("source=IP"))
+        }
+        "proxy" => {
+            let proxies = value.and_then(proxies);
+            proxies.map(Factor::Proxy).ok_or_else(|| expected("proxy=URL or proxy=none"))
+        }
+        _ => Err(format!("{word:?} is no factor: expected one of {}", FACTORS.join(", "))),
     }
 }
 
@@ -81,7 +123,7 @@ pub(super) fn absolute(host: &str, resolv_conf: &str) -> Vec<String> {
 impl Vary {
     /// Whether it asks for the name that a name stands for.
     pub(super) fn is_of_names(&self) -> bool {
-        self.factor == Factor::Name
+        matches!(self.factor, Factor::Name)
     }
 
     /// The ways of this factor.
@@ -89,138 +131,114 @@ impl Vary {
     /// # Errors
     /// There are none for this target, and why.
     pub(super) fn ways(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let ways = match self.factor {
-            Factor::Name => self.by_name(aimed),
-            Factor::Address => self.by_address(aimed),
-            Factor::KeepAlive => self.alone().map(|()| vec![keep_alive(aimed)]),
-            Factor::Connections => self.connections(aimed),
-            Factor::Protocol => self.protocol(aimed),
-            Factor::Tls => self.tls(aimed),
-            Factor::ConnectTo => self.connect_to(),
-            Factor::Body => self.body(aimed),
-            Factor::Source => self.source(),
-            Factor::Proxy => self.proxy(),
+        let ways = match &self.factor {
+            Factor::Name => by_name(aimed),
+            Factor::Address => by_address(aimed),
+            Factor::KeepAlive => Ok(vec![keep_alive(aimed)]),
+            Factor::Connections(number) => connections(aimed, *number),
+            Factor::Protocol(asked) => protocol(aimed, *asked),
+            Factor::Tls(url) => tls(aimed, url.as_deref()),
+            Factor::ConnectTo(to) => Ok(vec![self.connect_to(to)]),
+            Factor::Body(bytes) => self.body(aimed, *bytes),
+            Factor::Source(source) => Ok(vec![self.source(*source)]),
+            Factor::Proxy(proxies) => Ok(vec![proxy(proxies)]),
         };
-        ways.map_err(|why| format!("--vary {}: {why}", self.text()))
+        ways.map_err(|why| format!("--vary {}: {why}", self.text))
     }
 
-    fn text(&self) -> String {
-        let name = FACTORS.iter().find(|(_, factor)| *factor == self.factor).map_or("", |(name, _)| name);
-        self.value.as_ref().map_or_else(|| name.to_owned(), |value| format!("{name}={value}"))
-    }
-
-    fn alone(&self) -> Result<(), String> {
-        if self.value.is_some() { Err("it takes no value".into()) } else { Ok(()) }
-    }
-
-    /// The value as something else.
-    fn parsed<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Result<T, String> {
-        self.value.as_deref().and_then(convert).ok_or_else(|| format!("expected {expected}"))
-    }
-
-    fn by_name(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        self.alone()?;
-        let origin = &aimed.request.origin;
-        if is_literal(&origin.host) {
-            return Err(format!("{} is an address, and no name", origin.host));
-        }
-        let first = aimed.addresses.first().ok_or("it has no address")?;
-        let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
-        if origin.host.ends_with('.') {
-            return Ok(vec![literal]);
-        }
-        let Some(name) = &aimed.absolute else {
-            let what = format!("{}; no name with a final dot leads there", literal.what);
-            return Ok(vec![Draft { what, ..literal }]);
-        };
-        let absolute = Draft {
-            address: Some((name.clone(), origin.port)),
-            lookup: true,
-            ..Draft::named("absolute name", format!("looked up as {name}"))
-        };
-        Ok(vec![absolute, literal])
-    }
-
-    fn by_address(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        self.alone()?;
-        if aimed.addresses.len() < 2 {
-            return Err(format!(
-                "{} has one address, and there is none to compare it with",
-                aimed.request.origin
-            ));
-        }
-        let each = aimed.addresses.iter();
-        Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
-    }
-
-    fn connections(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-        let number = self.value.as_deref().map_or(Some(1), number).ok_or("expected a number above 0")?;
-        if aimed.travel.connections == number {
-            return Err(format!("--max-connections is {number} already"));
-        }
-        let name = if number == 1 { "one connection".to_owned() } else { format!("{number} connections") };
-        Ok(vec![Draft { connections: Some(number), ..Draft::named(name, "no more connections than these") }])
-    }
-
-    fn protocol(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
-        let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
-        let asked = match self.value.as_deref() {
-            None => other,
-            Some("http1") => Protocol::Http1,
-            Some("http2") => Protocol::Http2,
-            Some(_) => return Err("expected http1 or http2".into()),
-        };
-        if asked != other {
-            return Err("that is what the reference speaks".into());
-        }
-        let name = if asked == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" };
-        Ok(vec![Draft { protocol: Some(asked), ..Draft::named(name, format!("speaks {name}")) }])
-    }
-
-    fn tls(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let url = match &self.value {
-            Some(url) => url.clone(),
-            None => other_scheme(&aimed.request.url)?,
-        };
-        let tls = url.starts_with("https:");
-        if tls == aimed.request.origin.tls {
-            return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
-        }
-        let name = if tls { "TLS" } else { "without TLS" };
-        let what = crate::find::plan::public(&url);
-        Ok(vec![Draft { url: Some(url), ..Draft::named(name, what) }])
-    }
-
-    fn connect_to(&self) -> Result<Vec<Draft>, String> {
-        let to = self.parsed("connect-to=HOST:PORT, an IPv6 address in brackets", place)?;
+    fn connect_to(&self, to: &HostPort) -> Draft {
         let what = format!("connected to {}:{}", to.0, to.1);
-        Ok(vec![Draft { address: Some(to), ..Draft::named(self.text(), what) }])
+        Draft { address: Some(to.clone()), ..Draft::named(&self.text, what) }
     }
 
-    fn body(&self, aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-        let bytes: usize =
-            self.parsed("body=BYTES", |text| text.parse().ok().filter(|bytes| *bytes <= MOST_BODY))?;
+    fn body(&self, aimed: &Aimed<'_>, bytes: usize) -> Result<Vec<Draft>, String> {
         let method = &aimed.request.method;
         if !matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
             return Err(format!("a {method} has no body: say with -targets what is posted"));
         }
-        Ok(vec![Draft { body: Some(bytes), ..Draft::named(self.text(), format!("a body of {bytes} bytes")) }])
+        let what = format!("a body of {}", many(bytes as u64, "byte"));
+        Ok(vec![Draft { body: Some(bytes), ..Draft::named(&self.text, what) }])
     }
 
-    fn source(&self) -> Result<Vec<Draft>, String> {
-        let source: IpAddr = self.parsed("source=IP", |text| text.parse().ok())?;
-        Ok(vec![Draft { source: Some(source), ..Draft::named(self.text(), format!("sent from {source}")) }])
+    fn source(&self, source: IpAddr) -> Draft {
+        Draft { source: Some(source), ..Draft::named(&self.text, format!("sent from {source}")) }
     }
+}
 
-    fn proxy(&self) -> Result<Vec<Draft>, String> {
-        let proxies = self.parsed("proxy=URL or proxy=none", proxies)?;
-        let around = proxies.is_empty();
-        let [name, what] =
-            if around { ["around the proxy", "through no proxy"] } else { ["proxy", "through a proxy"] };
-        Ok(vec![Draft { proxies: Some(proxies), ..Draft::named(name, what) }])
+fn by_name(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+    let origin = &aimed.request.origin;
+    if is_literal(&origin.host) {
+        return Err(format!("{} is an address, and no name", origin.host));
     }
+    let first = aimed.addresses.first().ok_or("it has no address")?;
+    let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
+    if origin.host.ends_with('.') {
+        return Ok(vec![literal]);
+    }
+    let Some(name) = &aimed.absolute else {
+        let what = format!("{}; no name with a final dot leads there", literal.what);
+        return Ok(vec![Draft { what, ..literal }]);
+    };
+    let absolute = Draft {
+        address: Some((name.clone(), origin.port)),
+        lookup: true,
+        ..Draft::named("absolute name", format!("looked up as {name}"))
+    };
+    Ok(vec![absolute, literal])
+}
+
+fn by_address(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+    if aimed.addresses.len() < 2 {
+        return Err(format!(
+            "{} has one address, and there is none to compare it with",
+            aimed.request.origin
+        ));
+    }
+    let each = aimed.addresses.iter();
+    Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
+}
+
+fn connections(aimed: &Aimed<'_>, number: usize) -> Result<Vec<Draft>, String> {
+    if aimed.travel.connections == number {
+        return Err(format!("--max-connections is {number} already"));
+    }
+    let name = if number == 1 { "one connection".to_owned() } else { many(number as u64, "connection") };
+    let what = "no more connections than that, at the whole rate in its turn as the reference in its own";
+    Ok(vec![Draft { connections: Some(number), ..Draft::named(name, what) }])
+}
+
+fn protocol(aimed: &Aimed<'_>, asked: Option<Protocol>) -> Result<Vec<Draft>, String> {
+    let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
+    let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
+    let asked = asked.unwrap_or(other);
+    if asked != other {
+        return Err("that is what the reference speaks".into());
+    }
+    let name = if asked == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" };
+    Ok(vec![Draft { protocol: Some(asked), ..Draft::named(name, format!("speaks {name}")) }])
+}
+
+fn tls(aimed: &Aimed<'_>, url: Option<&str>) -> Result<Vec<Draft>, String> {
+    let url = match url {
+        Some(url) => url.to_owned(),
+        None => other_scheme(&aimed.request.url)?,
+    };
+    let tls = url.starts_with("https:");
+    if tls == aimed.request.origin.tls {
+        return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
+    }
+    let name = if tls { "TLS" } else { "without TLS" };
+    let what = crate::find::plan::public(&url);
+    Ok(vec![Draft { url: Some(url), ..Draft::named(name, what) }])
+}
+
+fn proxy(proxies: &Arc<Proxies>) -> Draft {
+    let [name, what] = if proxies.is_empty() {
+        ["around the proxy", "through no proxy"]
+    } else {
+        ["proxy", "through a proxy"]
+    };
+    Draft { proxies: Some(Arc::clone(proxies)), ..Draft::named(name, what) }
 }
 
 /// Largest body, in bytes.

@@ -19,6 +19,12 @@ const BOTTOM: f64 = 66.0;
 const HEAD: f64 = 56.0;
 /// Space for a line of text below them.
 const NOTE: f64 = 20.0;
+/// Height of a row of the legend, and how many there are at most.
+const ROW: f64 = 18.0;
+const MOST_ROWS: usize = 8;
+/// Width of a key beside its name, and of a letter of that, at most.
+const KEY: f64 = 40.0;
+const LETTER: f64 = 6.8;
 
 /// The whole picture.
 pub(crate) fn render(title: &str, runs: &[Series]) -> String {
@@ -36,7 +42,8 @@ pub(crate) fn draw(title: &str, charts: &Charts) -> String {
 /// One panel as a picture of its own, to stand in a page.
 pub(crate) fn alone(panel: &Panel) -> String {
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><title>{}</title><style>{STYLE}</style>",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\"><title>{}</title><style>{STYLE}</style>",
+        panel.height(),
         escaped(panel.name)
     );
     // Formatting into memory cannot fail.
@@ -46,7 +53,8 @@ pub(crate) fn alone(panel: &Panel) -> String {
 
 fn picture(out: &mut String, title: &str, charts: &Charts) -> fmt::Result {
     let Charts { panels, left_out } = charts;
-    let below = HEAD + panels.len().div_ceil(2) as f64 * HEIGHT + 8.0;
+    let high = panels.iter().map(Panel::height).fold(HEIGHT, f64::max);
+    let below = HEAD + panels.len().div_ceil(2) as f64 * high + 8.0;
     let (width, height) = (2.0 * WIDTH, below + left_out.len() as f64 * NOTE);
     writeln!(
         out,
@@ -56,7 +64,7 @@ fn picture(out: &mut String, title: &str, charts: &Charts) -> fmt::Result {
     writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>")?;
     writeln!(out, "<text class=\"title\" x=\"24\" y=\"36\">{}</text>", escaped(title))?;
     for (at, panel) in panels.iter().enumerate() {
-        let (x, y) = ((at % 2) as f64 * WIDTH, HEAD + (at / 2) as f64 * HEIGHT);
+        let (x, y) = ((at % 2) as f64 * WIDTH, HEAD + (at / 2) as f64 * high);
         writeln!(out, "<g transform=\"translate({x} {y})\">")?;
         panel.draw(out, at)?;
         writeln!(out, "</g>")?;
@@ -174,14 +182,38 @@ impl Panel {
         Ok(())
     }
 
-    fn legend(&self, out: &mut String) -> fmt::Result {
-        let (mut x, y) = (LEFT, HEIGHT - 12.0);
-        for line in self.lines.iter().filter(|line| !line.name.is_empty()) {
+    /// Those that the legend names.
+    fn named(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| !line.name.is_empty())
+    }
+
+    /// Where each line's key stands in the legend: its row, and how far from the left. The last rows of very many lines are left out.
+    fn keys(&self) -> Vec<(usize, f64, String)> {
+        let (mut row, mut x) = (0, LEFT);
+        let place = |line: &Line| {
             let name = shortened(&line.name);
-            let width = 40.0 + name.chars().count() as f64 * 6.8;
-            if x + width > WIDTH {
-                return writeln!(out, "<text x=\"{x:.0}\" y=\"{y}\">…</text>");
+            let width = KEY + name.chars().count() as f64 * LETTER;
+            if x > LEFT && x + width > WIDTH {
+                (row, x) = (row + 1, LEFT);
             }
+            x += width;
+            (row, x - width, name)
+        };
+        self.named().map(place).take_while(|(row, ..)| *row < MOST_ROWS).collect()
+    }
+
+    /// As high as its legend needs.
+    fn height(&self) -> f64 {
+        let keys = self.keys();
+        let last = keys.last().map_or(0, |(row, ..)| *row);
+        let rest = usize::from(keys.len() < self.named().count());
+        HEIGHT + (last + rest) as f64 * ROW
+    }
+
+    fn legend(&self, out: &mut String) -> fmt::Result {
+        let keys = self.keys();
+        for (line, (row, x, name)) in self.named().zip(&keys) {
+            let y = HEIGHT - 12.0 + *row as f64 * ROW;
             writeln!(
                 out,
                 "<line class=\"sample {}\" x1=\"{x:.0}\" x2=\"{:.0}\" y1=\"{y2}\" y2=\"{y2}\"/>",
@@ -189,8 +221,12 @@ impl Panel {
                 x + 22.0,
                 y2 = y - 4.0
             )?;
-            writeln!(out, "<text class=\"key\" x=\"{:.0}\" y=\"{y}\">{}</text>", x + 28.0, escaped(&name))?;
-            x += width;
+            writeln!(out, "<text class=\"key\" x=\"{:.0}\" y=\"{y}\">{}</text>", x + 28.0, escaped(name))?;
+        }
+        let left_out = self.named().count() - keys.len();
+        if left_out > 0 {
+            let y = self.height() - 12.0;
+            writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">… and {left_out} more</text>")?;
         }
         Ok(())
     }
