@@ -39,13 +39,12 @@ impl Spread {
     /// connection of its own.
     #[must_use]
     pub fn of(source: &Source, travel: &Travel, is_bounded: bool) -> Self {
-        let multiplexed = |tls: bool| if tls { travel.http2.over_tls } else { travel.http2.clear };
         let (hosts, several) = match source {
             Source::List(list) => {
                 let origins: BTreeSet<_> = list.requests().iter().map(|request| &request.origin).collect();
-                (Some(origins.len() as u64), origins.iter().any(|origin| multiplexed(origin.tls)))
+                (Some(origins.len() as u64), origins.iter().any(|origin| travel.multiplexes(origin)))
             }
-            Source::Lazy(_) => (None, is_bounded && (multiplexed(true) || multiplexed(false))),
+            Source::Lazy(_) => (None, is_bounded && (travel.http2.over_tls || travel.http2.clear)),
         };
         Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
     }
@@ -102,6 +101,13 @@ pub fn cores() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use seawall_load::request::{Request, Style};
+    use seawall_load::supply::List;
+    use seawall_load::target::{Target, Weight};
+    use seawall_load::variant::{Protocol, Variant};
+
     use super::*;
 
     #[test]
@@ -113,6 +119,31 @@ mod tests {
         assert_eq!(within(Some(100), 100, u64::MAX), (6400, 1));
         assert_eq!(within(None, 1, u64::MAX), (64, u64::MAX));
         assert_eq!(within(None, 100, u64::MAX), (6400, 64));
+    }
+
+    #[test]
+    fn a_way_that_speaks_http2_by_itself_carries_several_requests_on_a_connection() {
+        let streams = |protocol: Option<Protocol>| {
+            let variant = Variant {
+                name: "way".into(),
+                address: None,
+                server_name: None,
+                protocol,
+                keep_alive: None,
+                insecure: false,
+                proxies: None,
+            };
+            let target = Target {
+                method: "GET".into(),
+                url: "http://a/".into(),
+                variant: Some(Arc::new(variant)),
+                ..Target::default()
+            };
+            let request = Request::new(&target, &Style::default()).unwrap();
+            let list = List::new(vec![(request, Weight::default())]).unwrap();
+            Spread::of(&Source::List(list), &Travel::default(), true).is_multiplexed()
+        };
+        assert_eq!([None, Some(Protocol::Http1), Some(Protocol::Http2)].map(streams), [false, false, true]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! offered, it offers that and says what was seen. `blocks` makes of hits what a search is told, `beside` what its reader is, `away` whether anybody is there, `closed` does all of that for clients
 //! that wait for their answers, `experiments` makes what an inquiry is told, `doubts` says when nothing of it can be believed; `kit` has the
 //! sessions, `held` idle connections, `sink` what the generator is tried out on. Whoever wants all of it to end has a [`Stop`]. Called by
-//! the tool's `find`; [`crate::isolate`] sends with the same hands.
+//! the tool's `find`; [`crate::isolate`] sends with the same hands, and has its ways searched on rigs.
 
 mod away;
 mod beside;
@@ -98,6 +98,12 @@ impl Rig {
     #[must_use]
     pub fn observed(self, observer: Observer) -> Self {
         Self { observer: Some(observer), ..self }
+    }
+
+    /// Has somebody else's switch end everything.
+    #[must_use]
+    pub fn ended_by(self, stop: Stop) -> Self {
+        Self { stop, ..self }
     }
 
     /// What ends everything at once.

@@ -2,22 +2,33 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_isolate::segment::{Design, Times};
 use seawall_isolate::study::Asked;
+use seawall_lab::find;
+use seawall_lab::find::answer::{Arrivals, Connections, Cut, Outcome as End};
+use seawall_lab::find::compare;
+use seawall_lab::find::progress::Nobody;
 use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::bench::Bench;
+use seawall_lab::isolate::limits::{Limit, Limits, Searches};
 use seawall_lab::isolate::ways::{Named, Way};
 use seawall_lab::isolate::{Plan, isolate};
+use seawall_lab::rig::Rig;
+use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::plan::Travel;
 use seawall_load::request::{Request, Style};
 use seawall_load::target::Target;
 use seawall_load::variant::Variant;
+use seawall_search::goal::Goal;
+use seawall_search::profile::Profile;
+use seawall_search::target::Target as _;
 use seawall_testkit::server::{Peer, Server};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
 
 /// Answers after 20 ms, on the path /slow after half as much again, and on /hung never.
 #[expect(clippy::disallowed_methods, reason = "the time that the planted server takes")]
@@ -52,6 +63,28 @@ fn way(server: &Server, name: &str, path: &str) -> (Named, Way) {
     let target = Target { method: "GET".into(), url, variant: Some(Arc::new(variant)), ..Target::default() };
     let requests = vec![Request::new(&target, &Style::default()).unwrap()];
     (Named { name: name.to_owned(), what: path.to_owned() }, Way { requests, apart: None })
+}
+
+/// Answers at once; on the path /limited no more often than so many times a second, and without room for bursts.
+fn limited(rate: f64) -> Server {
+    let clock = RunClock::start();
+    let bucket = Mutex::new((rate / 20.0, 0));
+    let has_token = move || {
+        let mut bucket = bucket.lock().unwrap();
+        let now = clock.now();
+        let gained = (now - bucket.1) as f64 / SECOND as f64 * rate;
+        *bucket = ((bucket.0 + gained).min(rate / 20.0), now);
+        let has = bucket.0 >= 1.0;
+        bucket.0 -= f64::from(u8::from(has));
+        has
+    };
+    let play = move |mut peer: Peer, _| -> io::Result<()> {
+        loop {
+            let is_limited = peer.request()?.starts_with("GET /limited");
+            peer.send(if is_limited && !has_token() { REFUSED } else { OK })?;
+        }
+    };
+    Server::start(play).unwrap()
 }
 
 /// Short cells: what is planted is ten times what they need.
@@ -147,4 +180,100 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let answer = isolate(&mut bench, &plan, &mut |_| ());
     assert_eq!(answer.outcome, Outcome::Overloaded, "{answer:?}");
     assert!(answer.cut.unwrap().contains("most of all by \"hung\""));
+}
+
+/// Short enough for a test; brackets are as wide as that makes them.
+const SHORT: Profile = Profile {
+    name: "short",
+    width: 0.2,
+    budget: Duration::from_secs(12),
+    most: Duration::from_secs(2),
+    confirm: Duration::from_secs(1),
+    recovery: Duration::from_secs(2),
+    ..Profile::QUICK
+};
+
+/// The search of a way that may be offered so much.
+fn search(ways: usize, most: f64) -> Searches {
+    let connections =
+        Connections { keep_alive: true, most: None, requests: None, protocol: "http/1.1".to_owned() };
+    let plan = find::plan::Plan {
+        goal: Goal::CLIFF,
+        profile: SHORT,
+        max_rate: Some(most),
+        budget: None,
+        cause: false,
+        target: find::plan::Target { url: "http://test/".to_owned(), count: 1, tls: false, named: false },
+        arrivals: Arrivals::Even,
+        connections,
+        timeout: None,
+        sent: None,
+    };
+    Searches { plans: vec![plan; ways], budget: Duration::from_secs(60), all: true }
+}
+
+#[test]
+fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
+    let server = limited(100.0);
+    let (names, ways) = [way(&server, "here", "/"), way(&server, "limited", "/limited")].into_iter().unzip();
+    let mut bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    let mut plan = plan(&[Design::Interleaved], names);
+    plan.asked.budget = Duration::from_secs(5);
+    let answer = isolate(&mut bench, &plan, &mut |_| ());
+    let mut limits = Limits::new(&search(2, 800.0), &answer);
+    while let Some(next) = limits.next_search() {
+        let mut rig = bench.rig(next.way, None).unwrap();
+        rig.rest(next.rest);
+        let run = find::find(&mut rig, &next.plan, None, &mut Nobody).unwrap();
+        limits.saw(next, run);
+    }
+    let found = limits.found();
+    let [here, limited] = &found.ways[..] else { panic!("{answer:?} {found:?}") };
+    assert_eq!((here.name.as_str(), limited.name.as_str()), ("here", "limited"));
+    let offered = |limit: &Limit| limit.run.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
+    // A machine that was busy all the time says so, and blames nobody.
+    let doubted = |limit: &Limit| {
+        limit.run.outcome == End::GeneratorLimited
+            || limit.run.cut == Some(Cut::Budget)
+            || limit.run.trials.iter().any(|trial| trial.invalid.is_some())
+    };
+    if !doubted(here) && !doubted(limited) {
+        let cliff = limited.run.cliff;
+        let breaks = cliff.upper.or(cliff.bad).unwrap();
+        assert!(breaks < 200.0 && cliff.good.is_none_or(|good| good < 115.0), "{cliff:?}");
+        let held = compare::held(&here.run).or(here.run.cliff.good);
+        assert!(held.is_some_and(|held| held > breaks), "{:?} {:?}", here.run.outcome, here.run.cliff);
+        assert!(found.has_worse(), "{:?}", limited.beside);
+    }
+    assert!(offered(here) <= 800.0 && offered(limited) <= 800.0, "--max-rate");
+}
+
+#[test]
+fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
+    let server = limited(100.0);
+    let (names, ways): (Vec<_>, Vec<_>) = [way(&server, "here", "/")].into_iter().unzip();
+    let bench = Bench::new(ways, Travel::default(), Style::default(), 1).unwrap();
+    bench.stop().now();
+    let plan = search(1, 100.0).plans.remove(0);
+    let run = find::find(&mut bench.rig(0, None).unwrap(), &plan, None, &mut Nobody).unwrap();
+    assert_eq!((run.cut, run.trials.len(), server.connections()), (Some(Cut::Signal), 0, 0), "{names:?}");
+    assert!(bench.rig(1, None).is_err(), "there is no such way");
+}
+
+#[test]
+fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_alone_has() {
+    let server = limited(100.0);
+    let (_, mut ways): (Vec<_>, Vec<Way>) =
+        (0..40).map(|at| way(&server, &format!("way {at}"), "/")).collect::<Vec<_>>().into_iter().unzip();
+    ways[1].apart =
+        Some(Travel { connections: 3, sources: vec![[127, 0, 0, 2].into()], ..Travel::default() });
+    let bench = Bench::new(ways.clone(), Travel::default(), Style::default(), 1).unwrap();
+    let alone = Bench::new(ways[..1].to_vec(), Travel::default(), Style::default(), 1).unwrap();
+    let rig = |bench: &Bench, at: usize| bench.rig(at, None).unwrap();
+    let connections = |rig: &Rig| rig.kit().travel.connections;
+    assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
+    let one = rig(&bench, 1);
+    let name = one.kit().list.requests()[0].origin.variant.as_ref().map(|variant| variant.name.clone());
+    assert_eq!((name.as_deref(), connections(&one)), (Some("way 1"), 3));
+    assert_eq!(one.kit().travel.sources.len(), 1);
 }

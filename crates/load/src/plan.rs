@@ -14,12 +14,13 @@ use crate::books::Counting;
 use crate::clock::{Nanos, nanos};
 use crate::control::ErrorBudget;
 use crate::recorder::WhenFull;
-use crate::request::Style;
+use crate::request::{Origin, Style};
 use crate::resolve::Dial;
 use crate::results::Format;
 use crate::schedule::{Arrivals, Slice, Until};
 use crate::shard::{Rules, WhenBusy};
 use crate::supply::Source;
+use crate::variant::Protocol;
 
 /// Everything a run is: a session and the load of its one trial.
 #[derive(Debug)]
@@ -238,6 +239,22 @@ pub struct Http2 {
     pub streams: usize,
     /// Connections per origin and thread as long as their streams suffice.
     pub connections: usize,
+}
+
+impl Travel {
+    /// Whether a connection there may carry several requests at once.
+    #[must_use]
+    pub fn multiplexes(&self, origin: &Origin) -> bool {
+        let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
+        let run = if origin.tls { self.http2.over_tls } else { self.http2.clear };
+        wanted.map_or(run, |protocol| protocol == Protocol::Http2)
+    }
+
+    /// Whether connections there are used again.
+    #[must_use]
+    pub fn keeps(&self, origin: &Origin) -> bool {
+        origin.variant.as_ref().and_then(|variant| variant.keep_alive).unwrap_or(self.keep_alive)
+    }
 }
 
 impl Default for Http2 {

@@ -4,18 +4,18 @@
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
 //! whole or not at all, [`reach`] asks first whether there is a target, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
-mod args;
-mod gate;
+pub(crate) mod args;
+pub(crate) mod gate;
 mod ground;
 mod page;
 pub(crate) mod plan;
-mod progress;
+pub(crate) mod progress;
 pub(crate) mod reach;
-mod screen;
+pub(crate) mod screen;
 mod sent;
 pub(crate) mod signals;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod words;
 
 use std::io::{Write as _, stderr, stdout};

@@ -1,10 +1,11 @@
 //! `seawall isolate`: which of several ways to a target is slower, and which are not.
 //!
 //! [`args`] says what may be typed, [`vary`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
-//! makes of all of them a checked plan, `lab` carries it out, [`screen`] and [`page`] show what it came to. Knows no statistics.
+//! makes of all of them a checked plan, `lab` carries it out, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
 
 mod args;
 mod file;
+mod limits;
 mod page;
 mod plan;
 mod screen;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use seawall_isolate::study::Study;
 use seawall_lab::isolate::answer::{Answer, Outcome, Word, lasting};
+use seawall_lab::isolate::limits::Found;
 use seawall_lab::isolate::{Plan, isolate};
 
 pub(crate) use self::args::Args;
@@ -43,19 +45,20 @@ pub(crate) fn run(args: &Args, cpus: Option<NonZero<usize>>) -> anyhow::Result<E
 }
 
 fn carry_out(order: Order, files: Files, is_comparison: bool) -> anyhow::Result<u8> {
-    let Order { plan, mut bench, reaches } = order;
+    let Order { plan, searches, mut bench, reaches } = order;
     let stop = bench.stop();
     let signals = Signals::listen(Box::new(move || stop.now()), files.drafts())?;
     plan::reach(reaches, &signals)?;
     let is_live = stderr().is_terminal();
     // Standard error may be closed; the experiment goes on.
-    let beforehand = screen::beforehand(&plan) + "\n";
+    let beforehand = screen::beforehand(&plan, searches.as_ref()) + "\n";
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
-    let answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
+    let mut answer = isolate(&mut bench, &plan, &mut |study| tell(&plan, study, is_live));
     if is_live {
         let _ = write!(stderr(), "\r\x1b[K");
     }
+    answer.find = searches.map(|searches| limits::search(&bench, &searches, &answer));
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = columns.map_or_else(|| screen::text(&answer), |columns| screen::within(&answer, columns));
@@ -102,12 +105,17 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
         .iter()
         .any(|way| matches!(way.verdict, Word::Slower | Word::TailSlower | Word::FailsMore));
     let is_unlike = answer.said(Word::Equal).any(|way| screen::unlike_tail(answer, way).is_some());
+    let is_untold = answer.find.as_ref().is_some_and(|found| !found.is_told());
+    let is_interrupted =
+        answer.outcome == Outcome::Interrupted || answer.find.as_ref().is_some_and(Found::is_interrupted);
+    let bears_less = answer.find.as_ref().is_some_and(Found::has_worse);
     match (signal, answer.outcome) {
         // The shell's convention for a program that a signal ended.
-        (Some(signal), Outcome::Interrupted) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (Some(signal), _) if is_interrupted => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        (_, Outcome::Decided | Outcome::Undecided) if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
         (_, Outcome::Decided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
-        // Whoever lets a build through for this must not let one of a thousand slow requests through.
-        (_, Outcome::Decided) if is_comparison && is_unlike => exit::CANNOT_TELL,
+        // Whoever lets a build through for this must not let one of a thousand slow requests through, nor a limit that nobody knows.
+        (_, Outcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::CANNOT_TELL,
         (_, Outcome::Decided) => exit::FOUND,
         (_, Outcome::GeneratorLimited) => exit::GENERATOR_LIMITED,
         (_, Outcome::Undecided | Outcome::Overloaded | Outcome::Interrupted) => exit::CANNOT_TELL,

@@ -89,7 +89,7 @@ mod exit {
     pub(crate) const FOUND: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const BAD_INPUT: u8 = 1;
-    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower or fails more.
+    /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower, fails more or breaks at a lower rate.
     pub(crate) const OBJECTIVE_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.
     pub(crate) const GENERATOR_LIMITED: u8 = 4;

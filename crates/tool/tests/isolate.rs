@@ -74,6 +74,14 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         (format!("{url} --a {url} --b {url}"), &["--a and --b are the targets"]),
         (format!("--a {url} --b {url} --vary keep-alive"), &["--a and --b are the whole experiment"]),
         (format!("{url} --vary keep-alive --json x --html x"), &["two files"]),
+        (
+            format!("{url} --vary keep-alive --slo errors<1% --max-rate 900/s"),
+            &["--slo is for --find", "--max-rate is for --find"],
+        ),
+        (
+            format!("{url} --vary keep-alive --find --slo mean<1s --max-rate 100/s --budget 60s"),
+            &["--budget must be 75s or more with --find", "--max-rate is below --rate", "--slo: "],
+        ),
         (format!("{url} --vary proxy=none"), &["around the proxy: there is no proxy to go around"]),
         (
             format!("{url} --experiment tls.yaml"),

@@ -553,6 +553,12 @@ impl Trial {
         self.blocks.iter().map(|block| block.5).max().unwrap_or(0)
     }
 
+    /// Whether it was to see what becomes of a rate, and neither spent what was saved up nor asked whether the target is quick again.
+    #[must_use]
+    pub fn is_of_a_rate(&self) -> bool {
+        !matches!(self.purpose.as_str(), "arm" | "probe") && !self.blocks.is_empty()
+    }
+
     /// Whether it says something of the rate that was offered.
     #[must_use]
     pub fn counts(&self) -> bool {

@@ -69,8 +69,20 @@ pub fn compare(before: &Answer, after: &Answer) -> Result<Compared, Unlike> {
         (true, true) => return Err(Unlike::Clients),
         _ => return Err(Unlike::Asked("kind of search (one of them with --closed)")),
     }
-    let search::Comparison { change, ratio } =
-        search::compare(&run(before)?, &run(after)?).map_err(Unlike::from)?;
+    compared(before, after, &run(after)?)
+}
+
+/// Holds a way to a target beside another: how each keeps its connections is what is compared.
+///
+/// # Errors
+/// [`Unlike`].
+pub fn ways(reference: &Answer, way: &Answer) -> Result<Compared, Unlike> {
+    let connections = run(reference)?.connections;
+    compared(reference, way, &Run { connections, ..run(way)? })
+}
+
+fn compared(before: &Answer, after: &Answer, is: &Run) -> Result<Compared, Unlike> {
+    let search::Comparison { change, ratio } = search::compare(&run(before)?, is).map_err(Unlike::from)?;
     Ok(match (held(before), held(after)) {
         (None, None) => closed_interval(change, ratio),
         (before, after) => open_interval(ratio, before.is_some(), after.is_some()),

@@ -23,7 +23,7 @@ pub(super) fn nothing(plan: &Plan, generator: Generator, took: Duration) -> Answ
 }
 
 /// What is known without the cause.
-pub(super) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
+pub(crate) fn search(plan: &Plan, report: &Report, cut: Option<Cut>) -> Answer {
     let outcome = outcome(report);
     let is_between = !matches!(
         outcome,

@@ -13,6 +13,7 @@ use seawall_load::stats::Histogram;
 use serde::Serialize;
 
 use super::failures::Failure;
+use super::limits::Found;
 use super::{Cut, Plan, named};
 
 /// Changes when a field goes or means something else.
@@ -27,6 +28,9 @@ pub struct Answer {
     pub outcome: Outcome,
     /// Why it ended before it was decided and before its time was over.
     pub cut: Option<String>,
+    /// Place of the way that most requests were left unanswered of, if that ended it; 0 is the reference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overloaded: Option<usize>,
     /// How the generator was the limit, where it was.
     pub generator: Vec<String>,
     /// What was asked.
@@ -37,6 +41,9 @@ pub struct Answer {
     pub reference: Way,
     /// Every other way, in the order in which it was asked for.
     pub variants: Vec<Variant>,
+    /// What the ways that matter bear; none: nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub find: Option<Found>,
     /// Everything that was compared.
     pub cells: Vec<Row>,
 }
@@ -211,17 +218,23 @@ impl Answer {
             .map(|(at, finding)| Variant::of(way(at + 1), plan.asked.designs[at], finding, usual))
             .collect();
         let outcome = outcome(study.end(), cut, &variants);
+        let overloaded = match cut {
+            Some(Cut::Overloaded(way)) => Some(*way),
+            _ => None,
+        };
         let cut = cut.map(|cut| in_words(cut, plan));
         let took = study.spent().as_secs_f64();
         Self {
             schema: SCHEMA,
             outcome,
             cut,
+            overloaded,
             generator: Vec::new(),
             asked: told(plan),
             took,
             reference,
             variants,
+            find: None,
             cells: rows(&cells),
         }
     }

@@ -1,5 +1,6 @@
 //! Carries segments out: sessions of the load engine with new, warm connections, for each segment anew.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use seawall_isolate::segment::{Design, Segment};
@@ -19,7 +20,7 @@ use super::slots::Cells;
 use super::ways::Way;
 use super::{Cut, Paths, Seen};
 use crate::means;
-use crate::rig::{NoSession, Stop, rate, run, unanswered, watched};
+use crate::rig::{Kit, NoSession, Rig, Stop, rate, run, unanswered, watched};
 use crate::verdict::Verdict;
 
 /// Connections of each way that are warm before a segment: as many as the levels of the experiment were tried with.
@@ -32,7 +33,10 @@ const OUTSTANDING: (f64, f64) = (2.0, 64.0);
 /// The ways of an experiment, and what it takes to go them.
 pub struct Bench {
     ways: Vec<Way>,
+    /// How a way travels that has the machine alone.
     travel: Travel,
+    /// The same where all of them stand at the same time.
+    shared: Travel,
     style: Style,
     cpus: usize,
     stop: Stop,
@@ -43,17 +47,32 @@ impl Bench {
     ///
     /// # Errors
     /// The system refuses that.
-    pub fn new(ways: Vec<Way>, mut travel: Travel, style: Style, cpus: usize) -> std::io::Result<Self> {
+    pub fn new(ways: Vec<Way>, travel: Travel, style: Style, cpus: usize) -> std::io::Result<Self> {
         let room = usize::try_from(means::raise_open_files()?.saturating_sub(means::OTHER_FILES));
         let each = (room.unwrap_or(usize::MAX) / ways.len().max(1)).max(1);
-        travel.connections = travel.connections.min(each);
-        Ok(Self { ways, travel, style, cpus, stop: Stop::default() })
+        let shared = Travel { connections: travel.connections.min(each), ..travel.clone() };
+        Ok(Self { ways, travel, shared, style, cpus, stop: Stop::default() })
     }
 
     /// What ends everything at once.
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// What a search for the rate that a way bears is carried out on: exactly this way, alone, with all that this machine has for it. Answers later
+    /// than the bound are late. Ended by [`Bench::stop`], too.
+    ///
+    /// # Errors
+    /// There is no such way, it asks nothing, or the system refuses.
+    pub fn rig(&self, way: usize, bound: Option<Duration>) -> std::io::Result<Rig> {
+        let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "there is nothing to send");
+        let way = self.ways.get(way).ok_or_else(nothing)?;
+        let requests = way.requests.iter().map(|request| (request.clone(), Weight::default()));
+        let list = List::new(requests.collect()).map_err(|_| nothing())?;
+        let travel = way.apart.as_ref().unwrap_or(&self.travel).clone();
+        let kit = Kit { list, travel, style: self.style.clone(), cpus: self.cpus, spin: None };
+        Ok(Rig::new(kit, Spacing::Even, bound)?.ended_by(self.stop.clone()))
     }
 
     fn session(&self, list: List, travel: &Travel, rate: f64) -> Result<Session, NoSession> {
@@ -70,7 +89,7 @@ impl Bench {
         let order = order(segment, &of, rate);
         let list = List::new(requests).ok().and_then(|list| list.in_order(order));
         let list = list.ok_or_else(|| NoSession::Impossible("there is nothing to send".into()))?;
-        let mut session = self.session(list, &self.travel, rate)?;
+        let mut session = self.session(list, &self.shared, rate)?;
         let cells = Cells::new(nanos(segment.settle), nanos(segment.each), segment.cells, self.ways.len());
         self.load(&mut session, segment.lasts(), rate, cells, |target| of[target])
     }
@@ -81,7 +100,7 @@ impl Bench {
             let way = &self.ways[member];
             let requests = way.requests.iter().map(|request| (request.clone(), Weight::default()));
             let list = List::new(requests.collect()).map_err(|bad| NoSession::Impossible(bad.to_string()))?;
-            sessions[member] = Some(self.session(list, way.apart.as_ref().unwrap_or(&self.travel), rate)?);
+            sessions[member] = Some(self.session(list, way.apart.as_ref().unwrap_or(&self.shared), rate)?);
         }
         let mut whole = Part::new(self.ways.len());
         for round in segment.blocks() {

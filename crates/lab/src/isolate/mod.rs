@@ -1,12 +1,13 @@
 //! Which of several ways to a target is slower: the experiment of [`seawall_isolate`] on real ones, from its first segment to an answer.
 //!
 //! [`ways`] are what is compared, [`mod@bench`] carries segments out over sessions of the load engine, [`slots`] makes of their hits what
-//! an experiment is told, [`answer`] is what all of it comes to. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
+//! an experiment is told, [`answer`] is what all of it comes to, [`limits`] has those searched for what they bear that matter. Whoever wants it to end early has the bench's [`Stop`](crate::rig::Stop): what was measured
 //! until then is told. Knows no flags, files and pages. Called by the tool's `isolate`.
 
 pub mod answer;
 pub mod bench;
 pub mod failures;
+pub mod limits;
 mod slots;
 pub mod ways;
 
@@ -98,7 +99,7 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     if answer.outcome == Outcome::Overloaded && !answer.generator.is_empty() {
         let cut =
             "two seconds' requests were under way, which this generator itself had sent late".to_owned();
-        return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), ..answer };
+        return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), overloaded: None, ..answer };
     }
     answer
 }

@@ -136,6 +136,24 @@ fn clients(text: &str) -> Result<NonZero<u32>, String> {
 /// answers none.
 const SLOWEST: f64 = 1.0;
 
+impl MaxRate {
+    /// Why no search can keep to it; none: one can.
+    pub(crate) fn mistake(self) -> Option<String> {
+        let why = format!(
+            "--max-rate must be {SLOWEST}/s or more: a trial lasts seconds, and of fewer requests none is judged"
+        );
+        (self.0 < SLOWEST).then_some(why)
+    }
+}
+
+/// What `--slo` holds a target to; a few errors where nothing is said.
+///
+/// # Errors
+/// No search can be made of it.
+pub(crate) fn goal(slo: Option<&Objectives>) -> Result<Goal, Unsearchable> {
+    slo.map_or(Ok(Goal::CLIFF), Objectives::goal)
+}
+
 /// What is in the files of two runs is all that a comparison needs.
 const ALONE: &str = "--compare sends nothing: of all other flags it takes none";
 
@@ -177,14 +195,9 @@ impl Args {
         self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be -1 or more");
         refuse(self.is_one_file(), "--json and --html are two files");
-        refuse(
-            self.max_rate.is_some_and(|most| most.0 < SLOWEST),
-            &format!(
-                "--max-rate must be {SLOWEST}/s or more: a trial lasts seconds, and of fewer requests none is judged"
-            ),
-        );
+        mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(self.travel.mistakes());
-        mistakes.extend(self.goal().err().map(|error| format!("--slo: {error}")));
+        mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
     }
 }
@@ -207,14 +220,6 @@ impl Args {
         );
         refuse(self.closed && self.from.is_some(), "a run with --closed is not continued: leave out --from");
         refuse(!self.closed && self.max_clients.is_some(), "--max-clients is for --closed");
-    }
-
-    /// What the target is held to.
-    ///
-    /// # Errors
-    /// No search can be made of it.
-    pub(crate) fn goal(&self) -> Result<Goal, Unsearchable> {
-        self.slo.as_ref().map_or(Ok(Goal::CLIFF), Objectives::goal)
     }
 }
 

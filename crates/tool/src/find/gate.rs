@@ -32,6 +32,14 @@ fn code(change: Change) -> u8 {
 
 /// The word first, for whoever reads it with a script.
 fn text(compared: &Compared, before: &Answer, after: &Answer) -> String {
+    let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
+    let [was, is] = [before, after].map(known);
+    let change = change(compared, before, after, "before");
+    format!("{change}\n  before  {was}\n  after   {is}\n{notes}")
+}
+
+/// The word, and by how much. `earlier` says in one word when, or by whom, it was held that comes first.
+pub(crate) fn change(compared: &Compared, before: &Answer, after: &Answer, earlier: &str) -> String {
     let word = match compared.change {
         Change::Better => "better",
         Change::Same => "the same within a tenth",
@@ -39,13 +47,11 @@ fn text(compared: &Compared, before: &Answer, after: &Answer) -> String {
         Change::Worse => "worse",
         Change::CannotTell => "cannot tell",
     };
-    let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
-    let [was, is] = [before, after].map(known);
-    format!("{word}: {}\n  before  {was}\n  after   {is}\n{notes}", interval(compared, before, after))
+    format!("{word}: {}", interval(compared, before, after, earlier))
 }
 
 /// The change: of what was not taken to its cliff only one side of it is known, or none.
-fn interval(compared: &Compared, before: &Answer, after: &Answer) -> String {
+fn interval(compared: &Compared, before: &Answer, after: &Answer, earlier: &str) -> String {
     let share = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
     let Bracket { lower, point, upper } = compared.ratio;
     match (held(before), held(after)) {
@@ -54,7 +60,7 @@ fn interval(compared: &Compared, before: &Answer, after: &Answer) -> String {
         }
         (Some(was), Some(is)) => {
             format!(
-                "{}/s was held, and {}/s before; of what is beyond the runs do not tell",
+                "{}/s was held, and {}/s {earlier}; of what is beyond the runs do not tell",
                 rate(is),
                 rate(was)
             )

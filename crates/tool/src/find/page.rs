@@ -132,12 +132,6 @@ fn group(trial: &Trial) -> usize {
     }
 }
 
-/// Whether it was to see what becomes of a rate: what only spends what was saved up, or asks whether the target is quick again, would
-/// bend the axes of all that was.
-fn is_of_a_rate(trial: &Trial) -> bool {
-    !matches!(trial.purpose.as_str(), "arm" | "probe") && !trial.blocks.is_empty()
-}
-
 /// What was offered: clients, or requests a second.
 fn load(trial: &Trial) -> f64 {
     trial.clients.map_or(trial.rate, f64::from)
@@ -151,10 +145,11 @@ fn below(answer: &Answer) -> &'static str {
     }
 }
 
-/// One line for each group of which there is anything.
+/// One line for each group of which there is anything. What only spends what was saved up, or asks whether the target is quick again, would
+/// bend the axes of all that was.
 fn grouped(answer: &Answer, stroke: Stroke, points: impl Fn(&Trial) -> Points) -> Vec<Line> {
     let lines = GROUPS.iter().enumerate().map(|(at, (name, colour))| {
-        let shown = |trial: &&Trial| group(trial) == at && (stroke != Stroke::Dots || is_of_a_rate(trial));
+        let shown = |trial: &&Trial| group(trial) == at && (stroke != Stroke::Dots || trial.is_of_a_rate());
         let mut all: Points = answer.trials.iter().filter(shown).flat_map(&points).collect();
         if stroke == Stroke::Dots {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -210,7 +205,7 @@ fn ladder(answer: &Answer) -> Panel {
 fn latency(answer: &Answer) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean().map(nanos))]);
-    let shown = answer.trials.iter().filter(|trial| is_of_a_rate(trial));
+    let shown = answer.trials.iter().filter(|trial| trial.is_of_a_rate());
     let mut slowest: Points = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
     slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
     if slowest.iter().any(|point| point.1.is_some()) {
@@ -235,7 +230,7 @@ fn latency(answer: &Answer) -> Panel {
 fn goodput(answer: &Answer) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
     // As far as was offered: what is missing from it is what failed.
-    let most = answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(load).fold(0.0, f64::max);
+    let most = answer.trials.iter().filter(|trial| trial.is_of_a_rate()).map(load).fold(0.0, f64::max);
     if !lines.is_empty() && answer.closed.is_none() {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
         lines.push(Line { name: "all of it".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
@@ -280,7 +275,7 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
 }
 
 fn rates(answer: &Answer) -> Scale {
-    Scale::counts(answer.trials.iter().filter(|trial| is_of_a_rate(trial)).map(load))
+    Scale::counts(answer.trials.iter().filter(|trial| trial.is_of_a_rate()).map(load))
 }
 
 fn end(answer: &Answer) -> f64 {

@@ -10,12 +10,12 @@ use seawall_lab::find::plan::{Plan, QUICK, Target};
 use seawall_lab::find::resume;
 use seawall_lab::server_side::{Endpoint, Group, ServerSide};
 use seawall_load::engine::Travel;
-use seawall_load::request::{Request, Style};
+use seawall_load::request::{Origin, Request, Style};
 use seawall_load::supply::List;
 use seawall_probe::files::System;
 use seawall_search::profile::Profile;
 
-use super::args::{Args, Spacing};
+use super::args::{Args, Spacing, goal};
 use super::ground::Kit;
 use super::sent;
 use crate::attack::aim::{Aim, Waits};
@@ -46,17 +46,17 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<(Order, Kit)> {
     let list = targets(args, &style)?;
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = Plan {
-        goal: args.goal()?,
+        goal: goal(args.slo.as_ref())?,
         profile,
         max_rate: args.max_rate.map(|most| most.0),
         budget: args.budget.or((!args.thorough).then_some(QUICK)),
         cause: !args.no_cause,
-        target: target(&list, &travel),
+        target: target(list.requests(), &travel),
         arrivals: match args.arrivals {
             Spacing::Even => Arrivals::Even,
             Spacing::Poisson => Arrivals::Poisson,
         },
-        connections: connections(&travel, &list),
+        connections: connections(&travel, list.requests()),
         timeout: travel.timeout,
         sent: Some(sent::sent(&args.travel, &travel, &list, args.redirects)?),
     };
@@ -102,8 +102,8 @@ fn targets(args: &Args, style: &Style) -> anyhow::Result<List> {
     aim.list(intake)
 }
 
-fn target(list: &List, travel: &Travel) -> Target {
-    let requests = list.requests();
+/// Whom these requests ask.
+pub(crate) fn target(requests: &[Request], travel: &Travel) -> Target {
     let is_name = |request: &Request| request.origin.host.parse::<IpAddr>().is_err();
     Target {
         url: requests.first().map(|request| public(&request.url)).unwrap_or_default(),
@@ -122,16 +122,19 @@ pub(crate) fn public(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-fn connections(travel: &Travel, list: &List) -> Connections {
+/// What becomes of their connections.
+pub(crate) fn connections(travel: &Travel, requests: &[Request]) -> Connections {
     let bound = |most: u64, none: u64| (most != none).then_some(most);
-    let tls = list.requests().iter().any(|request| request.origin.tls);
-    let protocol = match (tls, travel.http2.over_tls, travel.http2.clear) {
-        (true, true, _) => "h2",
-        (false, _, true) => "h2c",
+    let origins = || requests.iter().map(|request| &request.origin);
+    let tls = origins().any(|origin| origin.tls);
+    let multiplexes = |origin: &Origin| origin.tls == tls && travel.multiplexes(origin);
+    let protocol = match (tls, origins().any(multiplexes)) {
+        (true, true) => "h2",
+        (false, true) => "h2c",
         _ => "http/1.1",
     };
     Connections {
-        keep_alive: travel.keep_alive,
+        keep_alive: origins().any(|origin| travel.keeps(origin)),
         most: bound(travel.connections as u64, usize::MAX as u64),
         requests: bound(travel.requests_per_connection, u64::MAX),
         protocol: protocol.to_owned(),

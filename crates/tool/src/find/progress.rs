@@ -23,7 +23,7 @@ use super::words::{clients, lasting, percent, rate, seconds};
 const TICK: Duration = Duration::from_millis(200);
 
 /// Tells of a run.
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// A line for each trial.
     Lines,
     /// One line.
@@ -31,11 +31,11 @@ pub(super) enum Progress {
 }
 
 /// Told of the blocks of an offer whenever there is another, by the thread that sends it.
-pub(super) type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
+pub(crate) type Observer = Box<dyn FnMut(&Offer, &[Block]) + Send>;
 
 /// What the thread that draws is told.
 #[derive(Debug)]
-pub(super) enum News {
+pub(crate) enum News {
     /// Another step.
     Step(Now),
     /// Which way the present one points so far.
@@ -46,7 +46,7 @@ pub(super) enum News {
 
 /// Votes until now.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     good: usize,
     bad: usize,
     other: usize,
@@ -55,7 +55,7 @@ pub(super) struct Tally {
 
 /// What the live line says.
 #[derive(Debug, Clone)]
-pub(super) struct Now {
+pub(crate) struct Now {
     step: String,
     tally: Tally,
     time: Time,
@@ -67,7 +67,7 @@ impl Progress {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(super) fn to_stderr() -> anyhow::Result<Self> {
+    pub(crate) fn to_stderr() -> anyhow::Result<Self> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if dumb || !stderr().is_terminal() {
             return Ok(Self::Lines);
@@ -82,7 +82,7 @@ impl Progress {
     }
 
     /// Who is to hear of a trial while it goes on, if anybody wants to.
-    pub(super) fn observer(&self) -> Option<Observer> {
+    pub(crate) fn observer(&self) -> Option<Observer> {
         let Self::Live(_, sender, _) = self else { return None };
         let sender = sender.clone();
         Some(Box::new(move |offer, blocks| {
@@ -92,7 +92,7 @@ impl Progress {
     }
 
     /// Nothing more comes; the terminal is left as it was.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         if let Self::Live(_, sender, thread) = self {
             let _ = sender.send(News::End);
             // A thread that panicked has said so.

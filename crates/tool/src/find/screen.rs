@@ -272,6 +272,12 @@ fn headline(answer: &Answer) -> String {
     if let Some(closed) = &answer.closed {
         return clients::headline(closed, answer);
     }
+    let is_roughly = answer.outcome == Outcome::Found && is_rough(answer);
+    came_to(answer) + if is_roughly { "; --thorough tells more" } else { "" }
+}
+
+/// How it ended, and the limit or what was held, in one line.
+pub(crate) fn came_to(answer: &Answer) -> String {
     let Limit { lower, good, .. } = answer.cliff;
     let between = between(&answer.cliff);
     // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
@@ -288,9 +294,7 @@ fn headline(answer: &Answer) -> String {
         Outcome::Found if answer.is_only_late() => {
             format!("FOUND: nothing breaks, but answers are late {}", self::between(&answer.knee))
         }
-        Outcome::Found if is_wide(&answer.cliff) => {
-            format!("FOUND, roughly: it breaks {between}; --thorough tells more")
-        }
+        Outcome::Found if is_rough(answer) => format!("FOUND, roughly: it breaks {between}"),
         Outcome::Found => format!("FOUND: it breaks {between}"),
         Outcome::Metastable => format!("METASTABLE: it breaks {between} and does not recover"),
         Outcome::Capped => format!("CAPPED: nothing broke up to --max-rate; {held}"),
@@ -305,7 +309,7 @@ fn headline(answer: &Answer) -> String {
 }
 
 /// In which a limit is.
-fn between(limit: &Limit) -> String {
+pub(crate) fn between(limit: &Limit) -> String {
     match (limit.lower.zip(limit.upper), limit.good.zip(limit.bad), limit.bad) {
         (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
         (None, Some((good, bad)), _) => {
@@ -319,8 +323,11 @@ fn between(limit: &Limit) -> String {
 /// Beyond this factor a bracket is a guess at where to look.
 const WIDEST: f64 = 2.0;
 
-fn is_wide(limit: &Limit) -> bool {
-    limit.lower.zip(limit.upper).is_some_and(|(lower, upper)| upper > WIDEST * lower)
+/// Of a cliff that lasts.
+fn is_rough(answer: &Answer) -> bool {
+    let Limit { lower, upper, .. } = answer.cliff;
+    let is_wide = lower.zip(upper).is_some_and(|(lower, upper)| upper > WIDEST * lower);
+    is_wide && answer.depletion.is_none() && !answer.is_only_late()
 }
 
 /// The goal is not kept at the first rate, or at none.
@@ -362,7 +369,7 @@ fn goal(asked: &Asked) -> String {
 }
 
 /// Of latency and errors.
-fn bounds(asked: &Asked) -> String {
+pub(crate) fn bounds(asked: &Asked) -> String {
     let late = asked.goal.late.map(|late| {
         let quantile = percent(1.0 - late.share);
         format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.than))

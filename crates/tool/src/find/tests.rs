@@ -30,7 +30,7 @@ use super::{Files, carry_out, code, page, screen};
 use crate::exit;
 
 /// A simulated target, of which experiments say nothing.
-struct Field {
+pub(crate) struct Field {
     target: Simulated,
     most: Option<f64>,
 }
@@ -93,7 +93,7 @@ fn goal() -> Goal {
     Goal { late: Some(Lateness { share: 0.01, than: Duration::from_millis(250) }), ..Goal::CLIFF }
 }
 
-fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     let url = "http://127.0.0.1:8988/computeMetadata/v1/instance/service-accounts/default/token";
     Plan {
         goal: goal(),
@@ -114,7 +114,7 @@ fn plan() -> Plan {
     }
 }
 
-fn field(class: Class, seed: u64) -> Field {
+pub(crate) fn field(class: Class, seed: u64) -> Field {
     Field { target: Plant::draw(class, seed).target(&goal(), 1), most: None }
 }
 
@@ -124,7 +124,7 @@ fn site(field: Field) -> Site {
     Site { ground: Box::new(field), stop: Box::new(|| ()), sight, bound: None, reach: None }
 }
 
-fn searched(plan: &Plan, field: &mut Field) -> Answer {
+pub(crate) fn searched(plan: &Plan, field: &mut Field) -> Answer {
     seawall_lab::find::find(field, plan, None, &mut seawall_lab::find::progress::Nobody).unwrap()
 }
 

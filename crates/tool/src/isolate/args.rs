@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use seawall_isolate::looks::NULL;
+use seawall_lab::isolate::limits;
+use seawall_lab::objective::Objectives;
 use seawall_load::rate::{self, Pace};
 use seawall_load::target::{self, header};
 
 use super::vary::Vary;
 use crate::attack::travel::TravelArgs;
+use crate::find::args::{MaxRate, goal};
 
 /// What is compared, at what load, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -34,15 +37,24 @@ pub(crate) struct Args {
     /// Requests of all ways together, below the rate that the target bears
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
     pub(super) rate: Load,
-    /// Time for everything together
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = rate::duration)]
-    pub(super) budget: Duration,
+    /// Time for everything together; with --find a third of it at most is the comparison's [default: 2m, with --find 6m]
+    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    pub(super) budget: Option<Duration>,
     /// Ways that differ by no more than this are equal
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub(super) margin: Margin,
     /// Go on until the 99th percentile is told, too
     #[arg(long)]
     pub(super) tail: bool,
+    /// Then search the reference, and the ways that differ from it, for the rate that each bears
+    #[arg(long)]
+    pub(super) find: bool,
+    /// With --find: what each way is held to, one quantile, errors, or both [default: errors<0.1%]
+    #[arg(long, value_name = "CONDITIONS")]
+    pub(super) slo: Option<Objectives>,
+    /// With --find: never offer more than this
+    #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
+    pub(super) max_rate: Option<MaxRate>,
     /// Write the experiment to this file, as JSON; - is standard output, and what is shown goes to standard error then
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
@@ -112,6 +124,8 @@ impl FromStr for Margin {
 
 /// A look takes ten cells of two seconds.
 const LEAST: Duration = Duration::from_secs(25);
+/// What everything may take where nothing is said: of a comparison alone, and of one with searches, of which a minute each is left for four.
+const USUAL: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(360)];
 /// A cell is to have some requests of each way, and a lookout of days nobody has.
 const SLOWEST: f64 = 1.0;
 
@@ -119,6 +133,16 @@ impl Args {
     /// Whether two URLs are compared.
     pub(super) fn is_comparison(&self) -> bool {
         self.a.is_some()
+    }
+
+    /// Time for everything together.
+    pub(super) fn budget(&self) -> Duration {
+        self.budget.unwrap_or(USUAL[usize::from(self.find)])
+    }
+
+    /// Time for the comparison.
+    pub(super) fn budget_of_comparison(&self) -> Duration {
+        if self.find { limits::for_experiment(self.budget()) } else { self.budget() }
     }
 
     /// What no single flag can know. All of it is said at once.
@@ -143,16 +167,45 @@ impl Args {
             self.url.is_some() && self.targets != "stdin",
             "a URL and -targets are two ways to say what is asked: one of them",
         );
-        refuse(
-            self.budget < LEAST,
-            &format!("--budget must be {LEAST:?} or more: the first look at what was seen takes that"),
-        );
+        self.check_budget(&mut refuse);
+        self.check_find(&mut refuse);
         refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
         refuse(self.redirects < -1, "-redirects must be -1 or more");
         refuse(self.json.is_some() && self.json == self.html, "--json and --html are two files");
+        mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
+        mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
         mistakes.extend(self.travel.mistakes());
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
+    }
+
+    fn check_budget(&self, refuse: &mut impl FnMut(bool, &str)) {
+        refuse(
+            !self.find && self.budget() < LEAST,
+            &format!("--budget must be {LEAST:?} or more: the first look at what was seen takes that"),
+        );
+        refuse(
+            self.find && self.budget() < limits::LEAST,
+            &format!(
+                "--budget must be {:?} or more with --find: the first look at what was seen and two searches take that",
+                limits::LEAST
+            ),
+        );
+    }
+
+    fn check_find(&self, refuse: &mut impl FnMut(bool, &str)) {
+        refuse(
+            !self.find && self.slo.is_some(),
+            "--slo is for --find: a comparison alone holds ways to nothing",
+        );
+        refuse(
+            !self.find && self.max_rate.is_some(),
+            "--max-rate is for --find: a comparison alone offers --rate",
+        );
+        refuse(
+            self.max_rate.is_some_and(|most| most.0 < self.rate.0),
+            "--max-rate is below --rate, which the target is offered while ways are compared",
+        );
     }
 }
 
@@ -164,6 +217,14 @@ round, over connections that are opened anew every ten seconds; what would distu
 connection limit, a source address, a larger body) takes turns of a second instead. Ways are compared cell by cell with
 the reference, which is the target as the other flags have it. The experiment ends when everything
 is decided, or with the budget.
+
+  seawall isolate http://shop.default:8080/ --vary proxy=none --find --slo 'p99<250ms' --max-rate 2000/s
+goes on to what each way bears: the comparison is below the limit, and a way that is faster need not
+bear more. The reference and up to three ways that differ from it (who left requests unanswered, who
+fails, who costs or saves most; of --a and --b both, whatever was told) are searched one after the
+other as find --quick searches, without the cause, each exactly as it was compared and alone. This
+offers more than the target takes, many times and briefly. A third of --budget at most is the
+comparison's; what it leaves is shared by the searches, 20 s each at least, and whoever gets none is named.
 
 Factors of --vary:
   name          the whole name with a final dot, and its address; each request with a lookup of its own
@@ -197,14 +258,18 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, failures (what, count), times by percentile), cells.
+tail, failures (what, count), times by percentile), overloaded (place of the way that left requests unanswered), find, cells.
+find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
+not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
+where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
+(name, why), nothing (why nothing was searched).
 
 The first SIGINT or SIGTERM stops the load at once and tells what is known, in all files, too; the
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, or fails more; 4 the generator was the limit of a way; 8 some could
-not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find); 4 the generator was the limit of a way; 8 some could
+not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {

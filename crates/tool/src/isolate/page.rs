@@ -3,8 +3,9 @@
 use std::fmt::{self, Write as _};
 
 use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word, lasting};
+use seawall_lab::isolate::limits::Found;
 
-use super::screen;
+use super::{limits, screen};
 use crate::report::chart::{Line, Panel, Stroke, of_run};
 use crate::report::scale::Scale;
 use crate::report::svg;
@@ -54,6 +55,9 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     section(out, "What going each way saves", |out| forest(out, answer))?;
     section(out, "Curves", |out| curves(out, answer))?;
+    if let Some(found) = &answer.find {
+        section(out, "What each way bears", |out| bears(out, found))?;
+    }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
     if answer.ways().any(|way| !way.failures.is_empty()) {
@@ -250,6 +254,19 @@ fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
         lines,
     };
     writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))
+}
+
+/// What was searched: times by rate of each way, its limit, and what was not.
+fn bears(out: &mut String, found: &Found) -> fmt::Result {
+    match limits::curves(found) {
+        Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))?,
+        None => {
+            let why = found.nothing.as_deref().unwrap_or("no search has any answer");
+            writeln!(out, "<p class=\"empty\">Nothing was searched: {}.</p>", escaped(why))?;
+        }
+    }
+    let rows = limits::rows(found);
+    if rows.is_empty() { Ok(()) } else { table(out, &limits::COLUMNS, rows.into_iter(), 5) }
 }
 
 fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {

@@ -8,26 +8,33 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use seawall_isolate::segment::{Design, Times};
 use seawall_isolate::study::Asked;
+use seawall_lab::find::answer::Arrivals;
+use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::bench::Bench;
+use seawall_lab::isolate::limits::Searches;
 use seawall_lab::isolate::ways::{Named, Way};
 use seawall_load::engine::Travel;
 use seawall_load::request::{Origin, Request, Style};
 use seawall_load::resolve::Lifetime;
 use seawall_load::target::{Format, Target};
+use seawall_search::profile::Profile;
 
 use super::args::Args;
 use super::file::{self, Ways};
 use super::vary::{self, Aimed, Vary};
 use super::way::Draft;
 use crate::attack::aim::{self, Aim, Waits};
-use crate::find::plan::public;
+use crate::find::args::goal;
+use crate::find::plan::{connections, public, target};
 use crate::find::reach::Reach;
 use crate::find::signals::Signals;
 
 /// An experiment, and what it takes to carry it out.
 pub(super) struct Order {
     pub(super) plan: Plan,
+    /// What follows it.
+    pub(super) searches: Option<Searches>,
     pub(super) bench: Bench,
     pub(super) reaches: Vec<Reaching>,
 }
@@ -69,8 +76,9 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
     let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
     let plan = Plan { asked: asked(args, &drafts.variants), ways: ways_of_plan.collect(), target };
+    let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
     let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
-    Ok(Order { plan, bench, reaches })
+    Ok(Order { plan, searches, bench, reaches })
 }
 
 /// A lookup shows where there is one for each request, and in all ways alike.
@@ -84,10 +92,33 @@ fn asked(args: &Args, variants: &[Draft]) -> Asked {
         rate: args.rate.0,
         margin: args.margin.0,
         tail: args.tail,
-        budget: args.budget,
+        budget: args.budget_of_comparison(),
         times: Times::USUAL,
         seed: args.seed,
     }
+}
+
+/// Searches of ways, as they are compared.
+fn searches(args: &Args, ways: &[Way], travel: &Travel) -> anyhow::Result<Searches> {
+    let goal = goal(args.slo.as_ref())?;
+    let plan = |way: &Way| {
+        let travel = way.apart.as_ref().unwrap_or(travel);
+        Search {
+            goal,
+            profile: Profile::QUICK,
+            max_rate: args.max_rate.map(|most| most.0),
+            budget: None,
+            cause: false,
+            target: target(&way.requests, travel),
+            arrivals: Arrivals::Even,
+            connections: connections(travel, &way.requests),
+            timeout: travel.timeout,
+            sent: None,
+        }
+    };
+    // Two builds were named to be held beside each other.
+    let all = args.is_comparison();
+    Ok(Searches { plans: ways.iter().map(plan).collect(), budget: args.budget(), all })
 }
 
 /// Asks every way for one answer.

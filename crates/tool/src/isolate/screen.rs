@@ -6,12 +6,14 @@ use seawall_isolate::power::{EFFECT, EFFECT_OF_TAIL, Forecast};
 use seawall_isolate::segment::Design;
 use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word, lasting};
+use seawall_lab::isolate::limits::Searches;
 
+use super::limits;
 use crate::find::words::{count, rate, seconds};
 use crate::wrap::{cut, wrapped};
 
 /// What is said before anything is sent: what the time is enough for.
-pub(super) fn beforehand(plan: &Plan) -> String {
+pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
     let asked = &plan.asked;
     let design =
         if asked.designs.contains(&Design::Interleaved) { Design::Interleaved } else { Design::Blocks };
@@ -23,8 +25,12 @@ pub(super) fn beforehand(plan: &Plan) -> String {
             format!("{:.0} % at the 99th percentile {}", 100.0 * EFFECT_OF_TAIL, lasting(tail.as_secs_f64()))
         },
     );
+    let searches = searches.map_or_else(String::new, |searches| {
+        let budget = lasting(searches.budget.as_secs_f64());
+        format!(" Then those that differ are searched for the rate that each bears, {budget} at most with all of that.")
+    });
     format!(
-        "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.",
+        "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.{searches}",
         rate(asked.rate),
         lasting(asked.budget.as_secs_f64()),
         100.0 * EFFECT,
@@ -129,7 +135,8 @@ fn write(out: &mut String, answer: &Answer) -> fmt::Result {
         writeln!(out, "  the generator: {limit}")?;
     }
     tails(out, answer)?;
-    failures(out, answer)
+    failures(out, answer)?;
+    limits::write(out, answer)
 }
 
 fn differing(out: &mut String, answer: &Answer) -> fmt::Result {

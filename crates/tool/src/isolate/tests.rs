@@ -2,18 +2,26 @@
 
 use std::time::Duration;
 
+use clap::Parser;
 use seawall_isolate::segment::{Design, Segment, Times};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, Path, QUIET};
 use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
+use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
+use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::answer::{Answer, Outcome};
 use seawall_lab::isolate::failures::Failure;
+use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
 use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
 use seawall_load::stats::Histogram;
+use seawall_search::goal::Goal;
+use seawall_search::simulated::plants::Class;
 
-use super::{code, page, screen};
+use super::args::Args;
+use super::{code, page, plan, screen};
 use crate::exit;
+use crate::find::tests::{field, plan as search, searched};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(Path, usize, Option<Cut>);
@@ -162,4 +170,134 @@ fn each_end_has_a_code_of_its_own() {
     assert_eq!(code(&overloaded, None, false), exit::CANNOT_TELL);
     assert!(screen::text(&overloaded).contains("most of all by \"b\""));
     assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
+}
+
+/// The same with searches of simulated targets, one after the other: the reference first.
+fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer {
+    let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
+    let mut limits = Limits::new(&Searches { plans, budget: Duration::from_secs(360), all }, &answer);
+    for &(class, seed) in searches {
+        let Some(next) = limits.next_search() else { break };
+        let mut run = searched(&next.plan, &mut field(class, seed));
+        // Simulated answers have means only.
+        run.trials
+            .iter_mut()
+            .for_each(|trial| trial.quantiles = trial.mean().zip(trial.slowest()).map(<[f64; 2]>::from));
+        limits.saw(next, run);
+    }
+    limits.end("somebody ended it");
+    Answer { find: Some(limits.found()), ..answer }
+}
+
+#[test]
+fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_json() {
+    let ways = [("direct", -0.2, 0.0), ("same", 0.0, 0.0), ("slow", 0.1, 0.0)];
+    let answer = experiment(QUIET, 400.0, &ways, None);
+    let (limited, queue) = ((Class::LimiterHanging, 12), (Class::QueueExponential, 7));
+    let answer = searched_too(answer, &[limited, queue, limited], false);
+    let found = answer.find.as_ref().unwrap();
+    let names: Vec<_> = found.ways.iter().map(|way| way.name.as_str()).collect();
+    assert_eq!(names, ["mesh", "direct", "slow"], "what is the same does not matter");
+    let text = screen::text(&answer);
+    let parts = [
+        "What each way bears (p99 below 250 ms, errors below 0.1 %)\n  mesh    FOUND: it breaks between ",
+        "\n  direct  CAPPED: nothing broke up to --max-rate; 1,000/s was held\n          beside mesh, better: the cliff by at least +",
+        "\n  slow    FOUND: it breaks between ",
+        "\n          beside mesh, the same within a tenth: the cliff by ",
+    ];
+    let places: Vec<_> = parts.iter().map(|part| text.find(part)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+    assert!(!text.contains("--thorough") && !text.contains("--from"), "{text}");
+    let page = page::render(&answer);
+    for part in ["What each way bears", "Response time by rate", "thin their median", "class=\"c4 dashed\""] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<script"));
+    let json = serde_json::to_value(&answer).unwrap();
+    let way = &json["find"]["ways"][2];
+    assert_eq!((&way["way"], &way["name"]), (&3.into(), &"slow".into()));
+    assert!(way["run"]["cliff"]["lower"].is_f64() && way["beside"]["point"].is_f64(), "{way}");
+    assert!(json["find"]["ways"][0]["beside"].is_null());
+}
+
+#[test]
+fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_said() {
+    let answer = experiment(QUIET, 400.0, &[("same", 0.0, 0.0)], None);
+    assert!(!screen::text(&answer).contains("bears") && !page::render(&answer).contains("bears"));
+    assert!(serde_json::to_value(&answer).unwrap().get("find").is_none());
+    let nothing = searched_too(answer, &[], false);
+    let text = screen::text(&nothing);
+    assert!(text.contains("nothing was searched: no way is known to differ from the reference"), "{text}");
+    assert!(page::render(&nothing).contains("Nothing was searched: no way is known to differ"));
+    let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
+    let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);
+    let text = screen::text(&four);
+    assert!(text.contains("\n  d     not searched: three ways are searched"), "{text}");
+    assert!(page::render(&four).contains("not searched: three ways are searched"));
+}
+
+#[test]
+fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signal_comes_first() {
+    let equal = || experiment(QUIET, 400.0, &[("b", 0.0, 0.0)], None);
+    let (queue, limited) = ((Class::QueueExponential, 7), (Class::LimiterHanging, 12));
+    let better = searched_too(equal(), &[limited, queue], true);
+    let worse = searched_too(equal(), &[queue, limited], true);
+    assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
+    assert_eq!(code(&better, None, true), exit::FOUND);
+    assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
+    let untold = searched_too(equal(), &[limited], true);
+    assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
+    let mut cut = worse;
+    let run = &mut cut.find.as_mut().unwrap().ways[1].run;
+    (run.cut, run.outcome) = (Some(Ended::Signal), End::Interrupted);
+    assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
+    assert!(
+        screen::text(&cut).contains("INTERRUPTED: ") && !screen::text(&cut).contains("a longer --budget")
+    );
+    cut.find.as_mut().unwrap().ways[1].run.cut = Some(Ended::Budget);
+    assert!(screen::text(&cut).contains("; a longer --budget tells more\n"));
+}
+
+/// Flags as they are typed.
+#[derive(Parser)]
+struct Typed {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn typed(words: &str) -> Args {
+    let words = std::iter::once("isolate").chain(words.split_whitespace());
+    let Typed { args } = Typed::try_parse_from(words).unwrap();
+    args.check().unwrap();
+    args
+}
+
+#[test]
+fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comparisons() {
+    let words = "http://127.0.0.1:8080/ --vary keep-alive,protocol,connections=3 --find --max-rate 900/s --slo p99<250ms";
+    let order = plan::plan(&typed(words), 1).unwrap();
+    let searches = order.searches.unwrap();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    assert_eq!((order.plan.asked.budget, searches.budget, searches.all), (minutes(2), minutes(6), false));
+    let of = |plan: &Search| {
+        let connections = &plan.connections;
+        (connections.keep_alive, connections.protocol.clone(), connections.most)
+    };
+    let expected = [
+        (true, "http/1.1", None),
+        (false, "http/1.1", None),
+        (true, "h2c", None),
+        (true, "http/1.1", Some(3)),
+    ];
+    let expected = expected.map(|(kept, protocol, most)| (kept, protocol.to_owned(), most));
+    assert_eq!(searches.plans.iter().map(of).collect::<Vec<_>>(), expected);
+    let is_asked = |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.cause;
+    assert!(searches.plans.iter().all(is_asked));
+    let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --find");
+    let searches = plan::plan(&two, 1).unwrap().searches.unwrap();
+    let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
+    assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
+    assert!(searches.all && searches.plans.iter().all(|plan| plan.goal == Goal::CLIFF));
+    let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1).unwrap();
+    assert!(alone.searches.is_none() && alone.plan.asked.budget == minutes(2), "as it was");
 }

@@ -208,8 +208,7 @@ fn connections(aimed: &Aimed<'_>, number: usize) -> Result<Vec<Draft>, String> {
 }
 
 fn protocol(aimed: &Aimed<'_>, asked: Option<Protocol>) -> Result<Vec<Draft>, String> {
-    let http2 = aimed.travel.http2;
-    let speaks_2 = if aimed.request.origin.tls { http2.over_tls } else { http2.clear };
+    let speaks_2 = aimed.travel.multiplexes(&aimed.request.origin);
     let other = if speaks_2 { Protocol::Http1 } else { Protocol::Http2 };
     let asked = asked.unwrap_or(other);
     if asked != other {

@@ -39,6 +39,7 @@ pub(crate) type Points = Vec<(f64, Option<f64>)>;
 /// One line of a chart.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
+    /// Empty where it belongs to one that has a name and the same colour.
     pub(crate) name: String,
     /// One of [`COLOURS`].
     pub(crate) colour: &'static str,

@@ -182,6 +182,11 @@ impl Panel {
         Ok(())
     }
 
+    /// Those that the legend names.
+    fn named(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| !line.name.is_empty())
+    }
+
     /// Where each line's key stands in the legend: its row, and how far from the left. The last rows of very many lines are left out.
     fn keys(&self) -> Vec<(usize, f64, String)> {
         let (mut row, mut x) = (0, LEFT);
@@ -194,20 +199,20 @@ impl Panel {
             x += width;
             (row, x - width, name)
         };
-        self.lines.iter().map(place).take_while(|(row, ..)| *row < MOST_ROWS).collect()
+        self.named().map(place).take_while(|(row, ..)| *row < MOST_ROWS).collect()
     }
 
     /// As high as its legend needs.
     fn height(&self) -> f64 {
         let keys = self.keys();
         let last = keys.last().map_or(0, |(row, ..)| *row);
-        let rest = usize::from(keys.len() < self.lines.len());
+        let rest = usize::from(keys.len() < self.named().count());
         HEIGHT + (last + rest) as f64 * ROW
     }
 
     fn legend(&self, out: &mut String) -> fmt::Result {
         let keys = self.keys();
-        for (line, (row, x, name)) in self.lines.iter().zip(&keys) {
+        for (line, (row, x, name)) in self.named().zip(&keys) {
             let y = HEIGHT - 12.0 + *row as f64 * ROW;
             writeln!(
                 out,
@@ -218,7 +223,7 @@ impl Panel {
             )?;
             writeln!(out, "<text class=\"key\" x=\"{:.0}\" y=\"{y}\">{}</text>", x + 28.0, escaped(name))?;
         }
-        let left_out = self.lines.len() - keys.len();
+        let left_out = self.named().count() - keys.len();
         if left_out > 0 {
             let y = self.height() - 12.0;
             writeln!(out, "<text x=\"{LEFT}\" y=\"{y}\">… and {left_out} more</text>")?;

@@ -1,0 +1,193 @@
+//! `--find`: has the ways that matter searched for the rate that each bears, and shows what that came to beside the reference.
+//!
+//! Which ways, in which order and how long each is `lab`'s ([`seawall_lab::isolate::limits`]); a search is told of, and what it came to is said, as
+//! `find` does both.
+
+use std::fmt::{self, Write as _};
+use std::io::{Write as _, stderr};
+
+use seawall_lab::find::answer::{Answer as Run, Cut, Outcome, Trial, Vote};
+use seawall_lab::find::find;
+use seawall_lab::isolate::answer::Answer;
+use seawall_lab::isolate::bench::Bench;
+use seawall_lab::isolate::limits::{Found, Limit, Limits, Next, Searches};
+use seawall_search::target::Target as _;
+
+use crate::find::gate::change;
+use crate::find::progress::Progress;
+use crate::find::screen::{between, bounds, came_to};
+use crate::find::words::{rate, seconds};
+use crate::report::chart::{Line, Panel, Points, Stroke, of_run};
+use crate::report::scale::Scale;
+
+/// Searches what an experiment calls for.
+pub(super) fn search(bench: &Bench, searches: &Searches, answer: &Answer) -> Found {
+    let mut limits = Limits::new(searches, answer);
+    while let Some(next) = limits.next_search() {
+        // Standard error may be closed; the search goes on.
+        let _ = writeln!(stderr(), "{}", announced(&next));
+        match carry_out(bench, &next) {
+            Ok(run) => limits.saw(next, run),
+            Err(error) => {
+                let _ = writeln!(stderr(), "{}: {error:#}", next.name);
+                limits.end(&format!("cannot search: {error:#}"));
+            }
+        }
+    }
+    limits.found()
+}
+
+fn announced(next: &Next) -> String {
+    let more = match next.more {
+        0 => "the last one".to_owned(),
+        more => format!("{more} more to come"),
+    };
+    format!("what {} bears ({more})", next.name)
+}
+
+fn carry_out(bench: &Bench, next: &Next) -> anyhow::Result<Run> {
+    let mut rig = bench.rig(next.way, next.plan.goal.late.map(|late| late.than))?;
+    let mut progress = Progress::to_stderr()?;
+    if let Some(observer) = progress.observer() {
+        rig = rig.observed(observer);
+    }
+    // Whoever ends it meanwhile has ended the search, too, which says so.
+    rig.rest(next.rest);
+    let run = find(&mut rig, &next.plan, None, &mut progress);
+    progress.end();
+    Ok(run?)
+}
+
+/// The section of the screen.
+pub(super) fn write(out: &mut String, answer: &Answer) -> fmt::Result {
+    let Some(found) = &answer.find else { return Ok(()) };
+    if let Some(why) = &found.nothing {
+        return writeln!(out, "\nWhat each way bears\n  nothing was searched: {why}");
+    }
+    let goal = found.ways.first().map_or_else(String::new, |way| format!(" ({})", bounds(&way.run.asked)));
+    writeln!(out, "\nWhat each way bears{goal}")?;
+    let names = found.ways.iter().map(|way| &way.name).chain(found.left_out.iter().map(|way| &way.name));
+    let widest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    for way in &found.ways {
+        writeln!(out, "  {:widest$}  {}", way.name, bears(&way.run))?;
+        if let Some(beside) = beside(found, way) {
+            writeln!(out, "  {:widest$}  {beside}", "")?;
+        }
+    }
+    for way in &found.left_out {
+        writeln!(out, "  {:widest$}  not searched: {}", way.name, way.why)?;
+    }
+    Ok(())
+}
+
+/// How a search ended and where it breaks, from where on answers are late, and what would tell more.
+fn bears(run: &Run) -> String {
+    let is_late = run.asked.goal.late.is_some() && run.knee.bad.is_some() && !run.is_only_late();
+    let late = if is_late { format!("; answers are late {}", between(&run.knee)) } else { String::new() };
+    let is_short = run.cut == Some(Cut::Budget) && run.outcome == Outcome::Interrupted;
+    let more = if is_short { "; a longer --budget tells more" } else { "" };
+    came_to(run) + &late + more
+}
+
+/// What a way bears beside the reference, as `find --compare` says it; none of the reference.
+fn beside(found: &Found, way: &Limit) -> Option<String> {
+    let reference = &found.ways.first()?;
+    Some(match way.beside.as_ref()? {
+        Ok(compared) => {
+            let change = change(compared, &reference.run, &way.run, &format!("by {}", reference.name));
+            format!("beside {}, {change}", reference.name)
+        }
+        Err(why) => format!("beside {}, cannot tell: {why}", reference.name),
+    })
+}
+
+/// Columns of the table of what was searched, the first of which are text.
+pub(super) const COLUMNS: [&str; 8] =
+    ["Way", "What it bears", "Beside the reference", "Cliff /s", "Knee /s", "Held /s", "Trials", "Took"];
+
+/// Its rows.
+pub(super) fn rows(found: &Found) -> Vec<[String; 8]> {
+    let none = || "–".to_owned();
+    let bracket = |limit: &seawall_lab::find::answer::Limit| match (limit.lower, limit.upper) {
+        (Some(lower), Some(upper)) => format!("{} – {}", rate(lower), rate(upper)),
+        _ => none(),
+    };
+    let searched = found.ways.iter().map(|way| {
+        let run = &way.run;
+        [
+            way.name.clone(),
+            bears(run),
+            beside(found, way).unwrap_or_else(none),
+            bracket(&run.cliff),
+            bracket(&run.knee),
+            run.cliff.good.or_else(|| seawall_lab::find::compare::held(run)).map_or_else(none, rate),
+            run.trials.len().to_string(),
+            seconds(run.took),
+        ]
+    });
+    let left_out = found.left_out.iter().map(|way| {
+        let why = format!("not searched: {}", way.why);
+        [way.name.clone(), why, none(), none(), none(), none(), none(), none()]
+    });
+    searched.chain(left_out).collect()
+}
+
+/// Good answers of a trial of which there is a 99th percentile.
+const LEAST_OF_TAIL: u32 = 100;
+/// Rates that are no further apart than this share are one.
+const SAME: f64 = 0.01;
+
+/// Times of good answers by the rate that was offered, of all ways in one picture, and where each breaks; none without any.
+pub(super) fn curves(found: &Found) -> Option<Panel> {
+    let mut lines: Vec<_> =
+        found.ways.iter().flat_map(of_way).filter(|line| !line.points.is_empty()).collect();
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let times = || points().filter_map(|point| point.1);
+    let (low, high) = times().fold((f64::MAX, 0.0), |(low, high), time| (time.min(low), time.max(high)));
+    let (x, y) = (Scale::counts(points().map(|point| point.0)), Scale::times(times()));
+    if lines.is_empty() {
+        return None;
+    }
+    let breaks = found.ways.iter().filter_map(|way| Some((way, way.run.cliff.point?)));
+    lines.extend(breaks.map(|(way, rate)| {
+        let points = vec![(rate, Some(low)), (rate, Some(high))];
+        Line { name: String::new(), colour: of_run(way.way), stroke: Stroke::Dashed, points }
+    }));
+    Some(Panel {
+        name: "Response time by rate",
+        unit: "99th percentile of good answers, thin their median; dashed where it breaks",
+        suffix: "",
+        below: "offered, requests per second",
+        x,
+        y,
+        few: None,
+        lines,
+    })
+}
+
+/// The 99th percentile with the way's name, or where no trial has one the median, which else goes without.
+fn of_way(way: &Limit) -> [Line; 2] {
+    let [median, tail] = [0, 1].map(|at| points(&way.run, at));
+    let nameless = if tail.is_empty() { way.name.clone() } else { String::new() };
+    let line = |name, stroke, points| Line { name, colour: of_run(way.way), stroke, points };
+    [line(nameless, Stroke::Thin, median), line(way.name.clone(), Stroke::Solid, tail)]
+}
+
+/// Rates and times: the median (0) or the 99th percentile (1) of each rate, the middle one where it was offered several times.
+fn points(run: &Run, at: usize) -> Points {
+    let time = |trial: &Trial| {
+        let good: u32 = trial.blocks.iter().map(|block| block.1).sum();
+        let is_known =
+            trial.is_of_a_rate() && trial.vote != Vote::Invalid && (at == 0 || good >= LEAST_OF_TAIL);
+        trial.quantiles.filter(|_| is_known).map(|quantiles| (trial.rate, quantiles[at]))
+    };
+    let mut all: Vec<_> = run.trials.iter().filter_map(time).collect();
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let groups = all.chunk_by(|one, other| other.0 <= one.0 * (1.0 + SAME));
+    let middle = |group: &[(f64, f64)]| {
+        let mut times: Vec<_> = group.iter().map(|point| point.1).collect();
+        times.sort_by(f64::total_cmp);
+        (group[group.len() / 2].0, Some(times[times.len() / 2] * 1e9))
+    };
+    groups.map(middle).collect()
+}
