@@ -253,7 +253,6 @@ pub static RULES: &[Rule] = &[
     either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
     either("long line", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
     either("over", signs::share_ramps, &[0.02], &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])]),
-    either("over", signs::servers_differ, &[0.01], &[(UnevenBalancing, &[0.9])]),
     either("over", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
     either("over", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
     either("one client", signs::one_client_waits, &[0.015], &[(DelayingLimiter, &[0.93])]),

@@ -393,22 +393,6 @@ pub fn share_ramps(case: &Case<'_>) -> Read {
     )
 }
 
-/// One of the servers that answers name is slower than the others.
-pub fn servers_differ(case: &Case<'_>) -> Read {
-    let over = case.over()?.view;
-    let named = |hit: &&Hit| hit.carrier.and_then(|carrier| carrier.server);
-    let most = over.good().filter_map(|hit| named(&hit)).max()?;
-    let times = (0..=most.min(64)).map(|server| {
-        Sorted::of(over.good().filter(|hit| named(hit) == Some(server)).map(Hit::response)).median()
-    });
-    let times = Sorted::of(times);
-    let (fast, slow) = (times.quantile(0.0), times.quantile(1.0));
-    there(
-        slow > 4.0 * fast + 0.02,
-        format!("of {} servers the fastest took {}, the slowest {}", most + 1, ms(fast), ms(slow)),
-    )
-}
-
 /// This machine has no port left.
 pub fn no_port(case: &Case<'_>) -> Read {
     case.base()?;

@@ -250,9 +250,7 @@ fn uneven(case: &Case<'_>) -> Vec<Figure> {
     let bound = 1.6 * case.service() + 0.02;
     let slow =
         last.good().filter(|hit| hit.response() > bound).count() as f64 / last.good().count().max(1) as f64;
-    let named =
-        over.view.carriers().filter_map(|carrier| carrier.server).max().map(|most| f64::from(most) + 1.0);
-    let servers = named.or_else(|| (slow > 0.0).then(|| (1.0 / slow).round()));
+    let servers = (slow > 0.0).then(|| (1.0 / slow).round());
     [figure("servers", servers, ""), figure("share that is slow", Some(slow), "")].concat()
 }
 

@@ -59,8 +59,6 @@ pub struct Carrier {
     pub tls: Option<f64>,
     /// From the first byte of the request to the first of the answer, in seconds; none if there was none.
     pub first_byte: Option<f64>,
-    /// Which of several servers answered, as far as an answer says so: a number for each name that was seen, from 0.
-    pub server: Option<u32>,
 }
 
 /// What became of a request.

@@ -362,7 +362,6 @@ impl<'a> Run<'a> {
             connect: connection.stood - connection.asked,
             tls: self.target.handshake.map(|_| connection.ready.unwrap_or(at) - connection.stood),
             first_byte: None,
-            server: None,
         });
         self.connections[number].carries = Some(request);
         self.connections[number].requests += 1;
@@ -412,7 +411,6 @@ impl<'a> Run<'a> {
         let sent = self.requests[request].sent.unwrap_or(at);
         if let Some(carrier) = self.requests[request].carrier.as_mut() {
             carrier.first_byte = Some(end - sent);
-            carrier.server = fate.server;
         }
         self.push(end, What::Answer(request, fate.how));
     }

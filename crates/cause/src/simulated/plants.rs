@@ -358,8 +358,7 @@ impl Drawer {
         let mut servers =
             vec![Workers::new(slow as usize * 3, Service { mean, variation }, usize::MAX); count];
         servers[0] = Workers::new(slow as usize, Service { mean, variation }, usize::MAX);
-        let named = self.rng.bool();
-        self.serve(Uneven { servers, turn: 0, named });
+        self.serve(Uneven { servers, turn: 0 });
     }
 
     fn names(&mut self, beside: bool) {

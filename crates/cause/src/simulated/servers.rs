@@ -14,13 +14,11 @@ pub struct Fate {
     pub end: f64,
     /// What it is.
     pub how: How,
-    /// Which of several servers answered.
-    pub server: Option<u32>,
 }
 
 impl Fate {
     fn new(end: f64, how: How) -> Self {
-        Self { end, how, server: None }
+        Self { end, how }
     }
 
     fn good(end: f64) -> Self {
@@ -273,14 +271,11 @@ pub struct Uneven {
     pub servers: Vec<Workers>,
     /// Whose turn it is.
     pub turn: usize,
-    /// Answers say whose they are.
-    pub named: bool,
 }
 
 impl Server for Uneven {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> Fate {
         self.turn = (self.turn + 1) % self.servers.len();
-        let fate = self.servers[self.turn].serve(at, rng);
-        Fate { server: self.named.then_some(self.turn as u32), ..fate }
+        self.servers[self.turn].serve(at, rng)
     }
 }

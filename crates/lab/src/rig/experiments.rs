@@ -136,7 +136,6 @@ fn carrier(told: record::Carrier) -> Carrier {
         tls: told.tls.map(seconds),
         first_byte: told.first_byte.map(seconds),
         // Nothing that is kept of an answer names its server.
-        server: None,
     }
 }
 
