@@ -39,15 +39,27 @@ pub struct Limit {
     pub bad: Option<f64>,
 }
 
-/// A bracket beyond this factor, of which no lower rate held, says where to look.
+/// A bracket beyond this factor, of which no lower rate held, says where to look, if time was all that ended the search.
 const GUESS: f64 = 2.0;
+/// Beyond this one it is a guess, whatever ended it.
+const NO_IDEA: f64 = 5.0;
 
 impl Limit {
     /// Whether it is between two rates. At low rates trials that hold end undecided: all of them together state the bracket, and it is one while
     /// it is no guess.
     #[must_use]
     pub fn is_told(&self) -> bool {
-        let narrow = |bracket: Bracket| self.good.is_some() || bracket.upper <= GUESS * bracket.lower;
+        self.is_within(GUESS)
+    }
+
+    /// Whether it is no guess.
+    #[must_use]
+    pub(crate) fn is_some_idea(&self) -> bool {
+        self.is_within(NO_IDEA)
+    }
+
+    fn is_within(&self, factor: f64) -> bool {
+        let narrow = |bracket: Bracket| self.good.is_some() || bracket.upper <= factor * bracket.lower;
         self.bad.is_some() && self.bracket.is_some_and(narrow)
     }
 }
@@ -131,4 +143,24 @@ pub struct Report {
     pub trials: Vec<Trial>,
     /// Everything together, rests included.
     pub took: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of several servers was slow: "found, 0.7 to 368/s".
+    #[test]
+    fn a_bracket_over_orders_of_magnitude_is_told_only_beside_a_rate_that_held() {
+        let of = |lower: f64, upper: f64, good| {
+            let bracket = Bracket { lower, point: (lower * upper).sqrt(), upper };
+            let limit = Limit { bracket: Some(bracket), good, bad: Some(upper) };
+            (limit.is_told(), limit.is_some_idea())
+        };
+        assert_eq!(of(0.7, 368.0, None), (false, false));
+        assert_eq!(of(12.7, 44.0, None), (false, true));
+        assert_eq!(of(90.0, 110.0, None), (true, true));
+        assert_eq!(of(0.7, 368.0, Some(0.9)), (true, true));
+        assert!(!Limit { bad: None, ..Limit::default() }.is_some_idea());
+    }
 }

@@ -29,8 +29,8 @@ impl Search {
         self.turn += 1;
         if self.turn > 1 || self.manners.spent {
             // What was spent leaves nothing of what was seen before: without a rate that held since then the bracket may be a guess.
-            let is_told = self.cliff_limit().is_told();
-            return if is_told { self.end(self.verdict()) } else { self.enter(Phase::Over) };
+            let is_some_idea = self.cliff_limit().is_some_idea();
+            return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Over) };
         }
         let (above, time) = OVERLOAD;
         let overload = self.trial(Purpose::Arm, above * cliff.upper, time);
