@@ -477,6 +477,24 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     );
 }
 
+/// Of a URL without a path nothing was asked, and a healthy server was a fault; a slash at a path's end was cut.
+#[test]
+fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
+    for (url, target) in [
+        ("http://127.0.0.1:81", "/"),
+        ("http://127.0.0.1:81/", "/"),
+        ("http://127.0.0.1:81?a=b/", "/?a=b/"),
+        ("http://127.0.0.1:81/keys/", "/keys/"),
+        ("http://127.0.0.1:81/keys?a=b/", "/keys?a=b/"),
+    ] {
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:81", move |request| {
+            if request.target == target { answer(&keys(-600, 3000)) } else { status(404) }
+        });
+        assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)]), [], "{url}");
+    }
+}
+
 #[test]
 fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_asked() {
     let told = |url| {
