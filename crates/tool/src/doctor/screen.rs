@@ -1,8 +1,8 @@
 //! The findings for people: a line for what is ok, and why and what to do beneath what is not.
 
-use std::fmt::Write as _;
-
 use seawall_doctor::{ALL, Check, Finding, Verdict};
+
+use crate::wrap::broken;
 
 /// Columns of text on a wide terminal, and in a file: a longer line is hard to follow to the next.
 const WIDEST: usize = 100;
@@ -60,25 +60,12 @@ pub(super) fn list(checks: &[Check], width: usize) -> String {
     })
 }
 
-/// A text behind a head, broken between words, each further line as far in as the first.
+/// A text behind a head, each further line as far in as the first.
 fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
-    out.push_str(head);
-    let margin = head.chars().count();
-    let mut column = margin;
-    for (at, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if at > 0 && column + 1 + length > width {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "\n{:margin$}", "");
-            column = margin;
-        } else if at > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
+    for line in broken(head, text, head.chars().count(), width) {
+        out.push_str(line.trim_end());
+        out.push('\n');
     }
-    out.push('\n');
 }
 
 #[cfg(test)]
@@ -131,6 +118,13 @@ mod tests {
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }
+    }
+
+    /// An ARN, a URL: whoever reads it needs its end.
+    #[test]
+    fn a_word_that_is_longer_than_a_line_is_not_cut() {
+        let word = "x".repeat(2 * WIDEST);
+        assert!(check("a", &[finding(Verdict::Ok, &word)], WIDEST).contains(&word));
     }
 
     #[test]
