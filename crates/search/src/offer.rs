@@ -121,27 +121,29 @@ fn fails(blocks: &[Block], share: f64) -> bool {
 /// are missing, too, whoever should answer them is busy still.
 const PATIENCE: usize = 5 * SECOND;
 
-/// Whether the last three answers were quick, and no more are missing than were sent in the time that answers take: one of several servers
+/// Whether the last three answers were quick, and all of half a second, and no more are missing than were sent in the time that answers take: one of several servers
 /// may be busy with what was sent before, and seldom asked.
 fn calm(blocks: &[Block], within: f64) -> bool {
-    if is_missed(&blocks[blocks.len().saturating_sub(PATIENCE)..]) {
+    if is_missed(&blocks[blocks.len().saturating_sub(PATIENCE)..], within) {
         return false;
     }
     let mut answers = 0.0;
-    for block in blocks.iter().rev() {
+    for (at, block) in blocks.iter().rev().enumerate() {
         if block.errors > 0 || block.slowest > within {
             return false;
         }
         answers += f64::from(block.good);
-        if answers >= 3.0 {
+        // Between two answers of one that is slow there may be three of others.
+        if answers >= 3.0 && at + 1 >= CHUNK {
             return true;
         }
     }
     false
 }
 
-fn is_missed(blocks: &[Block]) -> bool {
-    let took = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
+fn is_missed(blocks: &[Block], within: f64) -> bool {
+    // Answers of whoever is busy still are no measure of how many may be under way.
+    let took = blocks.iter().map(|block| block.slowest.min(within)).fold(0.0, f64::max);
     let sent = sum(blocks, |block| block.sent);
     let rate = sent / (blocks.len().max(1) as f64 * BLOCK);
     // At even distances as many are under way as are sent while one is, and one that was just sent.
@@ -166,6 +168,19 @@ mod tests {
         assert!(calm(&quick, 1.0));
         assert!(!calm(&[&sent(2)[..], &quick].concat(), 1.0));
         assert!(calm(&[&quick[..], &sent(1)].concat(), 1.0), "just sent");
+    }
+
+    #[test]
+    fn nor_while_one_server_answers_after_seconds_between_others_that_answer_at_once() {
+        // 15/s, each fifth after 3 s.
+        let of_one = |at: usize| match at % 5 {
+            2 => block(1, u32::from(at >= 45), if at >= 45 { 3.0 } else { 0.0 }),
+            _ => block(1, 1, 0.05),
+        };
+        let blocks: Vec<_> = (0..PATIENCE + 60).map(of_one).collect();
+        for end in 60..blocks.len() {
+            assert!(!calm(&blocks[..end], 0.15), "{end}");
+        }
     }
 
     #[test]
