@@ -33,7 +33,7 @@ check: toolchain deny-tool ebpf-tools ## Formatting, lints, dependency rules, do
 bench: build ## Figures beside their peers', as ratios from one run (installs ab and wrk)
 	benches/run
 
-scenarios: build ## Stories from the field, retold and done better (root; SHORT=1 takes seven minutes instead of 23)
+scenarios: build ## Stories from the field, retold and done better (root; 23 minutes, seven with SHORT=1)
 	for run in scenarios/*/run; do "$$run" $(if $(SHORT),--short); done
 
 # Another architecture, by cross compilation: make image TARGET=aarch64-unknown-linux-musl

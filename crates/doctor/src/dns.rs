@@ -135,8 +135,9 @@ impl Polled {
         self.heard.iter().map(|heard| heard.sent).sum()
     }
 
+    /// Over TCP, too.
     fn answered(&self) -> u32 {
-        self.heard.iter().map(|heard| heard.answered).sum()
+        self.heard.iter().map(|heard| heard.sent - heard.lost()).sum()
     }
 
     /// Whether each answer said that it failed, or refuses.
@@ -170,7 +171,7 @@ fn polled(config: &Config, name: &str, patience: Patience, now: Now) -> Vec<Poll
     let poll = |server: &SocketAddr| {
         let mut heard: Vec<Heard> = Vec::new();
         while heard.len() < TRIES
-            && heard.iter().filter(|heard| heard.answered < heard.sent).count() < 2
+            && heard.iter().filter(|heard| heard.lost() > 0).count() < 2
             && now().saturating_sub(begun) < patience.all
         {
             let name = names[heard.len() % names.len()];
@@ -346,8 +347,7 @@ fn broken(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
             "allow TCP to port 53 of the server (network policies, firewalls)".to_owned(),
         ));
     }
-    // Each answer that was cut was asked for twice, and came over UDP.
-    let lost = looked.sum(|heard| heard.sent - heard.answered.min(heard.sent) - heard.cut);
+    let lost = looked.sum(Heard::lost);
     let error = looked.rounds.iter().find_map(|(_, heard)| heard.error);
     if let (1.., Some(error)) = (lost, error) {
         let reason = format!("the server cannot be asked: {error}");

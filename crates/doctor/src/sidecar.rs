@@ -129,7 +129,7 @@ fn get<T>(site: &Site, place: &Place, path: &'static str, read: fn(&str) -> Opti
 }
 
 fn ask(site: &Site, place: &Place, path: &str) -> Result<Answer, Failed> {
-    let target = [place.path.as_str(), path].concat();
+    let target = place.below(path);
     let request = Request::get(&place.authority, &target);
     site.web.ask(place, &request, &Bounds { deadline: EACH, most: MOST })
 }

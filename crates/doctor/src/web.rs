@@ -21,7 +21,7 @@ pub trait Web {
 pub struct Place {
     /// Host and port, an IPv6 address in brackets.
     pub authority: String,
-    /// What stands before each path; without a slash at its end.
+    /// Path and query as they were named; empty for that of the host alone.
     pub path: String,
 }
 
@@ -32,7 +32,20 @@ impl Place {
         let rest = url.trim().strip_prefix("http://")?;
         let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let place = Self::of_host(host)?;
-        Some(Self { path: path.trim_end_matches('/').to_owned(), ..place })
+        // One place, however it is written (RFC 9110 section 4.2.3).
+        Some(Self { path: if path == "/" { "" } else { path }.to_owned(), ..place })
+    }
+
+    /// What is asked for at the place itself, nothing of its path changed.
+    #[must_use]
+    pub fn target(&self) -> String {
+        if self.path.starts_with('/') { self.path.clone() } else { format!("/{}", self.path) }
+    }
+
+    /// What is asked for below it.
+    #[must_use]
+    pub fn below(&self, path: &str) -> String {
+        [self.path.trim_end_matches('/'), path].concat()
     }
 
     /// Of `HOST[:PORT]`; port 80 if there is none.
@@ -97,6 +110,7 @@ mod tests {
         let some = |authority: &str, path: &str| Some((authority.to_owned(), path.to_owned()));
         assert_eq!(url("http://127.0.0.1:15000"), some("127.0.0.1:15000", ""));
         assert_eq!(url("http://localhost/"), some("localhost:80", ""));
+        assert_eq!(url("http://localhost/a/"), some("localhost:80", "/a/"));
         assert_eq!(url("http://[fd00:ec2::254]/a/b?c"), some("[fd00:ec2::254]:80", "/a/b?c"));
         for none in
             ["https://a/", "a:80", "http://", "http://:80", "http://u@a/", "http://a:b/", "http://a b/"]
@@ -107,6 +121,24 @@ mod tests {
             Place::of_host("metadata.google.internal").unwrap().authority,
             "metadata.google.internal:80"
         );
+    }
+
+    #[test]
+    fn a_place_is_asked_for_as_it_was_named_and_what_is_below_it_behind_one_slash() {
+        for (url, target, below) in [
+            ("http://a", "/", "/b"),
+            ("http://a/", "/", "/b"),
+            ("http://a/c", "/c", "/c/b"),
+            ("http://a/c/", "/c/", "/c/b"),
+        ] {
+            let place = Place::of_url(url).unwrap();
+            assert_eq!((place.target(), place.below("/b")), (target.to_owned(), below.to_owned()), "{url}");
+        }
+        for (url, target) in
+            [("http://a?q=/", "/?q=/"), ("http://a/?q", "/?q"), ("http://a/c?q=d/", "/c?q=d/")]
+        {
+            assert_eq!(Place::of_url(url).unwrap().target(), target);
+        }
     }
 
     #[test]
@@ -149,6 +181,9 @@ pub(crate) mod fake {
 
     impl Web for Servers<'_> {
         fn ask(&self, place: &Place, request: &Request, bounds: &Bounds) -> Result<Answer, Failed> {
+            if !request.is_sendable() {
+                return Err(Failed::Unsendable);
+            }
             self.asked
                 .borrow_mut()
                 .push(format!("{} {} {}", request.method, place.authority, request.target));

@@ -57,7 +57,11 @@ pub struct System;
 impl Files for System {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
-        // A FIFO that nobody writes to would be waited for, and a device may have no end.
+        // Looked at before it is opened, for to open a device may act (a watchdog begins to count, a tape winds), and once more when it
+        // is open, for it may be another one by then: a FIFO that nobody writes to would be waited for, and a device may have no end.
+        if !Path::new(path).metadata()?.is_file() {
+            return Err(ErrorKind::Unsupported.into());
+        }
         let at_once = OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
         if !file.metadata()?.is_file() {
@@ -133,19 +137,39 @@ pub fn parsed<T>(files: &dyn Files, path: &str, parse: impl FnOnce(&str) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
     use super::*;
+
+    /// A FIFO of this name, in this process' own path.
+    fn fifo(name: &str) -> String {
+        let fifo = std::env::temp_dir().join(format!("seawall-probe-{}-{name}", std::process::id()));
+        let rights = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rights, 0).unwrap();
+        fifo.into_os_string().into_string().unwrap()
+    }
 
     #[test]
     fn what_is_no_regular_file_is_named_and_neither_waited_for_nor_read() {
-        let fifo = std::env::temp_dir().join(format!("seawall-probe-{}", std::process::id()));
-        let rights = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rights, 0).unwrap();
-        for path in [fifo.to_str().unwrap(), "/dev/zero", "/tmp"] {
+        let fifo = fifo("named");
+        for path in [&fifo, "/dev/zero", "/tmp"] {
             let told = parsed(&System, path, |_| Some(())).unwrap_err();
             assert_eq!(told, Unread::Irregular(path.to_owned()));
         }
         std::fs::remove_file(&fifo).unwrap();
         assert!(System.read("/proc/self/stat").is_ok());
+    }
+
+    /// Of devices some act when they are opened; a FIFO is one that a test may have.
+    #[test]
+    fn what_is_no_regular_file_is_not_opened() {
+        let fifo = fifo("closed");
+        let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &fifo, WatchFlags::OPEN).unwrap();
+        assert!(System.read(&fifo).is_err());
+        let mut events = [0; 256];
+        assert_eq!(rustix::io::read(&watch, &mut events).unwrap_err(), rustix::io::Errno::AGAIN);
+        std::fs::remove_file(&fifo).unwrap();
     }
 }
 

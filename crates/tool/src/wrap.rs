@@ -1,4 +1,4 @@
-//! Text in the columns of a terminal: for the screens of `find` and `isolate`.
+//! Text in the columns of a terminal: for the screens of `find`, `isolate` and `doctor`.
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -11,13 +11,18 @@ pub(crate) fn columns(out: impl AsFd + IsTerminal) -> Option<usize> {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// A text in lines: the first goes on behind what is there, the others behind so many spaces.
+/// A text in lines: the first goes on behind what is there, the others behind so many spaces. What is beyond the columns is cut.
 pub(crate) fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
+    broken(begin, text, indent, wide).iter().map(|line| cut(line, wide)).collect()
+}
+
+/// The same, and nothing cut: a word that is longer than a line (a role's name, a URL) stands whole.
+pub(crate) fn broken(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
     let clean: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
     for word in clean.split_whitespace() {
         if begun && line.chars().count() + 1 + word.chars().count() > wide {
-            lines.push(cut(&std::mem::replace(&mut line, " ".repeat(indent)), wide));
+            lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
             begun = false;
         }
         if begun || !line.is_empty() && !line.ends_with(' ') {
@@ -26,7 +31,7 @@ pub(crate) fn wrapped(begin: &str, text: &str, indent: usize, wide: usize) -> Ve
         line.push_str(word);
         begun = true;
     }
-    lines.push(cut(&line, wide));
+    lines.push(line);
     lines
 }
 

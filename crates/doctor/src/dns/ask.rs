@@ -20,7 +20,7 @@ pub(super) struct Heard {
     pub(super) took: Duration,
     /// Questions that were sent, those over TCP included.
     pub(super) sent: u32,
-    /// Answers that came.
+    /// Answers that came over UDP.
     pub(super) answered: u32,
     /// Those that said that the server failed or refused.
     pub(super) failed: u32,
@@ -34,6 +34,14 @@ pub(super) struct Heard {
     pub(super) cut_lost: u32,
     /// Why a question could not be sent, or its answer not come, where the system says it.
     pub(super) error: Option<ErrorKind>,
+}
+
+impl Heard {
+    /// Questions that had no answer. What was cut was asked for twice, and `answered` counts its answer over UDP alone.
+    pub(super) fn lost(&self) -> u32 {
+        let over_tcp = self.cut - self.cut_lost;
+        self.sent - self.answered - over_tcp
+    }
 }
 
 const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];

@@ -213,6 +213,21 @@ fn a_first_server_that_is_silent_is_a_fault_a_later_one_a_warning_and_two_that_a
     assert_eq!(measured(&found, "answered"), measured(&found, "asked"), "{}", found.text);
 }
 
+/// The question over TCP was counted, its answer was not, and a server that lost nothing was warned of after two names.
+#[test]
+fn a_server_whose_answers_are_cut_and_come_over_tcp_has_lost_nothing() {
+    let found = |over_tcp| {
+        let config = pod(server(|_, _| Said::Cut, over_tcp));
+        servers(&polled(&config, USUAL, LONG, &now))
+    };
+    let whole = found(true);
+    assert_eq!((measured(&whole, "asked"), measured(&whole, "answered")), (20.0, 20.0), "{}", whole.text);
+    assert!(whole.reason.is_none_or(|why| !why.contains("lost")));
+    let cut = found(false);
+    assert_eq!(cut.verdict, Verdict::Warning);
+    assert_eq!((measured(&cut, "asked"), measured(&cut, "answered")), (8.0, 4.0), "{}", cut.text);
+}
+
 /// Answers that tell of a failure were answers, and a server that had no others was fine.
 #[test]
 fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine_where_it_knows_a_search_domain()

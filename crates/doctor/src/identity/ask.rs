@@ -48,7 +48,7 @@ impl<'a> Asker<'a> {
         Self { site, pace, wanted, until: (site.now)() + ALL, times: RefCell::default() }
     }
 
-    /// A path behind the place's own.
+    /// A path below the place; the place itself if it is empty.
     pub(super) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failed> {
         self.ask("GET", path, headers)
     }
@@ -60,7 +60,7 @@ impl<'a> Asker<'a> {
             return Err(Failed::Late(deadline));
         }
         self.pace.count.set(self.pace.count() + 1);
-        let target = [place.path.as_str(), path].concat();
+        let target = if path.is_empty() { place.target() } else { place.below(path) };
         let request = Request { method, host: &place.authority, target: &target, headers };
         let begun = (self.site.now)();
         let answer = self.site.web.ask(place, &request, &Bounds { deadline, most: MOST_BYTES });

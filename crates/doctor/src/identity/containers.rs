@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use seawall_fetch::{Answer, Failed};
+use seawall_fetch::Answer;
+use seawall_probe::files::Unread;
 use serde::Deserialize;
 
 use super::ask::{Asker, Pace};
@@ -31,7 +32,7 @@ pub(super) fn examine(site: &Site, pace: &Pace) -> Outcome {
     }
     let token = match token(site) {
         Ok(token) => token,
-        Err(why) => return Outcome::Absent(wanted, why),
+        Err(why) => return Outcome::Tokenless(wanted, why),
     };
     let asker = Asker::new(site, pace, &wanted);
     let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
@@ -85,15 +86,22 @@ fn is_taken(place: &Place) -> bool {
     )
 }
 
-/// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse.
-fn token(site: &Site) -> Result<Option<String>, Failed> {
-    let Some(file) = (site.environment)(TOKEN_FILE) else { return Ok((site.environment)(TOKEN)) };
-    match site.files.read(&file) {
-        Ok(token) if token.trim_matches(' ').ends_with('\n') => {
-            Err(Failed::Connection(format!("the token in {file} ends with a line end, which SDKs refuse")))
+/// What is sent as `Authorization`. SDKs cut blanks around it; a line end within it they refuse, wherever it comes from (boto/botocore,
+/// `credentials.py`, `ContainerProvider`).
+fn token(site: &Site) -> Result<Option<String>, String> {
+    let (token, of) = match (site.environment)(TOKEN_FILE) {
+        Some(file) => {
+            let text = site.files.read(&file);
+            let text = text.map_err(|error| format!("{TOKEN_FILE}: {}", Unread::new(&file, &error)))?;
+            (Some(text), format!("{file} ({TOKEN_FILE})"))
         }
-        Ok(token) => Ok(Some(token.trim_matches(' ').to_owned())),
-        Err(error) => Err(Failed::Connection(format!("{file} ({TOKEN_FILE}) cannot be read: {error}"))),
+        None => ((site.environment)(TOKEN), TOKEN.to_owned()),
+    };
+    match token {
+        Some(token) if token.contains(['\r', '\n']) => {
+            Err(format!("the token in {of} has a line end, which SDKs refuse"))
+        }
+        token => Ok(token.map(|token| token.trim_matches(' ').to_owned())),
     }
 }
 
@@ -110,11 +118,12 @@ fn is_number(text: &str) -> bool {
 }
 
 fn principal(answer: &Answer) -> Principal {
-    if answer.status() != 200 {
-        return Principal::Unsaid(format!(
-            "it answered {} when it was asked for credentials",
-            answer.status()
-        ));
+    match answer.status() {
+        200 => {}
+        status @ 500.. => return Principal::Failing(status),
+        status => {
+            return Principal::Unsaid(format!("it answered {status} when it was asked for credentials"));
+        }
     }
     let whose = serde_json::from_slice::<Whose>(answer.body()).ok();
     let named = whose.and_then(|whose| {

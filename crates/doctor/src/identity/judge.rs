@@ -32,7 +32,7 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         f64::from(requests),
         "requests",
     );
-    let complaints = [forbidden, refused, failing, named, unaskable, mute];
+    let complaints = [forbidden, refused, tokenless, failing, named, unaskable, mute];
     match complaints.iter().find_map(|complaint| complaint(outcomes)) {
         Some((verdict, reason, fix)) => found.judged(verdict, reason, fix),
         None => found,
@@ -60,6 +60,16 @@ fn refused(outcomes: &[Outcome]) -> Option<Complaint> {
          refuse every other host before anything is sent"
     );
     let fix = "serve them at one of these addresses, or over https://; or take the variable away";
+    Some((Verdict::Fault, reason, fix.to_owned()))
+}
+
+fn tokenless(outcomes: &[Outcome]) -> Option<Complaint> {
+    let why = outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Tokenless(_, why) => Some(why),
+        _ => None,
+    })?;
+    let reason = format!("{why}: SDKs fail before they ask for credentials");
+    let fix = "look at what is named there, and at the volume that a file is on, as the user of the program that asks; whoever writes it writes no line end";
     Some((Verdict::Fault, reason, fix.to_owned()))
 }
 
@@ -132,6 +142,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<String> {
     for outcome in outcomes {
         let (wanted, why) = match outcome {
             Outcome::Refused(wanted) => (wanted, "not asked, as SDKs refuse that host".to_owned()),
+            Outcome::Tokenless(wanted, _) => (wanted, "not asked, as there is no token for it".to_owned()),
             Outcome::Absent(wanted, Failed::Late(_)) => (wanted, "a connection, and no answer".to_owned()),
             Outcome::Absent(wanted, Failed::Unreached(_)) => (wanted, "no answer".to_owned()),
             Outcome::Absent(wanted, why) => (wanted, plain(&why.to_string())),

@@ -10,12 +10,14 @@ use crate::web::Place;
 
 /// What became of asking for one cloud's server.
 pub(super) enum Outcome {
-    /// Nobody is to be asked here, by the environment; why.
+    /// Nobody is to be asked here, by the environment.
     Unasked,
     /// A variable names one that cannot be asked here: it is no `http://` URL, or no host.
     Unaskable(&'static str),
     /// A variable names one that SDKs refuse to ask, so nobody was asked.
     Refused(Wanted),
+    /// What is to be sent there is not to be had or not to be sent, so nobody was asked; why.
+    Tokenless(Wanted, String),
     /// It did not answer; whose server, and whether the environment names it.
     Absent(Wanted, Failed),
     /// Somebody answers there, but not as this cloud's server does.
@@ -41,6 +43,7 @@ impl Outcome {
         match self {
             Self::Unasked | Self::Unaskable(_) => None,
             Self::Refused(wanted)
+            | Self::Tokenless(wanted, _)
             | Self::Absent(wanted, _)
             | Self::Another(wanted)
             | Self::Failing(wanted, _) => Some(wanted),

@@ -465,8 +465,6 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
     let file = |file| ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file);
     assert_eq!(complaints(&servers, &[full, file("/var/run/token")]), []);
     assert_eq!(complaints(&servers, &[full, ("AWS_CONTAINER_AUTHORIZATION_TOKEN", SECRET)]), []);
-    assert_eq!(complaints(&servers, &[full, file("/var/run/broken")]), [(SERVERS, Verdict::Fault)]);
-    assert_eq!(complaints(&servers, &[full, file("/nowhere")]), [(SERVERS, Verdict::Fault)]);
     assert!(complaints(&servers, &[full]).contains(&(LATENCY, Verdict::Fault)));
     assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]), []);
     // Fourteen minutes left: boto3 fetches at every call there, and not at the metadata service.
@@ -475,6 +473,55 @@ fn containers_credentials_are_asked_for_as_the_environment_says() {
         complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]),
         [(LIFE, Verdict::Warning)]
     );
+}
+
+/// Of a URL without a path nothing was asked, and a healthy server was a fault; a slash at a path's end was cut.
+#[test]
+fn containers_credentials_are_asked_for_at_the_path_that_is_named() {
+    for (url, target) in [
+        ("http://127.0.0.1:81", "/"),
+        ("http://127.0.0.1:81/", "/"),
+        ("http://127.0.0.1:81?a=b/", "/?a=b/"),
+        ("http://127.0.0.1:81/keys/", "/keys/"),
+        ("http://127.0.0.1:81/keys?a=b/", "/keys?a=b/"),
+    ] {
+        let servers = Servers::default();
+        servers.serve("127.0.0.1:81", move |request| {
+            if request.target == target { answer(&keys(-600, 3000)) } else { status(404) }
+        });
+        assert_eq!(complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)]), [], "{url}");
+    }
+}
+
+/// Whoever had a bad token was sent to the server and to a NetworkPolicy.
+#[test]
+fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked() {
+    let file = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
+    for (name, value, why) in [
+        (file, "/var/run/broken", "/var/run/broken (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE) has a line end"),
+        (file, "/nowhere", "/nowhere does not exist"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "DoNot\nShow", "has a line end"),
+    ] {
+        let servers = Servers::default();
+        servers.serve("169.254.170.23:80", |_| answer(&keys(-600, 3000)));
+        let environment =
+            [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/keys"), (name, value)];
+        let told = found(&servers, &environment).swap_remove(0);
+        assert_eq!((told.id, told.verdict), (SERVERS, Verdict::Fault));
+        let (reason, fix) = (told.reason.unwrap(), told.fix.unwrap());
+        assert!(reason.contains(name) && reason.contains(why) && !reason.contains("Show"), "{reason}");
+        assert!(fix.contains("what is named there") && !fix.contains("NetworkPolicy"), "{fix}");
+        assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/keys")));
+    }
+}
+
+/// It could not be told, where the other clouds' servers were faults.
+#[test]
+fn a_server_of_containers_credentials_that_fails_is_a_fault() {
+    let servers = Servers::default();
+    servers.serve("169.254.170.2:80", |_| status(503));
+    let complaints = complaints(&servers, &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2/a")]);
+    assert!(complaints.contains(&(PRINCIPAL, Verdict::Fault)), "{complaints:?}");
 }
 
 #[test]

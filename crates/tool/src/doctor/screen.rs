@@ -1,8 +1,8 @@
 //! The findings for people: a line for what is ok, and why and what to do beneath what is not.
 
-use std::fmt::Write as _;
+use seawall_doctor::{ALL, Check, Finding, Verdict};
 
-use seawall_doctor::{Check, Finding, Verdict};
+use crate::wrap::broken;
 
 /// Columns of text on a wide terminal, and in a file: a longer line is hard to follow to the next.
 const WIDEST: usize = 100;
@@ -14,19 +14,27 @@ pub(super) fn width(terminal: Option<u16>) -> usize {
     terminal.map_or(WIDEST, |columns| usize::from(columns).clamp(NARROWEST, WIDEST))
 }
 
-/// Before a finding's text: verdict, name and the spaces around them.
-const MARGIN: usize = 35;
+/// Columns of a verdict: "cannot tell".
+const VERDICT: usize = 11;
+
+/// Columns of the longest of these names.
+fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.map(str::len).max().unwrap_or(0)
+}
 
 /// What one check found, under its name.
 pub(super) fn check(name: &str, found: &[Finding], width: usize) -> String {
+    // Of all checks, so that the texts of each stand below those of the one before.
+    let names = longest(ALL.iter().flat_map(|check| check.findings).copied());
     let mut out = format!("{name}\n");
     for finding in found {
-        let head = format!("  {:<11}  {:<19} ", finding.verdict, finding.id);
+        let head = format!("  {:<VERDICT$}  {:<names$} ", finding.verdict, finding.id);
+        let margin = head.len();
         paragraph(&mut out, width, &head, &finding.text);
         let told = [("why: ", &finding.reason), ("fix: ", &finding.fix)];
         for (word, text) in told {
             if let Some(text) = text {
-                paragraph(&mut out, width, &format!("{word:>MARGIN$}"), text);
+                paragraph(&mut out, width, &format!("{word:>margin$}"), text);
             }
         }
     }
@@ -44,32 +52,20 @@ pub(super) fn sum(found: &[Finding]) -> String {
 
 /// Which checks there are, and the names of their findings.
 pub(super) fn list(checks: &[Check], width: usize) -> String {
+    let names = longest(checks.iter().map(|check| check.id));
     checks.iter().fold(String::new(), |mut out, check| {
-        paragraph(&mut out, width, &format!("{:<9}", check.id), check.about);
-        paragraph(&mut out, width, &" ".repeat(9), &check.findings.join(" "));
+        paragraph(&mut out, width, &format!("{:<names$} ", check.id), check.about);
+        paragraph(&mut out, width, &format!("{:names$} ", ""), &check.findings.join(" "));
         out
     })
 }
 
-/// A text behind a head, broken between words, each further line as far in as the first.
+/// A text behind a head, each further line as far in as the first.
 fn paragraph(out: &mut String, width: usize, head: &str, text: &str) {
-    out.push_str(head);
-    let margin = head.chars().count();
-    let mut column = margin;
-    for (at, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if at > 0 && column + 1 + length > width {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "\n{:margin$}", "");
-            column = margin;
-        } else if at > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
+    for line in broken(head, text, head.chars().count(), width) {
+        out.push_str(line.trim_end());
+        out.push('\n');
     }
-    out.push('\n');
 }
 
 #[cfg(test)]
@@ -98,12 +94,37 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_as_wide_as_the_longest_name_of_a_check_and_of_a_finding() {
+        let names = ALL.iter().flat_map(|check| check.findings);
+        let widths = names.map(|id| {
+            let text = check("a", &[Finding { id, ..finding(Verdict::CannotTell, "fine") }], WIDEST);
+            let lines: Vec<_> =
+                text.lines().map(|line| line.find("fine").or_else(|| line.find("the reason"))).collect();
+            assert_eq!(lines[1..], [lines[1]; 3], "{text}");
+            assert!(text.contains(&format!(" {id} ")), "{text}");
+            lines[1]
+        });
+        let widths: std::collections::BTreeSet<_> = widths.collect();
+        assert_eq!(widths.len(), 1, "{widths:?}");
+        let listed = list(ALL, WIDEST);
+        let heads: Vec<_> = listed.lines().filter(|line| !line.starts_with(' ')).collect();
+        assert!(heads.len() == ALL.len() && heads.iter().all(|head| head[..9].ends_with(' ')), "{listed}");
+    }
+
+    #[test]
     fn long_texts_are_broken_between_words() {
         for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
             let text = check("a", &[finding(Verdict::Ok, &"word ".repeat(60))], width(terminal));
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }
+    }
+
+    /// An ARN, a URL: whoever reads it needs its end.
+    #[test]
+    fn a_word_that_is_longer_than_a_line_is_not_cut() {
+        let word = "x".repeat(2 * WIDEST);
+        assert!(check("a", &[finding(Verdict::Ok, &word)], WIDEST).contains(&word));
     }
 
     #[test]
