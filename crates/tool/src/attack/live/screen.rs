@@ -247,12 +247,20 @@ impl Backend for Tty {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use ratatui::text::Line;
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};
 
     use super::*;
+
+    /// A screen that is entered is given back when any thread of the process panics, and one test makes a thread panic: one at a time.
+    fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// A terminal of 20 by 5: the end of the person at it, and ours.
     fn terminal() -> (File, File) {
@@ -288,6 +296,7 @@ mod tests {
 
     #[test]
     fn the_terminal_is_given_back_as_it_was() {
+        let _alone = alone();
         let (person, tty) = terminal();
         let before = modes(&tty);
         let mut screen = Screen::on(tty.try_clone().unwrap()).unwrap();
@@ -304,6 +313,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_any_thread_is_reported_on_a_terminal_that_was_given_back() {
+        let _alone = alone();
         let (person, tty) = terminal();
         let before = modes(&tty);
         let mut screen = Screen::on(tty.try_clone().unwrap()).unwrap();
@@ -319,6 +329,7 @@ mod tests {
 
     #[test]
     fn keys_come_one_by_one_without_an_end_of_line() {
+        let _alone = alone();
         let (person, tty) = terminal();
         let mut screen = Screen::on(tty).unwrap();
         screen.enter().unwrap();
