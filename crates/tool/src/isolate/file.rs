@@ -28,6 +28,14 @@ impl Ways {
     pub(super) fn url(&self) -> Option<&str> {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
+
+    /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
+    pub(super) fn in_turns(mut self) -> Self {
+        if self.reference.design() == Design::Blocks {
+            self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
+        }
+        self
+    }
 }
 
 /// What is in a file.
@@ -50,17 +58,21 @@ fn parse(text: &str) -> Result<Ways, Mistakes> {
             node.mistake(format!("from 1 to {MOST_WAYS} ways"));
         }
         let mut names = BTreeSet::from([reference.name.clone()]);
-        let variants = places.iter().map(|place| variant(place, &mut names)).collect();
+        let variants = places.iter().map(|place| variant(place, &reference, &mut names)).collect();
         Ways { reference, variants }
     };
     document.finish(ways)
 }
 
-fn variant(node: &Node<'_>, names: &mut BTreeSet<String>) -> Draft {
+fn variant(node: &Node<'_>, reference: &Draft, names: &mut BTreeSet<String>) -> Draft {
     let table = node.table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
         table.key("name").mistake("a name that no other way has");
+    }
+    if draft.design == Some(Design::Interleaved) && reference.design() == Design::Blocks {
+        let why = "blocks: the reference takes turns, by its design, connections, source or body";
+        table.key("design").mistake(why);
     }
     if !draft.differs() && !draft.lookup {
         node.mistake("something that differs from the reference");
@@ -183,6 +195,26 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+    }
+
+    /// The reference's connections and source held in blocks alone, and interleaved ways were compared with one that had neither.
+    #[test]
+    fn a_reference_that_takes_turns_is_compared_with_ways_that_take_turns() {
+        for reference in ["connections: 2", "source: 127.0.0.2", "design: blocks", "body: 9"] {
+            let text = |design: &str| {
+                format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
+            };
+            let ways = parse(&text("")).unwrap().in_turns();
+            assert_eq!(ways.variants[0].design(), Design::Blocks, "{reference}");
+            let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
+            assert!(
+                told.contains("variants[0].design: found \"interleaved\", expected blocks: the ref"),
+                "{told}"
+            );
+        }
+        let ways = parse("variants:\n- {name: a, keep-alive: false}\n- {name: b, connections: 1}\n");
+        let designs: Vec<_> = ways.unwrap().in_turns().variants.iter().map(Draft::design).collect();
+        assert_eq!(designs, [Design::Interleaved, Design::Blocks], "only the way that needs it");
     }
 
     #[test]

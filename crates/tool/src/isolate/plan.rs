@@ -207,7 +207,7 @@ fn drafts(
         }
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways)
+    Ok(ways.in_turns())
 }
 
 /// The name with a final dot that leads where this one does.
