@@ -245,7 +245,8 @@ Experiment file:
     - {name: one connection, connections: 1}
 A way may have: name, url, address, server-name, protocol (http1 or http2), keep-alive, insecure,
 proxy, lookup (true: for each connection), connections, source, body, design (interleaved or blocks).
-Where the reference has connections, a source, a body or design: blocks, all ways take turns.
+What it does not name is as the flags have it; a way of --vary is the reference with one thing
+different. Where the reference has connections, a source, a body or design: blocks, all ways take turns.
 Where all of them have a url, the reference too, no target is needed: each is asked by GET.
 
 Verdicts, of the middle half of the times (and of failures):

@@ -29,6 +29,11 @@ impl Ways {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
 
+    /// Whether any asks for a lookup for each connection: then all have one.
+    pub(super) fn look_up(&self) -> bool {
+        std::iter::once(&self.reference).chain(&self.variants).any(|way| way.lookup)
+    }
+
     /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
     pub(super) fn in_turns(mut self) -> Self {
         if self.reference.design() == Design::Blocks {

@@ -301,3 +301,68 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1).unwrap();
     assert!(alone.searches.is_none() && alone.plan.asked.budget == minutes(2), "as it was");
 }
+
+/// The plan of an experiment file beside these flags.
+fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("ways.yaml");
+    std::fs::write(&path, file).unwrap();
+    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1)
+}
+
+/// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
+#[test]
+fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
+    let words = "http://127.0.0.1:1/ --vary keep-alive --find";
+    for (file, kept) in [
+        ("reference: {keep-alive: false}\nvariants: [{name: x, protocol: http2}]", [false, true, true]),
+        ("variants: [{name: x, lookup: true, protocol: http2}]", [false, false, true]),
+        ("variants: [{name: x, protocol: http2}]", [true, true, false]),
+    ] {
+        let plans = planned(file, words).unwrap().searches.unwrap().plans;
+        let told: Vec<_> = plans.iter().map(|plan| plan.connections.keep_alive).collect();
+        assert_eq!(told, kept, "{file}");
+    }
+    let file = "reference: {protocol: http2}\nvariants: [{name: x, keep-alive: false}]";
+    let plans = planned(file, words).unwrap().searches.unwrap().plans;
+    let told: Vec<_> = plans.iter().map(|plan| plan.connections.protocol.as_str()).collect();
+    assert_eq!(told, ["h2c", "http/1.1", "h2c"], "what a file's way does not name is as the flags have it");
+}
+
+#[test]
+fn a_way_that_comes_out_as_the_reference_is_refused() {
+    for (file, flags) in [
+        ("reference: {keep-alive: false}\nvariants: [{name: x, keep-alive: false}]", ""),
+        ("variants: [{name: x, address: '127.0.0.1:1'}]", ""),
+        ("variants: [{name: x, lookup: true}]", ""),
+        ("variants: [{name: x, protocol: http1}]", ""),
+        ("variants: [{name: x, connections: 3}]", "--max-connections 3"),
+        ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
+    ] {
+        let told = planned(file, &format!("http://127.0.0.1:1/ {flags}")).err().unwrap().to_string();
+        assert_eq!(told, "x: it is gone exactly as reference is: nothing differs", "{file}");
+    }
+    let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
+    let told = planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2").err().unwrap().to_string();
+    assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
+    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1).unwrap();
+}
+
+/// A way with a URL of its own asked for that alone, and the reference for all.
+#[test]
+fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
+    let room = tempfile::tempdir().unwrap();
+    let targets = |text: &str| {
+        let path = room.path().join("targets");
+        std::fs::write(&path, text).unwrap();
+        format!("--targets {}", path.display())
+    };
+    let several = targets("GET http://127.0.0.1:1/x\nGET http://127.0.0.1:1/y\n");
+    let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
+    let told = planned(file, &several).err().unwrap().to_string();
+    assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
+    let tls = plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1).err().unwrap();
+    assert!(tls.to_string().starts_with("TLS: a URL takes the place of one"), "{tls}");
+    let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
+    planned(file, &one).unwrap();
+}
