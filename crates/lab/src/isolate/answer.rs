@@ -217,7 +217,7 @@ impl Answer {
             .enumerate()
             .map(|(at, finding)| Variant::of(way(at + 1), plan.asked.designs[at], finding, usual))
             .collect();
-        let outcome = outcome(study.end(), cut, &variants);
+        let outcome = outcome(study.end(), cut, &variants, plan.asked.tail);
         let overloaded = match cut {
             Some(Cut::Overloaded(way)) => Some(*way),
             _ => None,
@@ -307,6 +307,12 @@ impl Variant {
         self.failing.filter(|_| differs).map(|failing| -failing.point)
     }
 
+    /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
+    fn tail_is(&self, word: Word) -> bool {
+        let only_fails = matches!(self.verdict, Word::FailsLess | Word::FailsMore) && self.gain.is_none();
+        self.tail.verdict == word && !only_fails
+    }
+
     fn of(way: Way, design: Design, finding: &Finding, usual: Option<f64>) -> Self {
         let Finding { middle, tail, failing, .. } = finding;
         let gain = finding.gain().map(Interval::of);
@@ -374,8 +380,11 @@ fn more(measured: &Measured) -> Option<f64> {
     }
 }
 
-fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant]) -> Outcome {
-    let any = |word| variants.iter().any(|variant| variant.verdict == word);
+fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant], with_tail: bool) -> Outcome {
+    let any = |word| {
+        let is_of_tail = |variant: &Variant| with_tail && variant.tail_is(word);
+        variants.iter().any(|variant| variant.verdict == word || is_of_tail(variant))
+    };
     match (cut, end) {
         (Some(Cut::Stopped), _) => Outcome::Interrupted,
         (Some(Cut::Overloaded(_)), _) => Outcome::Overloaded,

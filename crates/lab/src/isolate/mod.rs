@@ -79,12 +79,14 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
     let mut times = vec![Histogram::default(); plan.ways.len()];
     let mut failures = vec![Failures::default(); plan.ways.len()];
-    let (mut cut, mut limits) = (None, Vec::new());
+    let (mut cut, mut limits, mut is_own) = (None, Vec::new(), false);
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.asked.rate);
         study.saw(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
         failures.iter_mut().zip(&seen.failures).for_each(|(all, one)| all.merge(one));
+        // An earlier segment's reasons are none for what ended this one.
+        is_own = !seen.limits.is_empty();
         limits.extend(seen.limits);
         if seen.cut.is_some() {
             cut = seen.cut;
@@ -96,7 +98,7 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let mut answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
     answer.ways_mut().zip(&failures).for_each(|(way, failures)| way.failures = failures.told());
     // What this machine came late to send waits at the target for no fault of the target's.
-    if answer.outcome == Outcome::Overloaded && !answer.generator.is_empty() {
+    if answer.outcome == Outcome::Overloaded && is_own {
         let cut =
             "two seconds' requests were under way, which this generator itself had sent late".to_owned();
         return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), overloaded: None, ..answer };

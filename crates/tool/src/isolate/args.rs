@@ -270,8 +270,8 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find); 4 the generator was the limit of a way; 8 some could
-not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
+not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {

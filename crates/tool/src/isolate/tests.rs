@@ -9,7 +9,7 @@ use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
 use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::answer::{Answer, Outcome};
+use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::failures::Failure;
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
@@ -25,6 +25,16 @@ use crate::find::tests::{field, plan as search, searched};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(Path, usize, Option<Cut>);
+
+/// The same of a machine that was the limit in its first segment alone, and of a target that leaves requests unanswered in the second.
+struct Stumbling(Simulated);
+
+impl Paths for Stumbling {
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen {
+        let limits = if self.0.1 == 2 { vec!["it was late".to_owned()] } else { Vec::new() };
+        Seen { limits, ..self.0.carry_out(segment, rate) }
+    }
+}
 
 impl Paths for Simulated {
     fn carry_out(&mut self, segment: &Segment, _: f64) -> Seen {
@@ -172,6 +182,63 @@ fn each_end_has_a_code_of_its_own() {
     assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
 }
 
+/// A reason of any segment made the generator's what the target had left unanswered in another.
+#[test]
+fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
+    let asked = Asked {
+        designs: vec![Design::Interleaved],
+        rate: 100.0,
+        margin: 0.05,
+        tail: false,
+        budget: Duration::from_secs(120),
+        times: Times::USUAL,
+        seed: 1,
+    };
+    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
+    let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+    let of = |after| {
+        let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
+        let path = Path::new(NOISY, effects, 100.0, 2);
+        let mut paths = Stumbling(Simulated(path, after, Some(Cut::Overloaded(1))));
+        isolate(&mut paths, &plan, &mut |_| ()).outcome
+    };
+    assert_eq!(of(2), Outcome::Overloaded, "the first segment was late, the second cut");
+}
+
+/// An experiment whose tail was to be told ended as decided without it.
+#[test]
+fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
+    let of = |time, failing| {
+        let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
+        let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
+        let asked = Asked {
+            designs: vec![Design::Interleaved],
+            rate: 100.0,
+            margin: 0.05,
+            tail: true,
+            budget: Duration::from_secs(60),
+            times: Times::USUAL,
+            seed: 1,
+        };
+        let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
+    };
+    let equal = of(0.0, 0.0);
+    assert_eq!((equal.outcome, equal.said(Word::Equal).count()), (Outcome::Undecided, 1));
+    assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::CANNOT_TELL; 2]);
+    let text = screen::text(&equal);
+    assert!(
+        text.starts_with("no way differs: b is the same within 5 %; the 99th percentile could"),
+        "{text}"
+    );
+    let slower = of(0.3, 0.0);
+    assert_eq!(
+        [false, true].map(|two| code(&slower, None, two)),
+        [exit::CANNOT_TELL, exit::OBJECTIVE_MISSED]
+    );
+    assert_eq!(of(0.0, 1.0).outcome, Outcome::Decided, "who answers nothing has no tail");
+}
+
 /// The same with searches of simulated targets, one after the other: the reference first.
 fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer {
     let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
@@ -245,6 +312,10 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
     assert_eq!(code(&better, None, true), exit::FOUND);
     assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
+    for outcome in [Outcome::Overloaded, Outcome::GeneratorLimited, Outcome::Undecided] {
+        let worse = Answer { outcome, ..worse.clone() };
+        assert_eq!(code(&worse, None, true), exit::OBJECTIVE_MISSED, "however the comparison ended");
+    }
     let untold = searched_too(equal(), &[limited], true);
     assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
     let mut cut = worse;
