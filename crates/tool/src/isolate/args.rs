@@ -13,6 +13,7 @@ use seawall_load::target::{self, header};
 
 use super::vary::Vary;
 use crate::attack::travel::TravelArgs;
+use crate::draft::Files;
 use crate::find::args::{MaxRate, goal};
 
 /// What is compared, at what load, and where the answer goes.
@@ -172,7 +173,7 @@ impl Args {
         refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        refuse(self.json.is_some() && self.json == self.html, "--json and --html are two files");
+        refuse(Files::are_one(self.json.as_deref(), self.html.as_deref()), "--json and --html are two files");
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
         mistakes.extend(self.travel.mistakes());

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context as _;
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
 use seawall_load::variant::{Protocol, place};
@@ -15,6 +14,9 @@ use crate::find::words::many;
 const MOST_NAME: usize = 64;
 /// Most ways of one experiment, which share its rate.
 const MOST_WAYS: usize = 30;
+
+/// Largest file, in bytes: thirty ways take a hundredth of it.
+const LARGEST: usize = 1 << 20;
 
 /// The reference, and the ways that are compared with it.
 #[derive(Debug)]
@@ -48,8 +50,9 @@ impl Ways {
 /// # Errors
 /// It cannot be read, or its mistakes.
 pub(super) fn read(path: &Path) -> anyhow::Result<Ways> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
+    let text = seawall_core::file::read(path, LARGEST)
+        .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
+    parse(text.expose()).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
 }
 
 fn parse(text: &str) -> Result<Ways, Mistakes> {
