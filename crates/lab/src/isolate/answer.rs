@@ -271,6 +271,19 @@ impl Answer {
 }
 
 impl Word {
+    /// Each of them.
+    pub const ALL: [Self; 9] = [
+        Self::Faster,
+        Self::FailsLess,
+        Self::FailsMore,
+        Self::Slower,
+        Self::TailFaster,
+        Self::TailSlower,
+        Self::Equal,
+        Self::Undecided,
+        Self::Invalid,
+    ];
+
     /// Whether the way differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {

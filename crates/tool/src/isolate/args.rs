@@ -261,7 +261,8 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, failures (what, count), times by percentile), overloaded (place of the way that left requests unanswered), find, cells.
+tail, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
+fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
 find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
 where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
@@ -276,7 +277,21 @@ not be told in the budget (with --tail a 99th percentile, too), or of --a and --
 
 #[cfg(test)]
 mod tests {
+    use seawall_lab::isolate::answer::Word;
+
     use super::*;
+
+    /// Two of them were in no list.
+    #[test]
+    fn every_verdict_that_is_written_is_in_the_help_and_in_the_specification() {
+        let specification = include_str!("../../../../SPECIFICATION.md");
+        for word in Word::ALL {
+            let word = serde_json::to_value(word).unwrap();
+            let word = word.as_str().unwrap();
+            assert!(HELP.contains(&format!(" {word}")) || HELP.contains(&format!("\n{word}")), "{word}");
+            assert!(specification.contains(&format!("`{word}`")), "{word}");
+        }
+    }
 
     #[test]
     fn a_margin_is_a_share_above_what_is_no_difference() {
