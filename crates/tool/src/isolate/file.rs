@@ -11,9 +11,9 @@ use super::way::{Draft, proxies};
 use crate::find::words::many;
 
 /// Longest name of a way: as the engine has it.
-const MOST_NAME: usize = 64;
+pub(super) const MOST_NAME: usize = 64;
 /// Most ways of one experiment, which share its rate.
-const MOST_WAYS: usize = 30;
+pub(super) const MOST_WAYS: usize = 30;
 
 /// Largest file, in bytes: thirty ways take a hundredth of it.
 const LARGEST: usize = 1 << 20;

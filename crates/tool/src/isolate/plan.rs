@@ -22,7 +22,7 @@ use seawall_load::target::{Format, Target};
 use seawall_search::profile::Profile;
 
 use super::args::Args;
-use super::file::{self, Ways};
+use super::file::{self, MOST_NAME, MOST_WAYS, Ways};
 use super::vary::{self, Aimed, Vary};
 use super::way::Draft;
 use crate::attack::aim::{self, Aim, Waits};
@@ -205,6 +205,15 @@ fn drafts(
             Err(why) => mistakes.push(why),
         }
     }
+    if ways.variants.len() > MOST_WAYS {
+        mistakes.push(format!("{} ways: {MOST_WAYS} at most share the rate", ways.variants.len()));
+    }
+    let is_long = |way: &&Draft| way.name.len() > MOST_NAME;
+    let long = ways.variants.iter().filter(is_long);
+    mistakes.extend(long.map(|way| {
+        let name = &way.name;
+        format!("--vary {name}: more than {MOST_NAME} bytes: say it in an experiment file, with a name")
+    }));
     let mut names = BTreeSet::new();
     for way in std::iter::once(&ways.reference).chain(&ways.variants) {
         if !names.insert(&way.name) {

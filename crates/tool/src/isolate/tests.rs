@@ -437,3 +437,16 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
     planned(file, &one).unwrap();
 }
+
+#[test]
+fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
+    let told = |factors: &str| {
+        let words = format!("http://127.0.0.1:1/ --vary {factors}");
+        plan::plan(&typed(&words), 1).map(|order| order.plan.ways.len()).map_err(|error| error.to_string())
+    };
+    let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
+    assert_eq!(told(&factors(30)), Ok(31));
+    assert_eq!(told(&factors(31)).unwrap_err(), "31 ways: 30 at most share the rate");
+    let long = told(&format!("connect-to={}:1", "a".repeat(60))).unwrap_err();
+    assert!(long.contains("more than 64 bytes"), "{long}");
+}
