@@ -44,6 +44,12 @@ pub fn for_experiment(budget: Duration) -> Duration {
     budget / 3
 }
 
+/// The budget of which so much is the experiment's.
+#[must_use]
+pub fn for_whole(experiment: Duration) -> Duration {
+    experiment.saturating_mul(3)
+}
+
 /// What the searches came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Found {

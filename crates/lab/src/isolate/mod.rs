@@ -70,6 +70,16 @@ pub struct Plan {
 /// What is kept back of a budget for answers that come late and connections that take their time.
 const RESERVE: Duration = Duration::from_secs(2);
 
+/// What connections take beyond what is planned for, as a share.
+const OPENING: f64 = 0.1;
+
+/// Shortest budget of which anything is told, in whole seconds.
+#[must_use]
+pub fn least(asked: &Asked) -> Duration {
+    let planned = asked.first_look().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
+    Duration::from_secs(planned.ceil() as u64)
+}
+
 /// Reasons that are told: the same ones come again with other figures.
 const MOST_LIMITS: usize = 8;
 

@@ -10,10 +10,10 @@ use seawall_isolate::segment::{Design, Times};
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::Arrivals;
 use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::Searches;
+use seawall_lab::isolate::limits::{Searches, for_whole};
 use seawall_lab::isolate::ways::{Named, Way};
+use seawall_lab::isolate::{Plan, least};
 use seawall_load::engine::Travel;
 use seawall_load::proxy::Proxy;
 use seawall_load::request::{Origin, Request, Style, Unsendable};
@@ -78,7 +78,9 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
     let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
     let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
-    let plan = Plan { asked: asked(args, &drafts.variants), ways: ways_of_plan.collect(), target };
+    let asked = asked(args, &drafts.variants);
+    enough_time(&asked, args.find)?;
+    let plan = Plan { asked, ways: ways_of_plan.collect(), target };
     let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
     let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
     Ok(Order { plan, searches, bench, reaches })
@@ -99,6 +101,17 @@ fn asked(args: &Args, variants: &[Draft]) -> Asked {
         times: Times::USUAL,
         seed: args.seed,
     }
+}
+
+/// What has no time for a first look tells nothing, however long it sends.
+fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
+    let least = least(asked);
+    let (whole, with) = if find { (for_whole(least), " with --find") } else { (least, "") };
+    ensure!(
+        asked.budget >= least,
+        "--budget must be {whole:?} or more{with}: the first look at so many ways, at this rate and in their turns, takes that"
+    );
+    Ok(())
 }
 
 /// Searches of ways, as they are compared.

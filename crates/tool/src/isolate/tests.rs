@@ -441,7 +441,7 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
 #[test]
 fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     let told = |factors: &str| {
-        let words = format!("http://127.0.0.1:1/ --vary {factors}");
+        let words = format!("http://127.0.0.1:1/ --budget 1h --vary {factors}");
         plan::plan(&typed(&words), 1).map(|order| order.plan.ways.len()).map_err(|error| error.to_string())
     };
     let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
@@ -449,4 +449,23 @@ fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     assert_eq!(told(&factors(31)).unwrap_err(), "31 ways: 30 at most share the rate");
     let long = told(&format!("connect-to={}:1", "a".repeat(60))).unwrap_err();
     assert!(long.contains("more than 64 bytes"), "{long}");
+}
+
+/// It was spent on blocks that were too few for a look, and nothing was told of any way.
+#[test]
+fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
+    let told = |words: &str| {
+        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1).err().map(|error| error.to_string())
+    };
+    assert_eq!(told("--vary keep-alive --budget 25s"), None, "as the flag alone has it");
+    for (words, least) in [
+        ("--vary connections --budget", 34),
+        ("--vary keep-alive --rate 5/s --budget", 137),
+        ("--vary keep-alive,connections --budget", 57),
+        ("--vary keep-alive,connections --find --budget", 171),
+    ] {
+        let short = told(&format!("{words} {}s", least - 1)).unwrap();
+        assert!(short.starts_with(&format!("--budget must be {least}s or more")), "{words}: {short}");
+        assert_eq!(told(&format!("{words} {least}s")), None, "{words}");
+    }
 }
