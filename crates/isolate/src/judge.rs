@@ -17,6 +17,9 @@ const LIMITED: f64 = 0.2;
 /// The same of so many cells or more, beyond which nobody waits for better ones: what held the generator up for some seconds may pass.
 const HOPELESS: (f64, usize) = (0.5, 20);
 
+/// Share of cells in which one of the two hardly answered, from which on nothing else is looked at: the first may have been sent before a line had grown.
+const MOST_OF_THEM: f64 = 0.9;
+
 /// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
 pub(crate) const TAIL_MARGIN: f64 = 0.2;
 
@@ -29,8 +32,8 @@ pub(crate) struct Differences {
     pub(crate) failing: Vec<f64>,
     cells: usize,
     limited: usize,
-    /// Cells in which one of the two answered less often than not.
-    hardly_answered: usize,
+    /// The same of cells in which one of the two answered less often than not.
+    hardly_answered: Vec<f64>,
 }
 
 impl Differences {
@@ -43,7 +46,16 @@ impl Differences {
             };
             all.add(reference, slot);
         }
-        all
+        all.without_exceptions()
+    }
+
+    /// Where one of the two hardly answers, without the few cells in which both did: their times are those of another state.
+    fn without_exceptions(self) -> Self {
+        if !self.hardly_answers() {
+            return self;
+        }
+        let failing = self.hardly_answered.clone();
+        Self { failing, middle: Vec::new(), tail: Vec::new(), ..self }
     }
 
     fn add(&mut self, reference: &Slot, slot: &Slot) {
@@ -51,8 +63,9 @@ impl Differences {
         // That all requests fail is no matter of microseconds.
         let fails = slot.failing() > HOPELESS.0 || reference.failing() > HOPELESS.0;
         if fails {
-            self.hardly_answered += 1;
-            return self.failing.push(slot.failing() - reference.failing());
+            let difference = slot.failing() - reference.failing();
+            self.hardly_answered.push(difference);
+            return self.failing.push(difference);
         }
         if reference.limited || slot.limited {
             self.limited += 1;
@@ -79,10 +92,10 @@ impl Differences {
         self.limited as f64 / self.cells.max(1) as f64
     }
 
-    /// Whether one of the two never answered half of its requests. Of these there are no times, and failures differ by the margin or are equal
-    /// within it: that 96 of 100 fail in the place of 98 is no cause of anything.
+    /// Whether one of the two hardly ever answered half of its requests. Of these there are no times, and failures differ by the margin or are
+    /// equal within it: that 96 of 100 fail in the place of 98 is no cause of anything.
     fn hardly_answers(&self) -> bool {
-        self.cells > 0 && self.hardly_answered == self.cells
+        self.cells > 0 && self.hardly_answered.len() as f64 >= MOST_OF_THEM * self.cells as f64
     }
 
     fn has_failed(&self) -> bool {

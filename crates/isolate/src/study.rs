@@ -33,6 +33,23 @@ pub struct Asked {
     pub seed: u64,
 }
 
+impl Asked {
+    /// What the first look of all variants takes, connections aside: before it nothing is told of anybody.
+    #[must_use]
+    pub fn first_look(&self) -> Duration {
+        let of = |design: Design| {
+            let members = self.designs.iter().filter(|of| **of == design).count();
+            if members == 0 {
+                return Duration::ZERO;
+            }
+            let segment = Segment::new(design, (0..=members).collect(), self.rate, self.times, self.seed);
+            let segments = Look::FIRST.cells().div_ceil(segment.cells);
+            segment.lasts().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
+        };
+        of(Design::Interleaved).saturating_add(of(Design::Blocks))
+    }
+}
+
 /// Why an experiment is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

@@ -121,6 +121,12 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Whether both are one file, which would hold what was written last.
+    pub(crate) fn are_one(json: Option<&Path>, html: Option<&Path>) -> bool {
+        let places = [json, html].map(|path| path.and_then(place));
+        places[0].is_some() && places[0] == places[1]
+    }
+
     /// Before anything is sent, so that what could not be written is not measured.
     ///
     /// # Errors
@@ -154,6 +160,13 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Where a file is or will be, by whatever way its directory is named; as it was typed where that is not there.
+fn place(path: &Path) -> Option<PathBuf> {
+    let room = path.parent().filter(|room| !room.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(room) = room.canonicalize() else { return Some(path.to_owned()) };
+    Some(room.join(path.file_name()?))
 }
 
 #[cfg(test)]
@@ -199,6 +212,17 @@ mod tests {
         let mut text = [0; 5];
         std::io::Read::read_exact(&mut reader, &mut text).unwrap();
         assert_eq!(&text, b"whole");
+    }
+
+    #[test]
+    fn an_answer_and_a_page_are_two_files_however_they_are_named() {
+        let room = tempfile::tempdir().unwrap();
+        let [json, other] = ["run", "./run"].map(|name| room.path().join(name));
+        let are_one = |json, html| Files::are_one(Some(json), Some(html));
+        assert!(are_one(&json, &json) && are_one(&json, &other));
+        assert!(are_one(Path::new("-"), Path::new("-")));
+        assert!(!are_one(&json, &room.path().join("page")) && !Files::are_one(Some(&json), None));
+        assert!(!Files::are_one(None, None));
     }
 
     #[test]

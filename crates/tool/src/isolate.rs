@@ -112,8 +112,10 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
     match (signal, answer.outcome) {
         // The shell's convention for a program that a signal ended.
         (Some(signal), _) if is_interrupted => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-        (_, Outcome::Decided | Outcome::Undecided) if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
-        (_, Outcome::Decided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
+        // The searches are held beside each other, however the comparison ended.
+        _ if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
+        // Where a tail is lacking the middle is told all the same.
+        (_, Outcome::Decided | Outcome::Undecided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
         // Whoever lets a build through for this must not let one of a thousand slow requests through, nor a limit that nobody knows.
         (_, Outcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::CANNOT_TELL,
         (_, Outcome::Decided) => exit::FOUND,

@@ -39,6 +39,8 @@ fn what_cannot_be_compared_is_named_before_any_load() {
     let url = server.url("/");
     let room = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(room.path().join(name), text).unwrap();
+    let fifo = room.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     file("empty.yaml", "variants: []\n");
     file(
         "bad.yaml",
@@ -52,6 +54,9 @@ fn what_cannot_be_compared_is_named_before_any_load() {
     for (words, parts) in [
         (url.clone(), &["nothing to compare"][..]),
         (format!("{url} --experiment none.yaml"), &["cannot read none.yaml"]),
+        // The one has no end, the other nobody writes to.
+        (format!("{url} --experiment /dev/zero"), &["cannot read /dev/zero: is a device"]),
+        (format!("{url} --experiment fifo"), &["cannot read fifo: is a FIFO"]),
         (
             format!("{url} --experiment empty.yaml"),
             &["empty.yaml", "variants: found [], expected from 1 to 30 ways"],
@@ -74,6 +79,7 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         (format!("{url} --a {url} --b {url}"), &["--a and --b are the targets"]),
         (format!("--a {url} --b {url} --vary keep-alive"), &["--a and --b are the whole experiment"]),
         (format!("{url} --vary keep-alive --json x --html x"), &["two files"]),
+        (format!("{url} --vary keep-alive --json x --html ./x"), &["two files"]),
         (
             format!("{url} --vary keep-alive --slo errors<1% --max-rate 900/s"),
             &["--slo is for --find", "--max-rate is for --find"],

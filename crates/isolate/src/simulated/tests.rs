@@ -189,6 +189,24 @@ fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alon
     assert!(matches!(verdict(0, 0, 5), Verdict::Undecided { .. }), "no times, and nothing failed");
 }
 
+/// One cell in which both answered, and 3 % of failures fewer were a difference in the place of none within the margin of 5 %.
+#[test]
+fn a_cell_from_before_the_line_had_grown_makes_nobody_answer() {
+    let verdict = |answered: usize| {
+        let mut study = Study::new(asked(200.0));
+        let segment = study.next_segment().unwrap();
+        let slot = |failed| Some(Slot::of(vec![1.0; 100 - failed], 100, failed, false));
+        let mut cells = vec![vec![slot(0), slot(0)]; answered];
+        cells.resize(20, vec![slot(99), slot(96)]);
+        study.saw(&segment, cells, segment.lasts());
+        study.cut();
+        let finding = study.findings()[0];
+        (finding.middle.verdict, finding.gain().is_some())
+    };
+    assert_eq!([verdict(0), verdict(1), verdict(2)], [(Verdict::Equal, false); 3]);
+    assert_eq!(verdict(3).0, Verdict::Differs, "of which one of seven answers it is not said");
+}
+
 #[test]
 fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells_than_a_look_has() {
     let (mut study, verdict) = told(9, 0);

@@ -217,7 +217,7 @@ impl Answer {
             .enumerate()
             .map(|(at, finding)| Variant::of(way(at + 1), plan.asked.designs[at], finding, usual))
             .collect();
-        let outcome = outcome(study.end(), cut, &variants);
+        let outcome = outcome(study.end(), cut, &variants, plan.asked.tail);
         let overloaded = match cut {
             Some(Cut::Overloaded(way)) => Some(*way),
             _ => None,
@@ -271,6 +271,19 @@ impl Answer {
 }
 
 impl Word {
+    /// Each of them.
+    pub const ALL: [Self; 9] = [
+        Self::Faster,
+        Self::FailsLess,
+        Self::FailsMore,
+        Self::Slower,
+        Self::TailFaster,
+        Self::TailSlower,
+        Self::Equal,
+        Self::Undecided,
+        Self::Invalid,
+    ];
+
     /// Whether the way differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
@@ -305,6 +318,12 @@ impl Variant {
     fn spared(&self) -> Option<f64> {
         let differs = matches!(self.verdict, Word::FailsLess | Word::FailsMore);
         self.failing.filter(|_| differs).map(|failing| -failing.point)
+    }
+
+    /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
+    fn tail_is(&self, word: Word) -> bool {
+        let only_fails = matches!(self.verdict, Word::FailsLess | Word::FailsMore) && self.gain.is_none();
+        self.tail.verdict == word && !only_fails
     }
 
     fn of(way: Way, design: Design, finding: &Finding, usual: Option<f64>) -> Self {
@@ -374,8 +393,11 @@ fn more(measured: &Measured) -> Option<f64> {
     }
 }
 
-fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant]) -> Outcome {
-    let any = |word| variants.iter().any(|variant| variant.verdict == word);
+fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant], with_tail: bool) -> Outcome {
+    let any = |word| {
+        let is_of_tail = |variant: &Variant| with_tail && variant.tail_is(word);
+        variants.iter().any(|variant| variant.verdict == word || is_of_tail(variant))
+    };
     match (cut, end) {
         (Some(Cut::Stopped), _) => Outcome::Interrupted,
         (Some(Cut::Overloaded(_)), _) => Outcome::Overloaded,

@@ -104,19 +104,19 @@ impl Bench {
         }
         let mut whole = Part::new(self.ways.len());
         for round in segment.blocks() {
-            let mut cell: Cell = vec![None; self.ways.len()];
+            let mut cell: Option<Cell> = Some(vec![None; self.ways.len()]);
             for member in round {
                 let Some(session) = &mut sessions[member] else { continue };
                 let cells = Cells::new(nanos(segment.settle), nanos(segment.each), 1, self.ways.len());
                 let part = self.load(session, segment.settle + segment.each, rate, cells, |_| member)?;
                 whole.add(&part);
                 whole.limits.extend(part.limits);
-                let Some(seen) = part.cells.into_iter().next().filter(|_| part.cut.is_none()) else {
-                    return Ok(Part { cut: part.cut.or(Some(Cut::Stopped)), ..whole });
-                };
-                cell[member] = seen[member];
+                if part.cut.is_some() {
+                    return Ok(Part { cut: part.cut, ..whole });
+                }
+                cell = joined(cell, member, part.cells.into_iter().next());
             }
-            whole.cells.push(cell);
+            whole.cells.extend(cell);
         }
         Ok(whole)
     }
@@ -213,6 +213,13 @@ impl Paths for Bench {
     }
 }
 
+/// A round's cell with a member's block; none where a block did not come to its end, by nobody's doing.
+fn joined(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
+    let (mut cell, block) = (cell?, block?);
+    cell[member] = block[member];
+    Some(cell)
+}
+
 /// Places of requests on a list, in the order in which they are sent: each way once in a round, each with its own requests in turn.
 fn order(segment: &Segment, of: &[usize], rate: f64) -> Vec<u32> {
     let hits = (segment.lasts().as_secs_f64() * rate) as usize + 1;
@@ -232,8 +239,23 @@ fn order(segment: &Segment, of: &[usize], rate: f64) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use seawall_isolate::segment::Times;
+    use seawall_isolate::slot::Slot;
 
     use super::*;
+
+    /// It ended the experiment, as if by a signal that nobody had sent.
+    #[test]
+    fn a_round_of_which_a_block_is_incomplete_is_left_out() {
+        let slot = |took| Some(Slot::of(vec![took; 9], 9, 0, false));
+        let block = |member: usize| {
+            let mut block = vec![None; 3];
+            block[member] = slot(member as f64);
+            Some(block)
+        };
+        let begun = joined(Some(vec![None; 3]), 2, block(2));
+        assert_eq!(joined(begun.clone(), 0, block(0)), Some(vec![slot(0.0), None, slot(2.0)]));
+        assert_eq!(joined(joined(begun, 0, None), 1, block(1)), None);
+    }
 
     #[test]
     fn each_way_is_sent_as_often_as_any_other_with_all_of_its_requests() {

@@ -44,6 +44,12 @@ pub fn for_experiment(budget: Duration) -> Duration {
     budget / 3
 }
 
+/// The budget of which so much is the experiment's.
+#[must_use]
+pub fn for_whole(experiment: Duration) -> Duration {
+    experiment.saturating_mul(3)
+}
+
 /// What the searches came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Found {
@@ -174,6 +180,12 @@ impl Limits {
         }
         let beside = self.found.ways.first().map(|reference| compare::ways(&reference.run, &run));
         self.found.ways.push(Limit { way: next.way, name: next.name, beside, run });
+    }
+
+    /// It could not be carried out, and why: neither can those that are due.
+    pub fn failed(&mut self, next: &Next, why: &str) {
+        self.leave_out(vec![next.way], why);
+        self.end(why);
     }
 
     /// Searches no more, and says why.
@@ -459,6 +471,23 @@ mod tests {
         assert_eq!(limits.next_search(), None);
         let found = limits.found();
         assert!(found.is_interrupted() && found.ways.len() == 1 && found.left_out.len() == 2);
+    }
+
+    /// It vanished, and what nobody had searched was all told.
+    #[test]
+    fn a_search_that_cannot_begin_leaves_its_way_out_by_name() {
+        let two = vec![variant("a", Word::Faster, 0.3), variant("b", Word::Faster, 0.2)];
+        let mut limits = limits(&answer(Outcome::Decided, two), 360, false);
+        let reference = limits.next_search().unwrap();
+        limits.saw(reference, found(100.0, 10.0));
+        let next = limits.next_search().unwrap();
+        limits.failed(&next, "cannot search: no room");
+        assert_eq!(limits.next_search(), None);
+        let found = limits.found();
+        let left_out = ["a", "b"]
+            .map(|name| LeftOut { name: name.to_owned(), why: "cannot search: no room".to_owned() });
+        assert_eq!(found.left_out, left_out);
+        assert!(!found.is_told());
     }
 
     #[test]

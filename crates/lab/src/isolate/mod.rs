@@ -70,6 +70,16 @@ pub struct Plan {
 /// What is kept back of a budget for answers that come late and connections that take their time.
 const RESERVE: Duration = Duration::from_secs(2);
 
+/// What connections take beyond what is planned for, as a share.
+const OPENING: f64 = 0.1;
+
+/// Shortest budget of which anything is told, in whole seconds.
+#[must_use]
+pub fn least(asked: &Asked) -> Duration {
+    let planned = asked.first_look().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
+    Duration::from_secs(planned.ceil() as u64)
+}
+
 /// Reasons that are told: the same ones come again with other figures.
 const MOST_LIMITS: usize = 8;
 
@@ -79,12 +89,14 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
     let mut times = vec![Histogram::default(); plan.ways.len()];
     let mut failures = vec![Failures::default(); plan.ways.len()];
-    let (mut cut, mut limits) = (None, Vec::new());
+    let (mut cut, mut limits, mut is_own) = (None, Vec::new(), false);
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.asked.rate);
         study.saw(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
         failures.iter_mut().zip(&seen.failures).for_each(|(all, one)| all.merge(one));
+        // An earlier segment's reasons are none for what ended this one.
+        is_own = !seen.limits.is_empty();
         limits.extend(seen.limits);
         if seen.cut.is_some() {
             cut = seen.cut;
@@ -96,7 +108,7 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let mut answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
     answer.ways_mut().zip(&failures).for_each(|(way, failures)| way.failures = failures.told());
     // What this machine came late to send waits at the target for no fault of the target's.
-    if answer.outcome == Outcome::Overloaded && !answer.generator.is_empty() {
+    if answer.outcome == Outcome::Overloaded && is_own {
         let cut =
             "two seconds' requests were under way, which this generator itself had sent late".to_owned();
         return Answer { outcome: Outcome::GeneratorLimited, cut: Some(cut), overloaded: None, ..answer };

@@ -1,7 +1,7 @@
 //! The flags of `seawall find`, as typed, and which of them do not go together.
 
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use seawall_load::target::{self, header};
 use seawall_search::goal::Goal;
 
 use crate::attack::travel::TravelArgs;
+use crate::draft::Files;
 
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -194,7 +195,7 @@ impl Args {
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and a trial has an end");
         self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        refuse(self.is_one_file(), "--json and --html are two files");
+        refuse(Files::are_one(self.json.as_deref(), self.html.as_deref()), "--json and --html are two files");
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(self.travel.mistakes());
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
@@ -203,12 +204,6 @@ impl Args {
 }
 
 impl Args {
-    /// Whether --json and --html name the same file.
-    fn is_one_file(&self) -> bool {
-        let places = [&self.json, &self.html].map(|path| path.as_deref().and_then(place));
-        places[0].is_some() && places[0] == places[1]
-    }
-
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
             self.closed && self.max_rate.is_some(),
@@ -221,13 +216,6 @@ impl Args {
         refuse(self.closed && self.from.is_some(), "a run with --closed is not continued: leave out --from");
         refuse(!self.closed && self.max_clients.is_some(), "--max-clients is for --closed");
     }
-}
-
-/// Where a file is or will be, by whatever way its directory is named; as it was typed where that is not there.
-fn place(path: &Path) -> Option<PathBuf> {
-    let room = path.parent().filter(|room| !room.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(room) = room.canonicalize() else { return Some(path.to_owned()) };
-    Some(room.join(path.file_name()?))
 }
 
 const HELP: &str = "\

@@ -13,6 +13,7 @@ use seawall_load::target::{self, header};
 
 use super::vary::Vary;
 use crate::attack::travel::TravelArgs;
+use crate::draft::Files;
 use crate::find::args::{MaxRate, goal};
 
 /// What is compared, at what load, and where the answer goes.
@@ -172,7 +173,7 @@ impl Args {
         refuse(self.rate.0 < SLOWEST, &format!("--rate must be {SLOWEST}/s or more"));
         refuse(self.timeout.is_zero(), "-timeout=0 waits for ever, and an experiment has an end");
         refuse(self.redirects < -1, "-redirects must be -1 or more");
-        refuse(self.json.is_some() && self.json == self.html, "--json and --html are two files");
+        refuse(Files::are_one(self.json.as_deref(), self.html.as_deref()), "--json and --html are two files");
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
         mistakes.extend(self.travel.mistakes());
@@ -245,6 +246,8 @@ Experiment file:
     - {name: one connection, connections: 1}
 A way may have: name, url, address, server-name, protocol (http1 or http2), keep-alive, insecure,
 proxy, lookup (true: for each connection), connections, source, body, design (interleaved or blocks).
+What it does not name is as the flags have it; a way of --vary is the reference with one thing
+different. Where the reference has connections, a source, a body or design: blocks, all ways take turns.
 Where all of them have a url, the reference too, no target is needed: each is asked by GET.
 
 Verdicts, of the middle half of the times (and of failures):
@@ -258,7 +261,8 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, failures (what, count), times by percentile), overloaded (place of the way that left requests unanswered), find, cells.
+tail, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
+fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
 find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
 where a cap hides them, and why where it cannot be told; run: what find --json writes), left_out
@@ -268,12 +272,26 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find); 4 the generator was the limit of a way; 8 some could
-not be told in the budget, or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
+not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {
+    use seawall_lab::isolate::answer::Word;
+
     use super::*;
+
+    /// Two of them were in no list.
+    #[test]
+    fn every_verdict_that_is_written_is_in_the_help_and_in_the_specification() {
+        let specification = include_str!("../../../../SPECIFICATION.md");
+        for word in Word::ALL {
+            let word = serde_json::to_value(word).unwrap();
+            let word = word.as_str().unwrap();
+            assert!(HELP.contains(&format!(" {word}")) || HELP.contains(&format!("\n{word}")), "{word}");
+            assert!(specification.contains(&format!("`{word}`")), "{word}");
+        }
+    }
 
     #[test]
     fn a_margin_is_a_share_above_what_is_no_difference() {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context as _;
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
 use seawall_load::variant::{Protocol, place};
@@ -12,9 +11,12 @@ use super::way::{Draft, proxies};
 use crate::find::words::many;
 
 /// Longest name of a way: as the engine has it.
-const MOST_NAME: usize = 64;
+pub(super) const MOST_NAME: usize = 64;
 /// Most ways of one experiment, which share its rate.
-const MOST_WAYS: usize = 30;
+pub(super) const MOST_WAYS: usize = 30;
+
+/// Largest file, in bytes: thirty ways take a hundredth of it.
+const LARGEST: usize = 1 << 20;
 
 /// The reference, and the ways that are compared with it.
 #[derive(Debug)]
@@ -28,6 +30,19 @@ impl Ways {
     pub(super) fn url(&self) -> Option<&str> {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
+
+    /// Whether any asks for a lookup for each connection: then all have one.
+    pub(super) fn look_up(&self) -> bool {
+        std::iter::once(&self.reference).chain(&self.variants).any(|way| way.lookup)
+    }
+
+    /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
+    pub(super) fn in_turns(mut self) -> Self {
+        if self.reference.design() == Design::Blocks {
+            self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
+        }
+        self
+    }
 }
 
 /// What is in a file.
@@ -35,8 +50,9 @@ impl Ways {
 /// # Errors
 /// It cannot be read, or its mistakes.
 pub(super) fn read(path: &Path) -> anyhow::Result<Ways> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
+    let text = seawall_core::file::read(path, LARGEST)
+        .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
+    parse(text.expose()).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
 }
 
 fn parse(text: &str) -> Result<Ways, Mistakes> {
@@ -50,17 +66,21 @@ fn parse(text: &str) -> Result<Ways, Mistakes> {
             node.mistake(format!("from 1 to {MOST_WAYS} ways"));
         }
         let mut names = BTreeSet::from([reference.name.clone()]);
-        let variants = places.iter().map(|place| variant(place, &mut names)).collect();
+        let variants = places.iter().map(|place| variant(place, &reference, &mut names)).collect();
         Ways { reference, variants }
     };
     document.finish(ways)
 }
 
-fn variant(node: &Node<'_>, names: &mut BTreeSet<String>) -> Draft {
+fn variant(node: &Node<'_>, reference: &Draft, names: &mut BTreeSet<String>) -> Draft {
     let table = node.table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
         table.key("name").mistake("a name that no other way has");
+    }
+    if draft.design == Some(Design::Interleaved) && reference.design() == Design::Blocks {
+        let why = "blocks: the reference takes turns, by its design, connections, source or body";
+        table.key("design").mistake(why);
     }
     if !draft.differs() && !draft.lookup {
         node.mistake("something that differs from the reference");
@@ -183,6 +203,26 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+    }
+
+    /// The reference's connections and source held in blocks alone, and interleaved ways were compared with one that had neither.
+    #[test]
+    fn a_reference_that_takes_turns_is_compared_with_ways_that_take_turns() {
+        for reference in ["connections: 2", "source: 127.0.0.2", "design: blocks", "body: 9"] {
+            let text = |design: &str| {
+                format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
+            };
+            let ways = parse(&text("")).unwrap().in_turns();
+            assert_eq!(ways.variants[0].design(), Design::Blocks, "{reference}");
+            let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
+            assert!(
+                told.contains("variants[0].design: found \"interleaved\", expected blocks: the ref"),
+                "{told}"
+            );
+        }
+        let ways = parse("variants:\n- {name: a, keep-alive: false}\n- {name: b, connections: 1}\n");
+        let designs: Vec<_> = ways.unwrap().in_turns().variants.iter().map(Draft::design).collect();
+        assert_eq!(designs, [Design::Interleaved, Design::Blocks], "only the way that needs it");
     }
 
     #[test]

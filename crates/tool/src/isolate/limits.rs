@@ -30,7 +30,7 @@ pub(super) fn search(bench: &Bench, searches: &Searches, answer: &Answer) -> Fou
             Ok(run) => limits.saw(next, run),
             Err(error) => {
                 let _ = writeln!(stderr(), "{}: {error:#}", next.name);
-                limits.end(&format!("cannot search: {error:#}"));
+                limits.failed(&next, &format!("cannot search: {error:#}"));
             }
         }
     }

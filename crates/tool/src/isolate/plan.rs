@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Cursor, IsTerminal as _, stdin};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
@@ -10,18 +10,19 @@ use seawall_isolate::segment::{Design, Times};
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::Arrivals;
 use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::bench::Bench;
-use seawall_lab::isolate::limits::Searches;
+use seawall_lab::isolate::limits::{Searches, for_whole};
 use seawall_lab::isolate::ways::{Named, Way};
+use seawall_lab::isolate::{Plan, least};
 use seawall_load::engine::Travel;
-use seawall_load::request::{Origin, Request, Style};
-use seawall_load::resolve::Lifetime;
+use seawall_load::proxy::Proxy;
+use seawall_load::request::{Origin, Request, Style, Unsendable};
+use seawall_load::resolve::{HostPort, Lifetime};
 use seawall_load::target::{Format, Target};
 use seawall_search::profile::Profile;
 
 use super::args::Args;
-use super::file::{self, Ways};
+use super::file::{self, MOST_NAME, MOST_WAYS, Ways};
 use super::vary::{self, Aimed, Vary};
 use super::way::Draft;
 use crate::attack::aim::{self, Aim, Waits};
@@ -53,13 +54,11 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
     let mut travel = args.travel.engine(waits, &style)?;
     let file = args.experiment.as_deref().map(file::read).transpose()?;
     let targets = targets(args, file.as_ref().and_then(Ways::url))?;
-    if args.vary.iter().any(Vary::is_of_names) {
+    // What a factor comes to depends on it.
+    if args.vary.iter().any(Vary::is_of_names) || file.as_ref().is_some_and(Ways::look_up) {
         look_up_each(&mut travel, &mut style);
     }
     let drafts = drafts(args, file, &targets, &travel, &style)?;
-    if drafts.variants.iter().any(|draft| draft.lookup) || drafts.reference.lookup {
-        look_up_each(&mut travel, &mut style);
-    }
     let all: Vec<_> = std::iter::once(&drafts.reference).chain(&drafts.variants).collect();
     let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
     for draft in &all {
@@ -69,13 +68,19 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
         }
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    let mistakes = contradictions(&all, &ways, &travel);
+    let mut mistakes = contradictions(&all, &ways, &travel);
+    // Two URLs may be one, to see what is told of nothing.
+    if mistakes.is_empty() && !args.is_comparison() {
+        mistakes = repetitions(&all, &ways, &travel);
+    }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     let reaches = all.iter().zip(&ways).map(|(draft, way)| reaching(draft, way, &travel, &style));
     let reaches = reaches.collect::<anyhow::Result<_>>()?;
     let target = ways[0].requests.first().map(|request| public(&request.url)).unwrap_or_default();
     let ways_of_plan = all.iter().map(|draft| Named { name: draft.name.clone(), what: draft.what.clone() });
-    let plan = Plan { asked: asked(args, &drafts.variants), ways: ways_of_plan.collect(), target };
+    let asked = asked(args, &drafts.variants);
+    enough_time(&asked, args.find)?;
+    let plan = Plan { asked, ways: ways_of_plan.collect(), target };
     let searches = args.find.then(|| searches(args, &ways, &travel)).transpose()?;
     let bench = Bench::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
     Ok(Order { plan, searches, bench, reaches })
@@ -96,6 +101,17 @@ fn asked(args: &Args, variants: &[Draft]) -> Asked {
         times: Times::USUAL,
         seed: args.seed,
     }
+}
+
+/// What has no time for a first look tells nothing, however long it sends.
+fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
+    let least = least(asked);
+    let (whole, with) = if find { (for_whole(least), " with --find") } else { (least, "") };
+    ensure!(
+        asked.budget >= least,
+        "--budget must be {whole:?} or more{with}: the first look at so many ways, at this rate and in their turns, takes that"
+    );
+    Ok(())
 }
 
 /// Searches of ways, as they are compared.
@@ -188,18 +204,29 @@ fn drafts(
     let flags_alone =
         || Ways { reference: Draft::named("reference", "as the flags have it"), variants: Vec::new() };
     let mut ways = file.unwrap_or_else(flags_alone);
-    let request = Request::new(&targets[0], style)?;
-    let addresses = travel.dial.addresses(&request.origin).unwrap_or_default();
+    let reference = &ways.reference;
+    let requests = requests(reference, targets, style).with_context(|| reference.name.clone())?;
+    let travel = &apart(reference, travel);
+    let addresses = travel.dial.addresses(&requests[0].origin).unwrap_or_default();
     let is_named = args.vary.iter().any(Vary::is_of_names);
-    let absolute = is_named.then(|| absolute_name(&request.origin, travel, &addresses)).flatten();
-    let aimed = Aimed { request: &request, travel, addresses: &addresses, absolute };
+    let absolute = is_named.then(|| absolute_name(&requests[0].origin, travel, &addresses)).flatten();
+    let aimed = Aimed { request: &requests[0], requests: &requests, travel, addresses: &addresses, absolute };
     let mut mistakes = Vec::new();
     for vary in &args.vary {
         match vary.ways(&aimed) {
-            Ok(more) => ways.variants.extend(more),
+            Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.on(&ways.reference))),
             Err(why) => mistakes.push(why),
         }
     }
+    if ways.variants.len() > MOST_WAYS {
+        mistakes.push(format!("{} ways: {MOST_WAYS} at most share the rate", ways.variants.len()));
+    }
+    let is_long = |way: &&Draft| way.name.len() > MOST_NAME;
+    let long = ways.variants.iter().filter(is_long);
+    mistakes.extend(long.map(|way| {
+        let name = &way.name;
+        format!("--vary {name}: more than {MOST_NAME} bytes: say it in an experiment file, with a name")
+    }));
     let mut names = BTreeSet::new();
     for way in std::iter::once(&ways.reference).chain(&ways.variants) {
         if !names.insert(&way.name) {
@@ -207,23 +234,24 @@ fn drafts(
         }
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways)
+    Ok(ways.in_turns())
 }
 
 /// The name with a final dot that leads where this one does.
 fn absolute_name(origin: &Origin, travel: &Travel, addresses: &[SocketAddr]) -> Option<String> {
     // A system without the file has no search domains.
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let (host, port) = vary::place_of(origin);
     let leads_there = |name: &String| {
-        let origin = Origin { host: name.clone(), ..origin.clone() };
+        let origin = Origin { host: name.clone(), port, variant: None, ..origin.clone() };
         let found = travel.dial.addresses(&origin).unwrap_or_default();
         found.iter().any(|address| addresses.contains(address))
     };
-    vary::absolute(&origin.host, &conf).into_iter().find(leads_there)
+    vary::absolute(&host, &conf).into_iter().find(leads_there)
 }
 
-/// A way that can be gone: its requests are sendable, and their names have addresses.
-fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Way> {
+/// What is sent that way.
+fn requests(draft: &Draft, targets: &[Target], style: &Style) -> Result<Vec<Request>, Unsendable> {
     let variant = Arc::new(draft.variant());
     let request = |target: &Target| {
         let mut target = Target { variant: Some(Arc::clone(&variant)), ..target.clone() };
@@ -235,7 +263,17 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
         }
         Request::new(&target, style)
     };
-    let requests = targets.iter().map(request).collect::<Result<Vec<_>, _>>()?;
+    targets.iter().map(request).collect()
+}
+
+/// A way that can be gone: its requests are sendable, and their names have addresses.
+fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> anyhow::Result<Way> {
+    let urls = targets.iter().map(|target| &target.url).collect::<BTreeSet<_>>().len();
+    ensure!(
+        draft.url.is_none() || urls == 1,
+        "a URL takes the place of one, and the targets have {urls}: other requests would be compared"
+    );
+    let requests = requests(draft, targets, style)?;
     let apart = (draft.design() == Design::Blocks).then(|| apart(draft, travel));
     if let Some(source) = draft.source {
         UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
@@ -284,6 +322,69 @@ fn contradictions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<Strin
         );
     }
     mistakes
+}
+
+/// Ways that come out as the reference, whatever was written: "not the cause" said nothing of them.
+fn repetitions(drafts: &[&Draft], ways: &[Way], travel: &Travel) -> Vec<String> {
+    let reference = Gone::of(drafts[0], &ways[0], travel);
+    let variants = drafts.iter().zip(ways).skip(1);
+    let same = variants.filter(|(draft, way)| Gone::of(draft, way, travel) == reference);
+    let told = |(draft, _): (&&Draft, &Way)| {
+        format!("{}: it is gone exactly as {} is: nothing differs", draft.name, drafts[0].name)
+    };
+    same.map(told).collect()
+}
+
+/// What two ways that are one have in common.
+#[derive(PartialEq)]
+struct Gone<'a> {
+    connections: usize,
+    sources: &'a [IpAddr],
+    body: Option<usize>,
+    insecure: bool,
+    requests: Vec<Sent<'a>>,
+}
+
+/// The same of a request.
+#[derive(PartialEq)]
+struct Sent<'a> {
+    url: &'a str,
+    close: bool,
+    multiplexes: bool,
+    proxy: Option<&'a Proxy>,
+    /// Where else than where the URL says.
+    address: Option<&'a HostPort>,
+    server_name: Option<&'a str>,
+}
+
+impl<'a> Gone<'a> {
+    fn of(draft: &'a Draft, way: &'a Way, travel: &'a Travel) -> Self {
+        let travel = way.apart.as_ref().unwrap_or(travel);
+        let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
+        let sent = |request: &'a Request| {
+            let origin = &request.origin;
+            let proxy = proxies.of(origin);
+            let own = (origin.host.clone(), origin.port);
+            let dial = &travel.dial;
+            let elsewhere = |place: &&HostPort| **place != own || dial.connect_to.contains_key(&own);
+            let is_dialled = proxy.is_none() && dial.unix_socket.is_none();
+            Sent {
+                url: &request.url,
+                close: request.close,
+                multiplexes: travel.multiplexes(origin),
+                proxy,
+                address: draft.address.as_ref().filter(|_| is_dialled).filter(elsewhere),
+                server_name: draft.server_name.as_deref().filter(|name| *name != origin.host),
+            }
+        };
+        Self {
+            connections: travel.connections,
+            sources: &travel.sources,
+            body: draft.body,
+            insecure: draft.insecure,
+            requests: way.requests.iter().map(sent).collect(),
+        }
+    }
 }
 
 fn apart(draft: &Draft, travel: &Travel) -> Travel {

@@ -103,12 +103,14 @@ pub(super) fn headline(answer: &Answer) -> String {
             let named: Vec<_> = ranked.iter().map(|way| format!("{} {}", way.way.name, brief(way))).collect();
             named.join("; ")
         }
-        (Outcome::Decided, _) => {
+        _ if equal == answer.variants.len() => {
             let all = match answer.variants.as_slice() {
                 [one] => format!("{} is", one.way.name),
                 _ => format!("all {equal} are"),
             };
-            format!("no way differs: {all} the same within {}", share(answer.asked.margin))
+            let is_told = answer.outcome == Outcome::Decided;
+            let but = if is_told { "" } else { "; the 99th percentile could not be told" };
+            format!("no way differs: {all} the same within {}{but}", share(answer.asked.margin))
         }
         (Outcome::GeneratorLimited, _) => "this generator was the limit".to_owned(),
         _ => "nothing can be said yet".to_owned(),

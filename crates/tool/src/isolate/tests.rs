@@ -9,7 +9,7 @@ use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
 use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::answer::{Answer, Outcome};
+use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::failures::Failure;
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
@@ -25,6 +25,16 @@ use crate::find::tests::{field, plan as search, searched};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(Path, usize, Option<Cut>);
+
+/// The same of a machine that was the limit in its first segment alone, and of a target that leaves requests unanswered in the second.
+struct Stumbling(Simulated);
+
+impl Paths for Stumbling {
+    fn carry_out(&mut self, segment: &Segment, rate: f64) -> Seen {
+        let limits = if self.0.1 == 2 { vec!["it was late".to_owned()] } else { Vec::new() };
+        Seen { limits, ..self.0.carry_out(segment, rate) }
+    }
+}
 
 impl Paths for Simulated {
     fn carry_out(&mut self, segment: &Segment, _: f64) -> Seen {
@@ -172,6 +182,63 @@ fn each_end_has_a_code_of_its_own() {
     assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
 }
 
+/// A reason of any segment made the generator's what the target had left unanswered in another.
+#[test]
+fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
+    let asked = Asked {
+        designs: vec![Design::Interleaved],
+        rate: 100.0,
+        margin: 0.05,
+        tail: false,
+        budget: Duration::from_secs(120),
+        times: Times::USUAL,
+        seed: 1,
+    };
+    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
+    let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+    let of = |after| {
+        let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
+        let path = Path::new(NOISY, effects, 100.0, 2);
+        let mut paths = Stumbling(Simulated(path, after, Some(Cut::Overloaded(1))));
+        isolate(&mut paths, &plan, &mut |_| ()).outcome
+    };
+    assert_eq!(of(2), Outcome::Overloaded, "the first segment was late, the second cut");
+}
+
+/// An experiment whose tail was to be told ended as decided without it.
+#[test]
+fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
+    let of = |time, failing| {
+        let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
+        let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
+        let asked = Asked {
+            designs: vec![Design::Interleaved],
+            rate: 100.0,
+            margin: 0.05,
+            tail: true,
+            budget: Duration::from_secs(60),
+            times: Times::USUAL,
+            seed: 1,
+        };
+        let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+        isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
+    };
+    let equal = of(0.0, 0.0);
+    assert_eq!((equal.outcome, equal.said(Word::Equal).count()), (Outcome::Undecided, 1));
+    assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::CANNOT_TELL; 2]);
+    let text = screen::text(&equal);
+    assert!(
+        text.starts_with("no way differs: b is the same within 5 %; the 99th percentile could"),
+        "{text}"
+    );
+    let slower = of(0.3, 0.0);
+    assert_eq!(
+        [false, true].map(|two| code(&slower, None, two)),
+        [exit::CANNOT_TELL, exit::OBJECTIVE_MISSED]
+    );
+    assert_eq!(of(0.0, 1.0).outcome, Outcome::Decided, "who answers nothing has no tail");
+}
+
 /// The same with searches of simulated targets, one after the other: the reference first.
 fn searched_too(answer: Answer, searches: &[(Class, u64)], all: bool) -> Answer {
     let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
@@ -245,6 +312,10 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     assert_eq!([true, false].map(|two| code(&worse, None, two)), [exit::OBJECTIVE_MISSED, exit::FOUND]);
     assert_eq!(code(&better, None, true), exit::FOUND);
     assert_eq!(code(&better, Some(2), true), exit::FOUND, "a signal after the end is no interruption");
+    for outcome in [Outcome::Overloaded, Outcome::GeneratorLimited, Outcome::Undecided] {
+        let worse = Answer { outcome, ..worse.clone() };
+        assert_eq!(code(&worse, None, true), exit::OBJECTIVE_MISSED, "however the comparison ended");
+    }
     let untold = searched_too(equal(), &[limited], true);
     assert_eq!([true, false].map(|two| code(&untold, None, two)), [exit::CANNOT_TELL, exit::FOUND]);
     let mut cut = worse;
@@ -300,4 +371,101 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     assert!(searches.all && searches.plans.iter().all(|plan| plan.goal == Goal::CLIFF));
     let alone = plan::plan(&typed("http://127.0.0.1:1/ --vary keep-alive"), 1).unwrap();
     assert!(alone.searches.is_none() && alone.plan.asked.budget == minutes(2), "as it was");
+}
+
+/// The plan of an experiment file beside these flags.
+fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("ways.yaml");
+    std::fs::write(&path, file).unwrap();
+    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1)
+}
+
+/// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
+#[test]
+fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
+    let words = "http://127.0.0.1:1/ --vary keep-alive --find";
+    for (file, kept) in [
+        ("reference: {keep-alive: false}\nvariants: [{name: x, protocol: http2}]", [false, true, true]),
+        ("variants: [{name: x, lookup: true, protocol: http2}]", [false, false, true]),
+        ("variants: [{name: x, protocol: http2}]", [true, true, false]),
+    ] {
+        let plans = planned(file, words).unwrap().searches.unwrap().plans;
+        let told: Vec<_> = plans.iter().map(|plan| plan.connections.keep_alive).collect();
+        assert_eq!(told, kept, "{file}");
+    }
+    let file = "reference: {protocol: http2}\nvariants: [{name: x, keep-alive: false}]";
+    let plans = planned(file, words).unwrap().searches.unwrap().plans;
+    let told: Vec<_> = plans.iter().map(|plan| plan.connections.protocol.as_str()).collect();
+    assert_eq!(told, ["h2c", "http/1.1", "h2c"], "what a file's way does not name is as the flags have it");
+}
+
+#[test]
+fn a_way_that_comes_out_as_the_reference_is_refused() {
+    for (file, flags) in [
+        ("reference: {keep-alive: false}\nvariants: [{name: x, keep-alive: false}]", ""),
+        ("variants: [{name: x, address: '127.0.0.1:1'}]", ""),
+        ("variants: [{name: x, lookup: true}]", ""),
+        ("variants: [{name: x, protocol: http1}]", ""),
+        ("variants: [{name: x, connections: 3}]", "--max-connections 3"),
+        ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
+    ] {
+        let told = planned(file, &format!("http://127.0.0.1:1/ {flags}")).err().unwrap().to_string();
+        assert_eq!(told, "x: it is gone exactly as reference is: nothing differs", "{file}");
+    }
+    let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
+    let told = planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2").err().unwrap().to_string();
+    assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
+    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1).unwrap();
+}
+
+/// A way with a URL of its own asked for that alone, and the reference for all.
+#[test]
+fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
+    let room = tempfile::tempdir().unwrap();
+    let targets = |text: &str| {
+        let path = room.path().join("targets");
+        std::fs::write(&path, text).unwrap();
+        format!("--targets {}", path.display())
+    };
+    let several = targets("GET http://127.0.0.1:1/x\nGET http://127.0.0.1:1/y\n");
+    let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
+    let told = planned(file, &several).err().unwrap().to_string();
+    assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
+    let tls = plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1).err().unwrap();
+    assert!(tls.to_string().starts_with("TLS: a URL takes the place of one"), "{tls}");
+    let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
+    planned(file, &one).unwrap();
+}
+
+#[test]
+fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
+    let told = |factors: &str| {
+        let words = format!("http://127.0.0.1:1/ --budget 1h --vary {factors}");
+        plan::plan(&typed(&words), 1).map(|order| order.plan.ways.len()).map_err(|error| error.to_string())
+    };
+    let factors = |most| (2..2 + most).map(|at| format!("connections={at}")).collect::<Vec<_>>().join(",");
+    assert_eq!(told(&factors(30)), Ok(31));
+    assert_eq!(told(&factors(31)).unwrap_err(), "31 ways: 30 at most share the rate");
+    let long = told(&format!("connect-to={}:1", "a".repeat(60))).unwrap_err();
+    assert!(long.contains("more than 64 bytes"), "{long}");
+}
+
+/// It was spent on blocks that were too few for a look, and nothing was told of any way.
+#[test]
+fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
+    let told = |words: &str| {
+        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1).err().map(|error| error.to_string())
+    };
+    assert_eq!(told("--vary keep-alive --budget 25s"), None, "as the flag alone has it");
+    for (words, least) in [
+        ("--vary connections --budget", 34),
+        ("--vary keep-alive --rate 5/s --budget", 137),
+        ("--vary keep-alive,connections --budget", 57),
+        ("--vary keep-alive,connections --find --budget", 171),
+    ] {
+        let short = told(&format!("{words} {}s", least - 1)).unwrap();
+        assert!(short.starts_with(&format!("--budget must be {least}s or more")), "{words}: {short}");
+        assert_eq!(told(&format!("{words} {least}s")), None, "{words}");
+    }
 }

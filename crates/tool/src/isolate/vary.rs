@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use seawall_load::plan::Travel;
 use seawall_load::proxy::Proxies;
-use seawall_load::request::Request;
+use seawall_load::request::{Origin, Request};
 use seawall_load::resolve::HostPort;
 use seawall_load::variant::{Protocol, place};
 
@@ -103,11 +103,20 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
 pub(super) struct Aimed<'a> {
     /// The first of the targets, as the reference sends it.
     pub(super) request: &'a Request,
+    /// All of them.
+    pub(super) requests: &'a [Request],
+    /// As the reference travels.
     pub(super) travel: &'a Travel,
-    /// Addresses of its host now.
+    /// Addresses that it is connected to now.
     pub(super) addresses: &'a [SocketAddr],
     /// The name with its final dot that leads there; none that was found.
     pub(super) absolute: Option<String>,
+}
+
+/// Name or address that the reference is connected to, and port.
+pub(super) fn place_of(origin: &Origin) -> HostPort {
+    let own = origin.variant.as_ref().and_then(|variant| variant.address.clone());
+    own.unwrap_or_else(|| (origin.host.clone(), origin.port))
 }
 
 /// Names with a final dot that a name may stand for: itself, and with each search domain of a `resolv.conf`.
@@ -152,8 +161,8 @@ impl Vary {
     }
 
     fn body(&self, aimed: &Aimed<'_>, bytes: usize) -> Result<Vec<Draft>, String> {
-        let method = &aimed.request.method;
-        if !matches!(method.as_str(), "POST" | "PUT" | "PATCH") {
+        let has_none = |method: &&String| !matches!(method.as_str(), "POST" | "PUT" | "PATCH");
+        if let Some(method) = aimed.requests.iter().map(|request| &request.method).find(has_none) {
             return Err(format!("a {method} has no body: say with -targets what is posted"));
         }
         let what = format!("a body of {}", many(bytes as u64, "byte"));
@@ -165,14 +174,24 @@ impl Vary {
     }
 }
 
+/// A way leads all requests to one place.
+fn to_one_place(aimed: &Aimed<'_>) -> Result<(), String> {
+    let is_there = |request: &Request| request.origin == aimed.request.origin;
+    if aimed.requests.iter().all(is_there) {
+        return Ok(());
+    }
+    Err("the targets are at several places, and all would be sent to that of the first".to_owned())
+}
+
 fn by_name(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
-    let origin = &aimed.request.origin;
-    if is_literal(&origin.host) {
-        return Err(format!("{} is an address, and no name", origin.host));
+    to_one_place(aimed)?;
+    let (host, port) = place_of(&aimed.request.origin);
+    if is_literal(&host) {
+        return Err(format!("{host} is an address, and no name"));
     }
     let first = aimed.addresses.first().ok_or("it has no address")?;
     let literal = Draft { lookup: true, ..to("literal address", "not looked up: ", *first) };
-    if origin.host.ends_with('.') {
+    if host.ends_with('.') {
         return Ok(vec![literal]);
     }
     let Some(name) = &aimed.absolute else {
@@ -180,7 +199,7 @@ fn by_name(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
         return Ok(vec![Draft { what, ..literal }]);
     };
     let absolute = Draft {
-        address: Some((name.clone(), origin.port)),
+        address: Some((name.clone(), port)),
         lookup: true,
         ..Draft::named("absolute name", format!("looked up as {name}"))
     };
@@ -188,6 +207,7 @@ fn by_name(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
 }
 
 fn by_address(aimed: &Aimed<'_>) -> Result<Vec<Draft>, String> {
+    to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
         return Err(format!(
             "{} has one address, and there is none to compare it with",
@@ -254,7 +274,7 @@ fn to(name: &str, what: &str, address: SocketAddr) -> Draft {
 }
 
 fn keep_alive(aimed: &Aimed<'_>) -> Draft {
-    let kept = !aimed.travel.keep_alive;
+    let kept = aimed.request.close;
     let [name, what] = if kept {
         ["kept connections", "connections are used again"]
     } else {
@@ -284,11 +304,20 @@ mod tests {
 
     /// What a factor comes to for a target: names of its ways, or why there are none.
     fn told(text: &str, method: &str, url: &str) -> Result<Vec<String>, String> {
-        let target = Target { method: method.into(), url: url.into(), ..Target::default() };
-        let request = Request::new(&target, &Style::default()).unwrap();
+        told_of(text, &[(method, url)])
+    }
+
+    /// The same for several targets.
+    fn told_of(text: &str, targets: &[(&str, &str)]) -> Result<Vec<String>, String> {
+        let request = |&(method, url): &(&str, &str)| {
+            let target = Target { method: method.into(), url: url.into(), ..Target::default() };
+            Request::new(&target, &Style::default()).unwrap()
+        };
+        let requests: Vec<_> = targets.iter().map(request).collect();
         let addresses = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
         let aimed = Aimed {
-            request: &request,
+            request: &requests[0],
+            requests: &requests,
             travel: &Travel::default(),
             addresses: &addresses,
             absolute: Some("a.test.".into()),
@@ -296,6 +325,20 @@ mod tests {
         let ways = text.parse::<Vary>()?.ways(&aimed)?;
         assert!(ways.iter().all(Draft::differs), "{ways:?}");
         Ok(ways.into_iter().map(|way| way.name).collect())
+    }
+
+    /// All targets were sent to the host of the first, and a body to those that have none.
+    #[test]
+    fn what_holds_for_the_first_of_several_targets_alone_is_refused() {
+        let two = [("POST", "http://a.test/"), ("POST", "http://b.test/")];
+        for factor in ["name", "address"] {
+            let told = told_of(factor, &two).unwrap_err();
+            assert!(told.contains("the targets are at several places"), "{told}");
+            assert!(told_of(factor, &[("GET", "http://a.test/x"), ("GET", "http://a.test/y")]).is_ok());
+        }
+        assert!(told_of("body=1", &two).is_ok());
+        let told = told_of("body=1", &[two[0], ("GET", "http://a.test/")]).unwrap_err();
+        assert!(told.contains("a GET has no body"), "{told}");
     }
 
     #[test]

@@ -35,6 +35,23 @@ impl Draft {
         Self { name: name.into(), what: what.into(), ..Self::default() }
     }
 
+    /// The same in which everything else is as the reference has it, so that one thing differs alone.
+    pub(super) fn on(self, reference: &Self) -> Self {
+        Self {
+            url: self.url.or_else(|| reference.url.clone()),
+            address: self.address.or_else(|| reference.address.clone()),
+            server_name: self.server_name.or_else(|| reference.server_name.clone()),
+            protocol: self.protocol.or(reference.protocol),
+            keep_alive: self.keep_alive.or(reference.keep_alive),
+            insecure: self.insecure || reference.insecure,
+            proxies: self.proxies.or_else(|| reference.proxies.clone()),
+            connections: self.connections.or(reference.connections),
+            source: self.source.or(reference.source),
+            body: self.body.or(reference.body),
+            ..self
+        }
+    }
+
     /// Whether it takes a session that the others do not share.
     pub(super) fn needs_a_session(&self) -> bool {
         self.connections.is_some() || self.source.is_some()
