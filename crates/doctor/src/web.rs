@@ -1,6 +1,6 @@
 //! Servers that are asked over HTTP: where they are, and who asks.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,13 @@ impl Place {
         let place = Self::of_host(host)?;
         // One place, however it is written (RFC 9110 section 4.2.3).
         Some(Self { path: if path == "/" { "" } else { path }.to_owned(), ..place })
+    }
+
+    /// The address that it has, where its host is one; none where it is a name.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
     /// What is asked for at the place itself, nothing of its path changed.

@@ -69,19 +69,18 @@ fn wanted(site: &Site) -> Option<Result<Wanted, &'static str>> {
 }
 
 /// Beside loopback the addresses of ECS' agent and of EKS Pod Identity's, which SDKs take over plain HTTP (boto/botocore, `utils.py`,
-/// `ContainerMetadataFetcher`; aws/aws-sdk-go-v2, `config/resolve_credentials.go`). Of names botocore takes `localhost` alone.
+/// `ContainerMetadataFetcher`; aws/aws-sdk-go-v2, `config/resolve_credentials.go`). Of names all take `localhost`, and botocore no other; Go's and Java's look a name up, and take it
+/// where each of its addresses is one of these.
 const TAKEN: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
-/// Whether SDKs ask there over plain HTTP.
+/// Whether all SDKs ask there over plain HTTP.
 fn is_taken(place: &Place) -> bool {
-    let host = place.authority.rsplit_once(':').map_or(place.authority.as_str(), |(host, _)| host);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.map_or_else(
-        |_| host.eq_ignore_ascii_case("localhost"),
+    place.address().map_or_else(
+        || place.authority.rsplit_once(':').is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost")),
         |address| address.is_loopback() || TAKEN.contains(&address),
     )
 }

@@ -32,11 +32,17 @@ pub(super) fn servers(outcomes: &[Outcome], requests: u32) -> Finding {
         f64::from(requests),
         "requests",
     );
-    let complaints = [forbidden, refused, tokenless, failing, named, unaskable, mute];
-    match complaints.iter().find_map(|complaint| complaint(outcomes)) {
+    match forbidden(outcomes).or_else(|| gravest(outcomes)) {
         Some((verdict, reason, fix)) => found.judged(verdict, reason, fix),
         None => found,
     }
+}
+
+/// Of several the gravest, and of those the first.
+fn gravest(outcomes: &[Outcome]) -> Option<Complaint> {
+    let complaints = [refused, tokenless, failing, named, unaskable, mute];
+    let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
+    told.max_by_key(|(verdict, ..)| *verdict)
 }
 
 /// What is wrong with the servers, why, and what to do.
@@ -52,15 +58,22 @@ fn forbidden(outcomes: &[Outcome]) -> Option<Complaint> {
 
 fn refused(outcomes: &[Outcome]) -> Option<Complaint> {
     let place = outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Refused(wanted) => Some(&wanted.place.authority),
+        Outcome::Refused(wanted) => Some(&wanted.place),
         _ => None,
     })?;
+    let (verdict, refuse) = match place.address() {
+        Some(_) => (Verdict::Fault, "refuse every other address before anything is sent"),
+        None => (
+            Verdict::Warning,
+            "take no name but localhost, or (Go, Java) one of which each address is one of these: others are refused before anything is sent",
+        ),
+    };
     let reason = format!(
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({place}): over http:// AWS's SDKs ask loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] for containers' credentials, and \
-         refuse every other host before anything is sent"
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI ({}): over http:// AWS's SDKs ask loopback, 169.254.170.2, 169.254.170.23 and [fd00:ec2::23] for containers' credentials, and {refuse}",
+        place.authority
     );
     let fix = "serve them at one of these addresses, or over https://; or take the variable away";
-    Some((Verdict::Fault, reason, fix.to_owned()))
+    Some((verdict, reason, fix.to_owned()))
 }
 
 fn tokenless(outcomes: &[Outcome]) -> Option<Complaint> {

@@ -525,7 +525,7 @@ fn a_server_of_containers_credentials_that_fails_is_a_fault() {
 }
 
 #[test]
-fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_asked() {
+fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
     let told = |url| {
         let servers = Servers::default();
         for host in ["10.0.0.7:80", "169.254.169.254:80", "localhost:81", "[::1]:80", "[fd00:ec2::23]:80"] {
@@ -535,16 +535,17 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_aske
         let count = servers.asked.borrow().iter().filter(|asked| asked.contains(" /keys")).count();
         (told, count)
     };
-    for url in [
-        "http://10.0.0.7/keys",
-        "http://169.254.169.254/keys",
-        "http://keys.shop.svc/keys",
-        "http://[fd00:ec2::24]/keys",
+    for (url, verdict, refuse) in [
+        ("http://10.0.0.7/keys", Verdict::Fault, "refuse every other address"),
+        ("http://169.254.169.254/keys", Verdict::Fault, "refuse every other address"),
+        ("http://[fd00:ec2::24]/keys", Verdict::Fault, "refuse every other address"),
+        // Which addresses it has where the program runs is the lookup's to say, and not all SDKs ask that.
+        ("http://keys.shop.svc/keys", Verdict::Warning, "take no name but localhost"),
     ] {
         let (told, count) = told(url);
-        assert_eq!((told.verdict, count), (Verdict::Fault, 0), "{url}");
+        assert_eq!((told.verdict, count), (verdict, 0), "{url}");
         let why = told.reason.unwrap();
-        assert!(why.contains("refuse every other host") && told.fix.unwrap().contains("https://"), "{why}");
+        assert!(why.contains(refuse) && told.fix.unwrap().contains("https://"), "{why}");
     }
     for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
         let (told, count) = told(url);
