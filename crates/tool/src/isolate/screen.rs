@@ -392,17 +392,27 @@ fn width<'a>(ways: impl Iterator<Item = &'a Way>) -> usize {
     ways.map(|way| way.name.chars().count()).max().unwrap_or(0)
 }
 
-/// `5.2 % (3.1 to 7.4 %)`.
+/// From ten times as much on, nobody reads percent.
+const MANY: f64 = 10.0;
+
+/// `5.2 % (3.1 to 7.4 %)`, and `125.9 × (120.3 to 131.1 ×)`; the point alone where no interval is known.
 pub(super) fn interval(gain: Interval) -> String {
-    let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{:.1}", 100.0 * end));
-    format!("{:.1} % ({} to {} %)", 100.0 * gain.point, end(gain.lower), end(gain.upper))
+    let (scale, unit) = scale(gain.point);
+    let point = format!("{:.1} {unit}", scale * gain.point);
+    if gain.lower.is_none() && gain.upper.is_none() {
+        return point;
+    }
+    let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{:.1}", scale * end));
+    format!("{point} ({} to {} {unit})", end(gain.lower), end(gain.upper))
+}
+
+fn scale(share: f64) -> (f64, &'static str) {
+    if share.abs() < MANY { (100.0, "%") } else { (1.0, "×") }
 }
 
 pub(super) fn share(share: f64) -> String {
-    let percent = 100.0 * share;
-    if (percent - percent.round()).abs() < 0.05 {
-        format!("{percent:.0} %")
-    } else {
-        format!("{percent:.1} %")
-    }
+    let (scale, unit) = scale(share);
+    let scaled = scale * share;
+    let digits = usize::from((scaled - scaled.round()).abs() >= 0.05);
+    format!("{scaled:.digits$} {unit}")
 }

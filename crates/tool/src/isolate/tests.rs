@@ -9,7 +9,7 @@ use seawall_isolate::slot::Cell;
 use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
 use seawall_lab::find::plan::Plan as Search;
-use seawall_lab::isolate::answer::{Answer, Outcome, Word};
+use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
 use seawall_lab::isolate::failures::Failure;
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
@@ -104,6 +104,19 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt; saves") && !page.contains("a <proxy>"), "names are text");
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
+}
+
+#[test]
+fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
+    let interval = |lower, point, upper| screen::interval(Interval { lower, point, upper });
+    assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
+    assert_eq!(interval(None, -9.99, Some(-9.0)), "-999.0 % (? to -900.0 %)");
+    assert_eq!(interval(Some(120.25), 125.9, None), "125.9 × (120.2 to ? ×)");
+    assert_eq!(interval(None, -125.89, None), "-125.9 ×");
+    assert_eq!(
+        [0.05, 0.052, 9.994, 12.0, 125.9].map(screen::share),
+        ["5 %", "5.2 %", "999.4 %", "12 ×", "125.9 ×"]
+    );
 }
 
 #[test]
