@@ -1,143 +1,19 @@
+mod clouds;
+
 use std::cell::Cell;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use seawall_fetch::{Answer, Failed, Request};
-use seawall_probe::files::fake::Texts;
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
+use self::clouds::{
+    Aws, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
+    bodies_of_stubs, complaints, flavored, found, google, keys,
+};
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
 use crate::finding::Verdict;
 use crate::web::fake::{Servers, answer, status};
-
-const LINK_LOCAL: &str = "169.254.169.254:80";
-
-/// Stands in every credential that is lent here.
-const SECRET: &str = "DoNotShow";
-
-/// 2026-01-01T00:00:00Z.
-const NOW: u64 = 1_767_225_600;
-
-fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
-    Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
-}
-
-/// Google's server, whose tokens have so many seconds left.
-fn google(email: &'static str, left: i64, is_own: bool) -> impl Fn(&Request) -> Result<Answer, Failed> {
-    move |request| {
-        if !request.headers.contains(&("Metadata-Flavor", "Google")) {
-            return flavored(403, "");
-        }
-        match request.target.strip_prefix("/computeMetadata/v1/instance/") {
-            Some("service-accounts/default/email") if !email.is_empty() => flavored(200, email),
-            Some("service-accounts/default/token") if !email.is_empty() => flavored(
-                200,
-                &format!(r#"{{"access_token":"{SECRET}","expires_in":{left},"token_type":"Bearer"}}"#),
-            ),
-            Some("disks/") if is_own => flavored(200, "0/"),
-            _ => flavored(404, ""),
-        }
-    }
-}
-
-fn time(at: i64) -> String {
-    jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
-}
-
-/// A document of keys that were issued and end so many seconds from now.
-fn keys(begin: i64, end: i64) -> String {
-    format!(
-        r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
-        time(begin),
-        time(end)
-    )
-}
-
-/// AWS's server: what it answers to a request for a token, to one without a token, and its document.
-#[derive(Clone)]
-struct Aws {
-    put: Result<u16, Failed>,
-    without: u16,
-    document: String,
-    is_own: bool,
-}
-
-fn aws() -> Aws {
-    Aws { put: Ok(200), without: 401, document: keys(-600, 6 * 3600 - 600), is_own: false }
-}
-
-impl Aws {
-    fn reply(self) -> impl Fn(&Request) -> Result<Answer, Failed> {
-        move |request| {
-            if request.method == "PUT" {
-                return match &self.put {
-                    Ok(200) => answer(SECRET),
-                    Ok(code) => status(*code),
-                    Err(why) => Err(why.clone()),
-                };
-            }
-            let token = request.headers.iter().find(|(name, _)| *name == "X-aws-ec2-metadata-token");
-            if token.is_none_or(|(_, token)| *token != SECRET) && self.without != 200 {
-                return status(self.without);
-            }
-            match request.target {
-                "/latest/meta-data/iam/security-credentials/" => answer("shop"),
-                "/latest/meta-data/iam/security-credentials/shop" => answer(&self.document),
-                "/latest/meta-data/identity-credentials/ec2/info" if self.is_own => answer("{}"),
-                _ => status(404),
-            }
-        }
-    }
-}
-
-/// Azure's server, as it writes numbers.
-fn azure(request: &Request) -> Result<Answer, Failed> {
-    let json =
-        |code, body: String| Ok(Answer::new(code, &[("Content-Type", "application/json")], body.as_bytes()));
-    if !request.headers.contains(&("Metadata", "true")) {
-        return json(
-            400,
-            r#"{"error":"invalid_request","error_description":"Required metadata header not specified"}"#
-                .to_owned(),
-        );
-    }
-    if request.target.starts_with("/metadata/identity/oauth2/token?") {
-        return json(
-            200,
-            format!(
-                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
-                NOW + 3500,
-                NOW - 100
-            ),
-        );
-    }
-    json(404, r#"{"error":"not_found"}"#.to_owned())
-}
-
-/// Findings where this environment is set.
-fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Finding> {
-    let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
-    let variable =
-        |name: &str| environment.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
-    let now = || servers.passed.get();
-    let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    examine(&Site { web: servers, now: &now, wall: &wall, environment: &variable, ..Site::of(&texts) })
-}
-
-fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(servers, environment).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
-}
-
-/// One server where all of them are by themselves.
-fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) -> Servers<'a> {
-    let servers = Servers::default();
-    servers.serve(LINK_LOCAL, reply);
-    servers
-}
-
-const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
-const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
 #[test]
 fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
@@ -313,19 +189,8 @@ fn no_credential_is_shown() {
 /// A stub that answers every path with a token was said to lend credentials of that token.
 #[test]
 fn who_answers_every_path_with_a_token_names_nobody() {
-    let bodies = [
-        format!(r#"{{"access_token":"{SECRET}","expires_in":3599}}"#),
-        format!(
-            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}""#
-        ),
-        format!(
-            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#
-        ),
-        SECRET.to_owned(),
-        format!("ya29.{SECRET}\u{1b}[2J@"),
-    ];
     let environment = [POD, ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")];
-    for body in &bodies {
+    for body in &bodies_of_stubs() {
         let servers = at_the_address(|_| flavored(200, body));
         servers.serve("169.254.170.23:80", |_| flavored(200, body));
         let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
@@ -560,26 +425,33 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
 }
 
 #[test]
-fn answers_of_odd_shape_leave_values_unknown() {
-    for document in ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"]
-    {
+fn a_document_of_odd_shape_leaves_the_life_of_keys_unknown() {
+    for document in ODD_DOCUMENTS {
         let servers = at_the_address(Aws { document: document.to_owned(), ..aws() }.reply());
         assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{document}");
     }
-    for token in ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"] {
+}
+
+#[test]
+fn a_token_of_odd_shape_leaves_its_life_unknown() {
+    for token in ODD_TOKENS {
         let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
             true => flavored(200, token),
             false => google(EMAIL, 3000, false)(request),
         });
         assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{token}");
     }
-    // Times at the ends of what can be told.
+}
+
+#[test]
+fn times_at_the_ends_of_what_can_be_told_are_borne() {
     for end in ["9999-12-30T22:00:00Z", "-009999-01-02T01:59:59Z"] {
         let document = format!(r#"{{"Expiration":"{end}","LastUpdated":"{end}"}}"#);
         complaints(&at_the_address(Aws { document, ..aws() }.reply()), &[]);
     }
-    complaints(&at_the_address(google(EMAIL, i64::MIN, false)), &[]);
-    complaints(&at_the_address(google(EMAIL, i64::MAX, false)), &[]);
+    for left in [i64::MIN, i64::MAX] {
+        complaints(&at_the_address(google(EMAIL, left, false)), &[]);
+    }
 }
 
 #[test]
