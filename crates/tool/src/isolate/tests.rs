@@ -70,10 +70,16 @@ fn beside(
 ) -> Answer {
     let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
     let effects = std::iter::once(reference).chain(ways.iter().map(effect)).collect();
-    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-    let names = std::iter::once(named("mesh")).chain(ways.iter().map(|way| named(way.0)));
+    let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
+    let plan = plan_of(rate, &names);
+    let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
+    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+}
+
+/// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
+fn plan_of(rate: f64, names: &[&str]) -> Plan {
     let asked = Asked {
-        designs: vec![Design::Interleaved; ways.len()],
+        designs: vec![Design::Interleaved; names.len() - 1],
         rate,
         margin: 0.05,
         tail: false,
@@ -81,9 +87,8 @@ fn beside(
         times: Times::USUAL,
         seed: 1,
     };
-    let plan = Plan { asked, ways: names.collect(), target: "http://a.test/".to_owned() };
-    let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
-    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+    let ways = names.iter().map(|name| Named { name: (*name).to_owned(), what: String::new() });
+    Plan { asked, ways: ways.collect(), target: "http://a.test/".to_owned() }
 }
 
 #[test]
@@ -185,17 +190,7 @@ fn each_end_has_a_code_of_its_own() {
 /// A reason of any segment made the generator's what the target had left unanswered in another.
 #[test]
 fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
-    let asked = Asked {
-        designs: vec![Design::Interleaved],
-        rate: 100.0,
-        margin: 0.05,
-        tail: false,
-        budget: Duration::from_secs(120),
-        times: Times::USUAL,
-        seed: 1,
-    };
-    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-    let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+    let plan = plan_of(100.0, &["a", "b"]);
     let of = |after| {
         let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
         let path = Path::new(NOISY, effects, 100.0, 2);
@@ -210,17 +205,8 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
 fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     let of = |time, failing| {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
-        let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-        let asked = Asked {
-            designs: vec![Design::Interleaved],
-            rate: 100.0,
-            margin: 0.05,
-            tail: true,
-            budget: Duration::from_secs(60),
-            times: Times::USUAL,
-            seed: 1,
-        };
-        let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+        let mut plan = plan_of(100.0, &["a", "b"]);
+        (plan.asked.tail, plan.asked.budget) = (true, Duration::from_secs(60));
         isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
     };
     let equal = of(0.0, 0.0);
