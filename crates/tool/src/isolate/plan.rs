@@ -118,7 +118,7 @@ fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
 fn searches(args: &Args, ways: &[Way], travel: &Travel) -> anyhow::Result<Searches> {
     let goal = goal(args.slo.as_ref())?;
     let plan = |way: &Way| {
-        let travel = way.apart.as_ref().unwrap_or(travel);
+        let travel = way.travel(travel);
         Search {
             goal,
             profile: Profile::QUICK,
@@ -152,7 +152,7 @@ pub(super) fn reach(reaches: Vec<Reaching>, signals: &Signals) -> anyhow::Result
 }
 
 fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow::Result<Reaching> {
-    let reach = Reach::of(&way.requests, way.apart.as_ref().unwrap_or(travel), style)?;
+    let reach = Reach::of(&way.requests, way.travel(travel), style)?;
     let url = way.requests.first().map(|request| public(&request.url)).unwrap_or_default();
     Ok(Reaching { name: draft.name.clone(), url, reach })
 }
@@ -359,7 +359,7 @@ struct Sent<'a> {
 
 impl<'a> Gone<'a> {
     fn of(draft: &'a Draft, way: &'a Way, travel: &'a Travel) -> Self {
-        let travel = way.apart.as_ref().unwrap_or(travel);
+        let travel = way.travel(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
         let sent = |request: &'a Request| {
             let origin = &request.origin;
