@@ -284,6 +284,12 @@ impl Word {
         Self::Invalid,
     ];
 
+    /// Whether it is failures in which the way differs.
+    #[must_use]
+    pub fn is_of_failures(self) -> bool {
+        matches!(self, Self::FailsMore | Self::FailsLess)
+    }
+
     /// Whether the way differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
@@ -316,13 +322,12 @@ impl Way {
 impl Variant {
     /// Share of requests that fail the less for going this way, where that is what differs: below zero more of them fail.
     fn spared(&self) -> Option<f64> {
-        let differs = matches!(self.verdict, Word::FailsLess | Word::FailsMore);
-        self.failing.filter(|_| differs).map(|failing| -failing.point)
+        self.failing.filter(|_| self.verdict.is_of_failures()).map(|failing| -failing.point)
     }
 
     /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
     fn tail_is(&self, word: Word) -> bool {
-        let only_fails = matches!(self.verdict, Word::FailsLess | Word::FailsMore) && self.gain.is_none();
+        let only_fails = self.verdict.is_of_failures() && self.gain.is_none();
         self.tail.verdict == word && !only_fails
     }
 

@@ -157,7 +157,7 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
 
 /// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
 fn is_of_failures(way: &Variant) -> bool {
-    matches!(way.verdict, Word::FailsMore | Word::FailsLess) || way.way.only_fails()
+    way.verdict.is_of_failures() || way.way.only_fails()
 }
 
 /// In place of an interval of times, at the side that tells whether it is better or worse.
@@ -228,7 +228,6 @@ fn colour(word: Word) -> &'static str {
 
 /// Percentiles by the count of nines, as in reports.
 fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
-    let ways = || std::iter::once(&answer.reference).chain(answer.variants.iter().map(|way| &way.way));
     let point = |&(percent, seconds): &(f64, f64)| (-(1.0 - percent / 100.0).log10(), Some(seconds * 1e9));
     let line = |(at, way): (usize, &Way)| Line {
         name: way.name.clone(),
@@ -236,7 +235,7 @@ fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
         stroke: if at == 0 { Stroke::Dashed } else { Stroke::Solid },
         points: way.times.iter().map(point).collect(),
     };
-    let lines: Vec<_> = ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+    let lines: Vec<_> = answer.ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
         return writeln!(out, "<p class=\"empty\">No way has an answer.</p>");
     }
@@ -310,10 +309,8 @@ fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
 }
 
 fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
-    let name = |at: usize| match at {
-        0 => answer.reference.name.clone(),
-        _ => answer.variants.get(at - 1).map(|way| way.way.name.clone()).unwrap_or_default(),
-    };
+    let names: Vec<_> = answer.ways().map(|way| way.name.as_str()).collect();
+    let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), crate::find::words::seconds);
     let rows = answer.cells.iter().map(|row| {
         let limited = if row.limited { "the generator was the limit" } else { "" };
