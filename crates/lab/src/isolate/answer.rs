@@ -428,10 +428,7 @@ fn in_words(cut: &Cut, plan: &Plan) -> String {
 
 fn told(plan: &Plan) -> Told {
     let asked = &plan.asked;
-    let has_blocks = !asked.designs.contains(&Design::Interleaved);
-    let design = if has_blocks { Design::Blocks } else { Design::Interleaved };
-    let Forecast { middle, tail } =
-        Forecast::before(design, asked.designs.len() + 1, asked.rate, asked.times);
+    let Forecast { middle, tail } = asked.forecast();
     Told {
         target: plan.target.clone(),
         rate: asked.rate,

@@ -270,14 +270,8 @@ fn bears(out: &mut String, found: &Found) -> fmt::Result {
 
 fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
     let said = |way: &Variant| match way.verdict {
-        Word::Undecided => way.more.map_or_else(
-            || "too few cells to say how long it would take".to_owned(),
-            |more| format!("about {} more at this rate", lasting(more)),
-        ),
-        Word::Invalid => format!(
-            "the generator was the limit in {} of its cells",
-            screen::share(way.limited.unwrap_or(1.0))
-        ),
+        Word::Undecided => screen::more(way),
+        Word::Invalid => screen::invalid(way),
         Word::Equal => {
             let after = way
                 .decided_after
