@@ -23,6 +23,7 @@ use seawall_isolate::study::Study;
 use seawall_lab::isolate::answer::{Answer, Outcome, Word, lasting};
 use seawall_lab::isolate::limits::Found;
 use seawall_lab::isolate::{Plan, isolate};
+use seawall_lab::means::cores;
 
 pub(crate) use self::args::Args;
 use self::plan::Order;
@@ -31,7 +32,6 @@ use crate::exit;
 use crate::find::signals::Signals;
 use crate::find::words::many;
 use crate::wrap::{columns, cut};
-use seawall_lab::means::cores;
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
