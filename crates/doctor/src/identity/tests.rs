@@ -13,6 +13,7 @@ use self::clouds::{
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
 use crate::finding::Verdict;
+use crate::finding::told::{self, fix, reason};
 use crate::web::fake::{Servers, answer, status};
 
 #[test]
@@ -41,7 +42,7 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     for code in [500, 502, 503, 504] {
         let told = found(&at_the_address(move |_: &Request| status(code)), &[]);
         assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{code}");
-        let why = told[0].reason.as_ref().unwrap();
+        let why = reason(&told[0]);
         assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
     }
     // Whose it is may still be told.
@@ -97,7 +98,7 @@ fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
     ] {
         let told = found(&Servers::default(), &[(name, value)]);
         assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{name}");
-        assert!(told[0].reason.as_ref().unwrap().contains(name), "{:?}", told[0]);
+        assert!(reason(&told[0]).contains(name), "{:?}", told[0]);
     }
 }
 
@@ -112,7 +113,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
         let servers = at_the_address(aws().reply());
         let told = found(&servers, &[(name, value)]);
         assert_eq!(told[0].verdict, Verdict::CannotTell, "{name}");
-        let why = told[0].reason.as_ref().unwrap();
+        let why = reason(&told[0]);
         assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
         let asked = servers.asked.borrow();
         assert_eq!(
@@ -204,8 +205,8 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
     assert_eq!(left(301), []);
     assert_eq!(left(300), [(LIFE, Verdict::Warning)]);
     assert_eq!(left(0), [(LIFE, Verdict::Fault)]);
-    let told = found(&at_the_address(google(EMAIL, 230, false)), &[]);
-    let why = told.iter().find(|finding| finding.id == LIFE).unwrap().reason.clone().unwrap();
+    let told = told::of(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
+    let why = reason(&told);
     assert!(
         why.contains("for Node (5 min window, 1 request a call)") && !why.contains("Google's library for Go"),
         "{why}"
@@ -217,11 +218,11 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
 fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_their_end_a_warning() {
     let lives = |begin: i64, end: i64| {
         let servers = at_the_address(Aws { document: keys(begin, end), ..aws() }.reply());
-        found(&servers, &[]).into_iter().find(|finding| finding.id == LIFE).unwrap()
+        told::of(LIFE, found(&servers, &[]))
     };
     let short = lives(-420, 480);
     assert_eq!(short.verdict, Verdict::Fault);
-    let why = short.reason.unwrap();
+    let why = reason(&short);
     assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests a call)"), "{why}");
     assert_eq!(lives(-3000, 600).verdict, Verdict::Warning);
     assert_eq!(lives(-2100, 1500).verdict, Verdict::Ok);
@@ -241,8 +242,7 @@ fn session_tokens_that_do_not_come_are_told_by_what_follows() {
         (Ok(403), 401, Verdict::Fault),
     ] {
         let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
-        let tokens = told.iter().find(|finding| finding.id == TOKENS).unwrap();
-        assert_eq!(tokens.verdict, expected, "{put:?} and {without}");
+        assert_eq!(told::of(TOKENS, told).verdict, expected, "{put:?} and {without}");
     }
 }
 
@@ -266,13 +266,9 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
         count.set(count.get() + u32::from(request.target.ends_with("token")));
         if count.get() == 3 && request.target.ends_with("token") { status(503) } else { fine(request) }
     });
-    let told = found(&one_fails, &[]);
-    let latency = told.iter().find(|finding| finding.id == LATENCY).unwrap();
+    let latency = told::of(LATENCY, found(&one_fails, &[]));
     assert_eq!(latency.verdict, Verdict::Fault);
-    assert!(
-        latency.text.contains("9 of 10 times") && latency.reason.as_ref().unwrap().contains("503"),
-        "{latency:?}"
-    );
+    assert!(latency.text.contains("9 of 10 times") && reason(&latency).contains("503"), "{latency:?}");
     let slow = at_the_address(google(EMAIL, 3000, false));
     for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, Verdict::Warning)])] {
         slow.slow.set(Duration::from_millis(millis));
@@ -283,8 +279,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
 /// Of AWS's at 300 ms nothing but the token and the listing fit into its time, and that was called fine.
 #[test]
 fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
-    let latency =
-        |servers: &Servers| found(servers, &[]).into_iter().find(|finding| finding.id == LATENCY).unwrap();
+    let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
         (100, Verdict::Ok),
@@ -373,7 +368,7 @@ fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked
             [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/keys"), (name, value)];
         let told = found(&servers, &environment).swap_remove(0);
         assert_eq!((told.id, told.verdict), (SERVERS, Verdict::Fault));
-        let (reason, fix) = (told.reason.unwrap(), told.fix.unwrap());
+        let (reason, fix) = (reason(&told), fix(&told));
         assert!(reason.contains(name) && reason.contains(why) && !reason.contains("Show"), "{reason}");
         assert!(fix.contains("what is named there") && !fix.contains("NetworkPolicy"), "{fix}");
         assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/keys")));
@@ -408,8 +403,8 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_a_fault_and_is_not_aske
     ] {
         let (told, count) = told(url);
         assert_eq!((told.verdict, count), (Verdict::Fault, 0), "{url}");
-        let why = told.reason.unwrap();
-        assert!(why.contains("refuse every other host") && told.fix.unwrap().contains("https://"), "{why}");
+        let why = reason(&told);
+        assert!(why.contains("refuse every other host") && fix(&told).contains("https://"), "{why}");
     }
     for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
         let (told, count) = told(url);

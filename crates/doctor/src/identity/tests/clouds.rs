@@ -6,7 +6,7 @@ use seawall_fetch::{Answer, Failed, Request};
 use seawall_probe::files::fake::Texts;
 
 use crate::check::Site;
-use crate::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict, told};
 use crate::identity::examine;
 use crate::web::fake::{Servers, answer, status};
 
@@ -129,8 +129,7 @@ pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Find
 }
 
 pub(super) fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(servers, environment).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(servers, environment))
 }
 
 /// One server where all of them are by themselves.
