@@ -367,6 +367,14 @@ fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
     plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1)
 }
 
+/// Why a plan is none.
+fn refused(plan: anyhow::Result<plan::Order>) -> String {
+    match plan {
+        Ok(order) => panic!("it is a plan: {:?}", order.plan),
+        Err(why) => why.to_string(),
+    }
+}
+
 /// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
 #[test]
 fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
@@ -396,11 +404,11 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
         ("variants: [{name: x, connections: 3}]", "--max-connections 3"),
         ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
     ] {
-        let told = planned(file, &format!("http://127.0.0.1:1/ {flags}")).err().unwrap().to_string();
+        let told = refused(planned(file, &format!("http://127.0.0.1:1/ {flags}")));
         assert_eq!(told, "x: it is gone exactly as reference is: nothing differs", "{file}");
     }
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
-    let told = planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2").err().unwrap().to_string();
+    let told = refused(planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2"));
     assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
     plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1).unwrap();
 }
@@ -416,10 +424,10 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     };
     let several = targets("GET http://127.0.0.1:1/x\nGET http://127.0.0.1:1/y\n");
     let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
-    let told = planned(file, &several).err().unwrap().to_string();
+    let told = refused(planned(file, &several));
     assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
-    let tls = plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1).err().unwrap();
-    assert!(tls.to_string().starts_with("TLS: a URL takes the place of one"), "{tls}");
+    let tls = refused(plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1));
+    assert!(tls.starts_with("TLS: a URL takes the place of one"), "{tls}");
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
     planned(file, &one).unwrap();
 }
