@@ -1,7 +1,5 @@
 //! What an experiment came to, as data: for the screen, the page, and files.
 
-use std::time::Duration;
-
 use seawall_isolate::center::Center;
 use seawall_isolate::finding::{Finding, Measured, Verdict};
 use seawall_isolate::power::Forecast;
@@ -490,17 +488,6 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<Row> {
 fn row(cell: usize, design: Design, way: usize, slot: Slot) -> Row {
     let Slot { requests, failed, middle, tail, limited } = slot;
     Row { cell, design: named(design), way, requests, failed, middle, p99: tail, limited }
-}
-
-/// A length of time, in words.
-#[must_use]
-pub fn lasting(seconds: f64) -> String {
-    let time = Duration::from_secs(seconds.max(0.0) as u64);
-    match time.as_secs() {
-        0..=119 => format!("{} s", time.as_secs()),
-        120..=7199 => format!("{} min", time.as_secs().div_ceil(60)),
-        _ => format!("{} h", time.as_secs().div_ceil(3600)),
-    }
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word, lasting};
+use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word};
 use seawall_lab::isolate::limits::Found;
 
 use super::{limits, screen};
+use crate::find::words::{many, seconds, waiting};
 use crate::report::chart::{Line, Panel, Stroke, of_run};
 use crate::report::scale::Scale;
 use crate::report::svg;
@@ -43,8 +44,8 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
         "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
         escaped(&answer.asked.target),
         answer.asked.rate,
-        lasting(answer.took),
-        lasting(answer.asked.budget),
+        waiting(answer.took),
+        waiting(answer.asked.budget),
         answer.asked.seed
     )?;
     if let Some(cut) = &answer.cut {
@@ -275,7 +276,7 @@ fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
         Word::Equal => {
             let after = way
                 .decided_after
-                .map_or_else(String::new, |after| format!(", known after {}", lasting(after)));
+                .map_or_else(String::new, |after| format!(", known after {}", waiting(after)));
             let unlike = screen::unlike_tail(answer, way).unwrap_or_default();
             let what = match way.gain {
                 Some(_) => format!("the same within {}", screen::share(answer.asked.margin)),
@@ -305,7 +306,7 @@ fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
 fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
     let names: Vec<_> = answer.ways().map(|way| way.name.as_str()).collect();
     let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
-    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), crate::find::words::seconds);
+    let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), seconds);
     let rows = answer.cells.iter().map(|row| {
         let limited = if row.limited { "the generator was the limit" } else { "" };
         [
@@ -319,11 +320,7 @@ fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
             limited.to_owned(),
         ]
     });
-    writeln!(
-        out,
-        "<details><summary>{}</summary>",
-        crate::find::words::many(answer.cells.len() as u64, "row")
-    )?;
+    writeln!(out, "<details><summary>{}</summary>", many(answer.cells.len() as u64, "row"))?;
     table(
         out,
         &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],
