@@ -33,7 +33,12 @@ impl Ways {
 
     /// Whether any asks for a lookup for each connection: then all have one.
     pub(super) fn look_up(&self) -> bool {
-        std::iter::once(&self.reference).chain(&self.variants).any(|way| way.lookup)
+        self.all().any(|way| way.lookup)
+    }
+
+    /// Each of them, the reference first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Draft> {
+        std::iter::once(&self.reference).chain(&self.variants)
     }
 
     /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.

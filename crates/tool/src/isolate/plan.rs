@@ -59,7 +59,7 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
         look_up_each(&mut travel, &mut style);
     }
     let drafts = drafts(args, file, &targets, &travel, &style)?;
-    let all: Vec<_> = std::iter::once(&drafts.reference).chain(&drafts.variants).collect();
+    let all: Vec<_> = drafts.all().collect();
     let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
     for draft in &all {
         match way(draft, &targets, &travel, &style) {
@@ -218,6 +218,14 @@ fn drafts(
             Err(why) => mistakes.push(why),
         }
     }
+    mistakes.extend(unfit(&ways));
+    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    Ok(ways.in_turns())
+}
+
+/// What is wrong with ways together, wherever they come from: how many there are, and what they are called.
+fn unfit(ways: &Ways) -> Vec<String> {
+    let mut mistakes = Vec::new();
     if ways.variants.len() > MOST_WAYS {
         mistakes.push(format!("{} ways: {MOST_WAYS} at most share the rate", ways.variants.len()));
     }
@@ -228,13 +236,9 @@ fn drafts(
         format!("--vary {name}: more than {MOST_NAME} bytes: say it in an experiment file, with a name")
     }));
     let mut names = BTreeSet::new();
-    for way in std::iter::once(&ways.reference).chain(&ways.variants) {
-        if !names.insert(&way.name) {
-            mistakes.push(format!("{:?} is the name of two ways", way.name));
-        }
-    }
-    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways.in_turns())
+    let again = ways.all().filter(|way| !names.insert(&way.name));
+    mistakes.extend(again.map(|way| format!("{:?} is the name of two ways", way.name)));
+    mistakes
 }
 
 /// The name with a final dot that leads where this one does.
