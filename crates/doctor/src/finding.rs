@@ -84,6 +84,38 @@ impl Finding {
     }
 }
 
+/// What tests ask of findings: one that has not got it is shown whole.
+#[cfg(test)]
+pub(crate) mod told {
+    use super::{Finding, Verdict};
+
+    /// Those that are not ok, by name.
+    pub(crate) fn complaints(found: Vec<Finding>) -> Vec<(&'static str, Verdict)> {
+        let complaints = found.into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+        complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    }
+
+    /// The finding of this name.
+    pub(crate) fn of(id: &str, found: Vec<Finding>) -> Finding {
+        let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
+        found.into_iter().find(|finding| finding.id == id).unwrap_or_else(|| panic!("no {id} in {names:?}"))
+    }
+
+    pub(crate) fn reason(finding: &Finding) -> &str {
+        finding.reason.as_deref().unwrap_or_else(|| panic!("no reason: {finding:?}"))
+    }
+
+    pub(crate) fn fix(finding: &Finding) -> &str {
+        finding.fix.as_deref().unwrap_or_else(|| panic!("no fix: {finding:?}"))
+    }
+
+    /// The number of this name.
+    pub(crate) fn measured(finding: &Finding, name: &str) -> f64 {
+        let named = finding.measured.iter().find(|measured| measured.name == name);
+        named.unwrap_or_else(|| panic!("no {name}: {finding:?}")).value
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,9 +20,6 @@ const HOPELESS: (f64, usize) = (0.5, 20);
 /// Share of cells in which one of the two hardly answered, from which on nothing else is looked at: the first may have been sent before a line had grown.
 const MOST_OF_THEM: f64 = 0.9;
 
-/// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
-pub(crate) const TAIL_MARGIN: f64 = 0.2;
-
 /// Differences of logarithms, cell by cell.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Differences {

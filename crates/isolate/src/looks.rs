@@ -10,6 +10,9 @@ const FIRST: [usize; 8] = [10, 15, 20, 25, 30, 40, 50, 60];
 /// little by chance are nearer.
 pub const NULL: f64 = 0.01;
 
+/// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
+pub const TAIL_MARGIN: f64 = 0.2;
+
 /// [`Levels`] of the first eight.
 const DIFFERENCE: f64 = 0.008;
 const EQUALITY: f64 = 0.003;

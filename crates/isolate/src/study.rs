@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::center::Center;
 use crate::finding::{Finding, Measured, Verdict};
 use crate::holm;
-use crate::judge::{self, Differences, TAIL_MARGIN};
-use crate::looks::{Levels, Look, NULL};
+use crate::judge::{self, Differences};
+use crate::looks::{Levels, Look, NULL, TAIL_MARGIN};
+use crate::power::Forecast;
 use crate::segment::{Design, Segment, Times};
 use crate::slot::Cell;
 
@@ -47,6 +48,14 @@ impl Asked {
             segment.lasts().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
         };
         of(Design::Interleaved).saturating_add(of(Design::Blocks))
+    }
+
+    /// How long it takes on an ordinary path, most likely, to find an effect: of the variants that are interleaved, where there are any.
+    #[must_use]
+    pub fn forecast(&self) -> Forecast {
+        let has_interleaved = self.designs.contains(&Design::Interleaved);
+        let design = if has_interleaved { Design::Interleaved } else { Design::Blocks };
+        Forecast::before(design, self.designs.len() + 1, self.rate, self.times)
     }
 }
 

@@ -20,18 +20,18 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use seawall_isolate::study::Study;
-use seawall_lab::isolate::answer::{Answer, Outcome, Word, lasting};
+use seawall_lab::isolate::answer::{Answer, Outcome, Word};
 use seawall_lab::isolate::limits::Found;
 use seawall_lab::isolate::{Plan, isolate};
+use seawall_lab::means::cores;
 
 pub(crate) use self::args::Args;
 use self::plan::Order;
 use crate::draft::Files;
 use crate::exit;
 use crate::find::signals::Signals;
-use crate::find::words::many;
+use crate::find::words::{many, waiting};
 use crate::wrap::{columns, cut};
-use seawall_lab::means::cores;
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
@@ -83,8 +83,8 @@ fn tell(plan: &Plan, study: &Study, is_live: bool) {
     let cells = study.cells().count();
     let line = format!(
         "{} of {} · {} · {} of {} decided",
-        lasting(spent),
-        lasting(budget),
+        waiting(spent),
+        waiting(budget),
         many(cells as u64, "cell"),
         study.decided(),
         many(plan.asked.designs.len() as u64, "way")

@@ -1,6 +1,7 @@
 use seawall_probe::files::fake::Texts;
 
 use super::*;
+use crate::finding::told::{self, reason};
 
 const STAT: &str = "/sys/fs/cgroup/pod7/cpu.stat";
 const QUOTA: &str = "/sys/fs/cgroup/pod7/cpu.max";
@@ -34,8 +35,7 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<Finding> {
 }
 
 fn complaints(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(texts, happens).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(texts, happens))
 }
 
 fn nothing(_: &Texts) {}
@@ -120,7 +120,7 @@ fn nginx_workers_are_counted_together() {
     assert_eq!(complaints(&texts, nothing), [(WORKERS, Verdict::Warning)]);
     let finding = &found(&texts, nothing)[1];
     assert!(finding.text.starts_with("nginx with 3 workers runs up to 3 threads"), "{}", finding.text);
-    assert!(finding.reason.as_ref().unwrap().contains("in 67 ms"));
+    assert!(reason(finding).contains("in 67 ms"));
 }
 
 /// Envoy has many threads besides its workers.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use seawall_probe::files::fake::Texts;
 
 use super::*;
+use crate::finding::told::{fix, measured, reason};
 
 /// What a server makes of a question for a name and a kind (1 A, 28 AAAA).
 type Reply = fn(&str, u8) -> Said;
@@ -113,10 +114,6 @@ fn looked_up(config: &Config, name: &str) -> Finding {
     lookup(config, name, &look_up(config, name, LONG, &now))
 }
 
-fn measured(finding: &Finding, name: &str) -> f64 {
-    finding.measured.iter().find(|measured| measured.name == name).unwrap().value
-}
-
 /// Only names without a search domain behind them exist.
 fn foreign(name: &str, _: u8) -> Said {
     if name.ends_with("cluster.local") { Said::NoSuchName } else { Said::Address }
@@ -142,7 +139,7 @@ fn a_name_that_is_searched_takes_eight_questions_and_with_a_dot_behind_it_two() 
         (found.verdict, measured(&found, "questions"), measured(&found, "rounds")),
         (Verdict::Warning, 8.0, 4.0)
     );
-    assert!(found.fix.unwrap().contains("a dot at its end"));
+    assert!(fix(&found).contains("a dot at its end"), "{found:?}");
     let found = looked_up(&config, "db.example.com.");
     assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Ok, 2.0), "{}", found.text);
 }
@@ -165,7 +162,7 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
         lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().starts_with("1 question had no answer"));
+    assert!(reason(&found).starts_with("1 question had no answer"), "{found:?}");
 }
 
 #[test]
@@ -180,14 +177,14 @@ fn an_answer_that_is_cut_is_asked_for_over_tcp_and_must_come() {
     );
     let found = looked_up(&pod(server(cut, false)), "db.example.com.");
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().contains("did not come over TCP"));
+    assert!(reason(&found).contains("did not come over TCP"), "{found:?}");
 }
 
 #[test]
 fn a_server_that_fails_is_a_fault_of_the_lookup() {
     let found = looked_up(&pod(server(|_, _| Said::Failure, false)), "db.example.com.");
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().contains("SERVFAIL"));
+    assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
 #[test]
@@ -196,7 +193,7 @@ fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
     assert_eq!(looked_up(&config, "db.example.com").verdict, Verdict::Fault);
     let found = looked_up(&config, "db..example.com");
     assert_eq!(found.verdict, Verdict::CannotTell);
-    assert!(found.reason.unwrap().contains("fits no question"));
+    assert!(reason(&found).contains("fits no question"), "{found:?}");
 }
 
 #[test]
@@ -240,10 +237,7 @@ fn a_server_that_fails_at_everything_is_a_fault_unless_another_does_not_and_fine
     };
     let fault = found(&[broken], POD);
     assert_eq!(fault.verdict, Verdict::Fault);
-    assert!(
-        fault.reason.as_ref().unwrap().contains("127.0.0.1 said to everything that it failed (SERVFAIL)"),
-        "{fault:?}"
-    );
+    assert!(reason(&fault).contains("127.0.0.1 said to everything that it failed (SERVFAIL)"), "{fault:?}");
     assert_eq!(found(&[broken, good], POD).verdict, Verdict::Warning);
     assert_eq!(found(&[at_home], POD).verdict, Verdict::Ok);
     assert_eq!(found(&[at_home], "").verdict, Verdict::Fault);
@@ -262,9 +256,9 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
     let config = pod(nobody);
     let found = servers(&polled(&config, USUAL, SHORT, &now));
     assert_eq!(found.verdict, Verdict::Fault);
-    assert!(found.reason.unwrap().contains("cannot be asked (connection refused)"), "{}", found.text);
+    assert!(reason(&found).contains("cannot be asked (connection refused)"), "{found:?}");
     let found = looked_up(&config, "db.example.com");
-    assert!(found.reason.unwrap().contains("cannot be asked: connection refused"), "{}", found.text);
+    assert!(reason(&found).contains("cannot be asked: connection refused"), "{found:?}");
 }
 
 #[test]

@@ -103,9 +103,8 @@ fn failing(outcomes: &[Outcome]) -> Option<Complaint> {
         .collect();
     told.dedup();
     let reason =
-        format!("{}: SDKs that ask there have no credentials, and most try no second time", told.join(", "));
-    let fix = "look at that server's log, and at what it asks itself for each answer";
-    (!told.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+        |told| format!("{told}: SDKs that ask there have no credentials, and most try no second time");
+    fault_of(&told, reason, "look at that server's log, and at what it asks itself for each answer")
 }
 
 fn named(outcomes: &[Outcome]) -> Option<Complaint> {
@@ -116,10 +115,16 @@ fn named(outcomes: &[Outcome]) -> Option<Complaint> {
         _ => None,
     });
     let named: Vec<_> = named.collect();
-    let reason =
-        format!("SDKs ask where the environment sends them, and nowhere else then: {}", named.join(", "));
-    let fix = "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away";
-    (!named.is_empty()).then(|| (Verdict::Fault, reason, fix.to_owned()))
+    fault_of(
+        &named,
+        |named| format!("SDKs ask where the environment sends them, and nowhere else then: {named}"),
+        "look whether that server runs on this node, and whether a NetworkPolicy lets this pod ask it; or take the variable away",
+    )
+}
+
+/// A fault of all that are told of here, and why together; none of nobody.
+fn fault_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -> Option<Complaint> {
+    (!told.is_empty()).then(|| (Verdict::Fault, reason(told.join(", ")), fix.to_owned()))
 }
 
 fn unaskable(outcomes: &[Outcome]) -> Option<Complaint> {

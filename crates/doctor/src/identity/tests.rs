@@ -1,143 +1,20 @@
+mod clouds;
+
 use std::cell::Cell;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use seawall_fetch::{Answer, Failed, Request};
-use seawall_probe::files::fake::Texts;
 use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
+use self::clouds::{
+    Aws, EMAIL, LINK_LOCAL, ODD_DOCUMENTS, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
+    bodies_of_stubs, complaints, flavored, found, google, keys,
+};
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
 use crate::finding::Verdict;
+use crate::finding::told::{self, fix, reason};
 use crate::web::fake::{Servers, answer, status};
-
-const LINK_LOCAL: &str = "169.254.169.254:80";
-
-/// Stands in every credential that is lent here.
-const SECRET: &str = "DoNotShow";
-
-/// 2026-01-01T00:00:00Z.
-const NOW: u64 = 1_767_225_600;
-
-fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
-    Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
-}
-
-/// Google's server, whose tokens have so many seconds left.
-fn google(email: &'static str, left: i64, is_own: bool) -> impl Fn(&Request) -> Result<Answer, Failed> {
-    move |request| {
-        if !request.headers.contains(&("Metadata-Flavor", "Google")) {
-            return flavored(403, "");
-        }
-        match request.target.strip_prefix("/computeMetadata/v1/instance/") {
-            Some("service-accounts/default/email") if !email.is_empty() => flavored(200, email),
-            Some("service-accounts/default/token") if !email.is_empty() => flavored(
-                200,
-                &format!(r#"{{"access_token":"{SECRET}","expires_in":{left},"token_type":"Bearer"}}"#),
-            ),
-            Some("disks/") if is_own => flavored(200, "0/"),
-            _ => flavored(404, ""),
-        }
-    }
-}
-
-fn time(at: i64) -> String {
-    jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
-}
-
-/// A document of keys that were issued and end so many seconds from now.
-fn keys(begin: i64, end: i64) -> String {
-    format!(
-        r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
-        time(begin),
-        time(end)
-    )
-}
-
-/// AWS's server: what it answers to a request for a token, to one without a token, and its document.
-#[derive(Clone)]
-struct Aws {
-    put: Result<u16, Failed>,
-    without: u16,
-    document: String,
-    is_own: bool,
-}
-
-fn aws() -> Aws {
-    Aws { put: Ok(200), without: 401, document: keys(-600, 6 * 3600 - 600), is_own: false }
-}
-
-impl Aws {
-    fn reply(self) -> impl Fn(&Request) -> Result<Answer, Failed> {
-        move |request| {
-            if request.method == "PUT" {
-                return match &self.put {
-                    Ok(200) => answer(SECRET),
-                    Ok(code) => status(*code),
-                    Err(why) => Err(why.clone()),
-                };
-            }
-            let token = request.headers.iter().find(|(name, _)| *name == "X-aws-ec2-metadata-token");
-            if token.is_none_or(|(_, token)| *token != SECRET) && self.without != 200 {
-                return status(self.without);
-            }
-            match request.target {
-                "/latest/meta-data/iam/security-credentials/" => answer("shop"),
-                "/latest/meta-data/iam/security-credentials/shop" => answer(&self.document),
-                "/latest/meta-data/identity-credentials/ec2/info" if self.is_own => answer("{}"),
-                _ => status(404),
-            }
-        }
-    }
-}
-
-/// Azure's server, as it writes numbers.
-fn azure(request: &Request) -> Result<Answer, Failed> {
-    let json =
-        |code, body: String| Ok(Answer::new(code, &[("Content-Type", "application/json")], body.as_bytes()));
-    if !request.headers.contains(&("Metadata", "true")) {
-        return json(
-            400,
-            r#"{"error":"invalid_request","error_description":"Required metadata header not specified"}"#
-                .to_owned(),
-        );
-    }
-    if request.target.starts_with("/metadata/identity/oauth2/token?") {
-        return json(
-            200,
-            format!(
-                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
-                NOW + 3500,
-                NOW - 100
-            ),
-        );
-    }
-    json(404, r#"{"error":"not_found"}"#.to_owned())
-}
-
-/// Findings where this environment is set.
-fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Finding> {
-    let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
-    let variable =
-        |name: &str| environment.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
-    let now = || servers.passed.get();
-    let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-    examine(&Site { web: servers, now: &now, wall: &wall, environment: &variable, ..Site::of(&texts) })
-}
-
-fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(servers, environment).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
-}
-
-/// One server where all of them are by themselves.
-fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) -> Servers<'a> {
-    let servers = Servers::default();
-    servers.serve(LINK_LOCAL, reply);
-    servers
-}
-
-const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
-const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
 #[test]
 fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
@@ -165,7 +42,7 @@ fn a_server_that_answers_everything_with_a_failure_is_a_fault_that_names_it() {
     for code in [500, 502, 503, 504] {
         let told = found(&at_the_address(move |_: &Request| status(code)), &[]);
         assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{code}");
-        let why = told[0].reason.as_ref().unwrap();
+        let why = reason(&told[0]);
         assert!(why.starts_with(&format!("the server at {LINK_LOCAL} answers {code}: ")), "{why}");
     }
     // Whose it is may still be told.
@@ -221,7 +98,7 @@ fn a_server_that_the_environment_names_and_that_does_not_answer_is_a_fault() {
     ] {
         let told = found(&Servers::default(), &[(name, value)]);
         assert_eq!((told.len(), told[0].verdict), (1, Verdict::Fault), "{name}");
-        assert!(told[0].reason.as_ref().unwrap().contains(name), "{:?}", told[0]);
+        assert!(reason(&told[0]).contains(name), "{:?}", told[0]);
     }
 }
 
@@ -236,7 +113,7 @@ fn a_variable_that_cannot_be_asked_is_told_and_nobody_else_asked_in_its_place() 
         let servers = at_the_address(aws().reply());
         let told = found(&servers, &[(name, value)]);
         assert_eq!(told[0].verdict, Verdict::CannotTell, "{name}");
-        let why = told[0].reason.as_ref().unwrap();
+        let why = reason(&told[0]);
         assert!(why.starts_with(name) && !why.contains(SECRET), "{why}");
         let asked = servers.asked.borrow();
         assert_eq!(
@@ -313,19 +190,8 @@ fn no_credential_is_shown() {
 /// A stub that answers every path with a token was said to lend credentials of that token.
 #[test]
 fn who_answers_every_path_with_a_token_names_nobody() {
-    let bodies = [
-        format!(r#"{{"access_token":"{SECRET}","expires_in":3599}}"#),
-        format!(
-            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}""#
-        ),
-        format!(
-            r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#
-        ),
-        SECRET.to_owned(),
-        format!("ya29.{SECRET}\u{1b}[2J@"),
-    ];
     let environment = [POD, ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")];
-    for body in &bodies {
+    for body in &bodies_of_stubs() {
         let servers = at_the_address(|_| flavored(200, body));
         servers.serve("169.254.170.23:80", |_| flavored(200, body));
         let told = serde_json::to_string(&found(&servers, &environment)).unwrap();
@@ -339,8 +205,8 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
     assert_eq!(left(301), []);
     assert_eq!(left(300), [(LIFE, Verdict::Warning)]);
     assert_eq!(left(0), [(LIFE, Verdict::Fault)]);
-    let told = found(&at_the_address(google(EMAIL, 230, false)), &[]);
-    let why = told.iter().find(|finding| finding.id == LIFE).unwrap().reason.clone().unwrap();
+    let told = told::of(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
+    let why = reason(&told);
     assert!(
         why.contains("for Node (5 min window, 1 request a call)") && !why.contains("Google's library for Go"),
         "{why}"
@@ -352,11 +218,11 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
 fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_their_end_a_warning() {
     let lives = |begin: i64, end: i64| {
         let servers = at_the_address(Aws { document: keys(begin, end), ..aws() }.reply());
-        found(&servers, &[]).into_iter().find(|finding| finding.id == LIFE).unwrap()
+        told::of(LIFE, found(&servers, &[]))
     };
     let short = lives(-420, 480);
     assert_eq!(short.verdict, Verdict::Fault);
-    let why = short.reason.unwrap();
+    let why = reason(&short);
     assert!(why.contains("the AWS SDK for Java 1.11 (15 min window, 2 requests a call)"), "{why}");
     assert_eq!(lives(-3000, 600).verdict, Verdict::Warning);
     assert_eq!(lives(-2100, 1500).verdict, Verdict::Ok);
@@ -376,8 +242,7 @@ fn session_tokens_that_do_not_come_are_told_by_what_follows() {
         (Ok(403), 401, Verdict::Fault),
     ] {
         let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
-        let tokens = told.iter().find(|finding| finding.id == TOKENS).unwrap();
-        assert_eq!(tokens.verdict, expected, "{put:?} and {without}");
+        assert_eq!(told::of(TOKENS, told).verdict, expected, "{put:?} and {without}");
     }
 }
 
@@ -401,13 +266,9 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
         count.set(count.get() + u32::from(request.target.ends_with("token")));
         if count.get() == 3 && request.target.ends_with("token") { status(503) } else { fine(request) }
     });
-    let told = found(&one_fails, &[]);
-    let latency = told.iter().find(|finding| finding.id == LATENCY).unwrap();
+    let latency = told::of(LATENCY, found(&one_fails, &[]));
     assert_eq!(latency.verdict, Verdict::Fault);
-    assert!(
-        latency.text.contains("9 of 10 times") && latency.reason.as_ref().unwrap().contains("503"),
-        "{latency:?}"
-    );
+    assert!(latency.text.contains("9 of 10 times") && reason(&latency).contains("503"), "{latency:?}");
     let slow = at_the_address(google(EMAIL, 3000, false));
     for (millis, expected) in [(20, vec![]), (260, vec![(LATENCY, Verdict::Warning)])] {
         slow.slow.set(Duration::from_millis(millis));
@@ -418,8 +279,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
 /// Of AWS's at 300 ms nothing but the token and the listing fit into its time, and that was called fine.
 #[test]
 fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
-    let latency =
-        |servers: &Servers| found(servers, &[]).into_iter().find(|finding| finding.id == LATENCY).unwrap();
+    let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
         (100, Verdict::Ok),
@@ -508,7 +368,7 @@ fn a_token_that_cannot_be_read_or_sent_is_a_fault_of_its_own_and_nobody_is_asked
             [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/keys"), (name, value)];
         let told = found(&servers, &environment).swap_remove(0);
         assert_eq!((told.id, told.verdict), (SERVERS, Verdict::Fault));
-        let (reason, fix) = (told.reason.unwrap(), told.fix.unwrap());
+        let (reason, fix) = (reason(&told), fix(&told));
         assert!(reason.contains(name) && reason.contains(why) && !reason.contains("Show"), "{reason}");
         assert!(fix.contains("what is named there") && !fix.contains("NetworkPolicy"), "{fix}");
         assert!(servers.asked.borrow().iter().all(|asked| !asked.contains("/keys")));
@@ -544,8 +404,8 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
     ] {
         let (told, count) = told(url);
         assert_eq!((told.verdict, count), (verdict, 0), "{url}");
-        let why = told.reason.unwrap();
-        assert!(why.contains(refuse) && told.fix.unwrap().contains("https://"), "{why}");
+        let why = reason(&told);
+        assert!(why.contains(refuse) && fix(&told).contains("https://"), "{why}");
     }
     for url in ["http://localhost:81/keys", "http://[::1]/keys", "http://[fd00:ec2::23]/keys"] {
         let (told, count) = told(url);
@@ -561,26 +421,33 @@ fn a_service_that_sdks_are_told_not_to_ask_is_not_asked() {
 }
 
 #[test]
-fn answers_of_odd_shape_leave_values_unknown() {
-    for document in ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"]
-    {
+fn a_document_of_odd_shape_leaves_the_life_of_keys_unknown() {
+    for document in ODD_DOCUMENTS {
         let servers = at_the_address(Aws { document: document.to_owned(), ..aws() }.reply());
         assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{document}");
     }
-    for token in ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"] {
+}
+
+#[test]
+fn a_token_of_odd_shape_leaves_its_life_unknown() {
+    for token in ODD_TOKENS {
         let servers = at_the_address(move |request: &Request| match request.target.ends_with("token") {
             true => flavored(200, token),
             false => google(EMAIL, 3000, false)(request),
         });
         assert_eq!(complaints(&servers, &[]), [(LIFE, Verdict::CannotTell)], "{token}");
     }
-    // Times at the ends of what can be told.
+}
+
+#[test]
+fn times_at_the_ends_of_what_can_be_told_are_borne() {
     for end in ["9999-12-30T22:00:00Z", "-009999-01-02T01:59:59Z"] {
         let document = format!(r#"{{"Expiration":"{end}","LastUpdated":"{end}"}}"#);
         complaints(&at_the_address(Aws { document, ..aws() }.reply()), &[]);
     }
-    complaints(&at_the_address(google(EMAIL, i64::MIN, false)), &[]);
-    complaints(&at_the_address(google(EMAIL, i64::MAX, false)), &[]);
+    for left in [i64::MIN, i64::MAX] {
+        complaints(&at_the_address(google(EMAIL, left, false)), &[]);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 use seawall_probe::files::fake::Texts;
 
 use super::*;
+use crate::finding::told::{self, reason};
 
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -47,8 +48,7 @@ fn found(texts: &Texts) -> Vec<Finding> {
 
 /// What is not ok.
 fn complaints(texts: &Texts) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(texts).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(texts))
 }
 
 fn with(path: &str, text: &str) -> Texts {
@@ -100,7 +100,7 @@ fn ports_that_are_nearly_all_taken_towards_one_destination_are_a_fault() {
         "{}",
         used.text
     );
-    assert!(used.reason.as_ref().unwrap().contains("471 new connections a second"));
+    assert!(reason(used).contains("471 new connections a second"));
     let half = sockets(&connections(15_000, "10.0.0.9:80", CLOSED));
     assert_eq!(complaints(&half), [(USE, Verdict::Warning)]);
 }
@@ -121,7 +121,10 @@ fn connections_that_a_listener_accepted_take_no_port() {
 
 #[test]
 fn what_helps_depends_on_whether_connections_are_open_or_closed() {
-    let fix = |state| found(&sockets(&connections(26_000, "10.0.0.9:80", state)))[1].fix.clone().unwrap();
+    let fix = |state| {
+        let found = found(&sockets(&connections(26_000, "10.0.0.9:80", state)));
+        told::fix(&found[1]).to_owned()
+    };
     assert!(fix(CLOSED).starts_with("keep connections alive"));
     assert!(fix(ESTABLISHED).starts_with("share connections"));
 }
@@ -154,7 +157,7 @@ fn a_machine_without_conntrack_is_told_to_look_at_the_node() {
     let texts = healthy();
     texts.remove("/proc/sys/net/netfilter/nf_conntrack_count");
     assert_eq!(complaints(&texts), [(CONNTRACK, Verdict::CannotTell)]);
-    assert!(found(&texts)[3].reason.as_ref().unwrap().contains("does not exist here"));
+    assert!(reason(&found(&texts)[3]).contains("does not exist here"));
 }
 
 #[test]

@@ -234,48 +234,13 @@ const NEARLY: f64 = 80.0;
 
 /// Breakers that are open, have cut something, or nearly do.
 fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Finding {
-    let fix = "raise the limit that is named, in the cluster's circuit breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries); first \
-               look whether the server answers more slowly than it did";
-    let open = after
-        .clusters
-        .iter()
-        .find(|(_, cluster)| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open")));
-    let cuts = Part {
-        of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
-        whole: |cluster| cluster.connections.saturating_add(cluster.requests),
-    };
-    let cut = worst(before, after, cuts);
-    let nearest = near
-        .as_ref()
-        .ok()
-        .and_then(|all| all.iter().max_by(|one, other| one.share().total_cmp(&other.share())));
-    let share = nearest.map_or(0.0, Nearness::share);
-    let mut told = Vec::new();
-    if let Some((name, cluster)) = open {
-        told.push(format!("open now for {name}: {}", cluster.open.join(", ")));
-    }
-    if let Some((name, cluster, now)) = cut {
-        told.push(format!(
-            "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
-            cluster.connection_overflow, cluster.retry_overflow
-        ));
-    }
-    if let Some(near) = nearest.filter(|near| near.used > 0) {
-        told.push(format!(
-            "nearest to its limit: {} of {} {} to {}",
-            near.used, near.most, near.what, near.cluster
-        ));
-    }
-    let text = if told.is_empty() {
-        "no circuit breaker is open, and none has cut anything".to_owned()
-    } else {
-        told.join("; ")
-    };
-    let found = Finding::ok(BREAKERS, text)
-        .with("open", f64::from(open.is_some()), "breakers")
-        .with("now", cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
+    let seen = Breakers::seen(before, after, near);
+    let share = seen.nearest.map_or(0.0, Nearness::share);
+    let found = Finding::ok(BREAKERS, seen.told())
+        .with("open", f64::from(seen.open.is_some()), "breakers")
+        .with("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
         .with("share", share, "%");
-    let verdict = match (&open, cut, near) {
+    let verdict = match (seen.open, seen.cut, near) {
         (Some(_), ..) | (_, Some((_, _, 1..)), _) => Verdict::Fault,
         (_, Some(_), _) => Verdict::Warning,
         _ if share >= NEARLY => Verdict::Warning,
@@ -291,8 +256,55 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
     found.judged(
         verdict,
         "beyond max_connections requests wait for a connection that is in use, beyond the other limits they are refused with 503 at once",
-        fix,
+        "raise the limit that is named, in the cluster's circuit breakers (Istio: DestinationRule connectionPool; retries: maxRetries, or fewer tries); first \
+         look whether the server answers more slowly than it did",
     )
+}
+
+/// What was seen of circuit breakers; none of each where there is none.
+struct Breakers<'a> {
+    /// A cluster of which some are open now, not counting that of connections: at that one requests wait.
+    open: Option<(&'a str, &'a Cluster)>,
+    /// The cluster where most was cut, and how much was in all while it was watched.
+    cut: Option<(&'a str, &'a Cluster, u64)>,
+    /// Who is nearest to a limit.
+    nearest: Option<&'a Nearness>,
+}
+
+impl<'a> Breakers<'a> {
+    fn seen(before: &Stats, after: &'a Stats, near: &'a Reading<Vec<Nearness>>) -> Self {
+        let is_open = |cluster: &Cluster| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open"));
+        let cuts = Part {
+            of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
+            whole: |cluster| cluster.connections.saturating_add(cluster.requests),
+        };
+        let mut clusters = after.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster));
+        Self {
+            open: clusters.find(|(_, cluster)| is_open(cluster)),
+            cut: worst(before, after, cuts),
+            nearest: near.iter().flatten().max_by(|one, other| one.share().total_cmp(&other.share())),
+        }
+    }
+
+    fn told(&self) -> String {
+        let open =
+            self.open.map(|(name, cluster)| format!("open now for {name}: {}", cluster.open.join(", ")));
+        let cut = self.cut.map(|(name, cluster, now)| {
+            format!(
+                "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
+                cluster.connection_overflow, cluster.retry_overflow
+            )
+        });
+        let nearest = self.nearest.filter(|near| near.used > 0);
+        let nearest = nearest.map(|near| {
+            format!("nearest to its limit: {} of {} {} to {}", near.used, near.most, near.what, near.cluster)
+        });
+        let told: Vec<_> = [open, cut, nearest].into_iter().flatten().collect();
+        if told.is_empty() {
+            return "no circuit breaker is open, and none has cut anything".to_owned();
+        }
+        told.join("; ")
+    }
 }
 
 /// Fewer requests than this say nothing about how connections are used.

@@ -3,6 +3,7 @@ use std::cell::Cell;
 use seawall_probe::files::fake::Texts;
 
 use super::*;
+use crate::finding::told::{self, reason};
 use crate::web::fake::{Servers, answer, status};
 
 /// What Envoy 1.40 said after it had carried some requests; and another with one worker, narrow limits and a client that said nothing.
@@ -83,12 +84,11 @@ fn found(says: &Says) -> Vec<Finding> {
 
 /// What is not ok.
 fn complaints(says: &Says) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(says).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(says))
 }
 
 fn text(says: &Says, id: &str) -> String {
-    found(says).into_iter().find(|finding| finding.id == id).unwrap().text
+    told::of(id, found(says)).text
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
         servers.serve("127.0.0.1:9901", move |_| other());
         let found = examine(&Site { web: &servers, ..Site::of(&machine) });
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::CannotTell));
-        assert!(found[0].reason.as_ref().unwrap().contains("127.0.0.1:9901"), "{:?}", found[0]);
+        assert!(reason(&found[0]).contains("127.0.0.1:9901"), "{:?}", found[0]);
     }
 }
 
@@ -306,7 +306,7 @@ fn annotations_are_read_of_the_pods_file_too() {
             _ => answer(envoy::STATS),
         });
         let found = examine(&Site { web: &servers, ..Site::of(&machine) });
-        found.into_iter().find(|finding| finding.id == ANNOTATIONS).unwrap().verdict
+        told::of(ANNOTATIONS, found).verdict
     };
     assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), Verdict::Warning);
     assert_eq!(says(envoy::INFO), Verdict::Ok);

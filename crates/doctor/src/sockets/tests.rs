@@ -1,6 +1,7 @@
 use seawall_probe::files::fake::Texts;
 
 use super::*;
+use crate::finding::told;
 
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -50,16 +51,14 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<Finding> {
 }
 
 fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
-    let complaints = found(&healthy(), happens).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(&healthy(), happens))
 }
 
 /// The same for what was so before it was looked at.
 fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, Verdict)> {
     let texts = healthy();
     plant(&texts);
-    let complaints = found(&texts, |_| ()).into_iter().filter(|finding| finding.verdict != Verdict::Ok);
-    complaints.map(|finding| (finding.id, finding.verdict)).collect()
+    told::complaints(found(&texts, |_| ()))
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! What an experiment came to, as data: for the screen, the page, and files.
 
-use std::time::Duration;
-
 use seawall_isolate::center::Center;
 use seawall_isolate::finding::{Finding, Measured, Verdict};
 use seawall_isolate::power::Forecast;
@@ -284,6 +282,12 @@ impl Word {
         Self::Invalid,
     ];
 
+    /// Whether it is failures in which the way differs.
+    #[must_use]
+    pub fn is_of_failures(self) -> bool {
+        matches!(self, Self::FailsMore | Self::FailsLess)
+    }
+
     /// Whether the way differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
@@ -316,13 +320,12 @@ impl Way {
 impl Variant {
     /// Share of requests that fail the less for going this way, where that is what differs: below zero more of them fail.
     fn spared(&self) -> Option<f64> {
-        let differs = matches!(self.verdict, Word::FailsLess | Word::FailsMore);
-        self.failing.filter(|_| differs).map(|failing| -failing.point)
+        self.failing.filter(|_| self.verdict.is_of_failures()).map(|failing| -failing.point)
     }
 
     /// Whether this is said of its tail. Nothing is where good answers were too few for any time: who fails has none.
     fn tail_is(&self, word: Word) -> bool {
-        let only_fails = matches!(self.verdict, Word::FailsLess | Word::FailsMore) && self.gain.is_none();
+        let only_fails = self.verdict.is_of_failures() && self.gain.is_none();
         self.tail.verdict == word && !only_fails
     }
 
@@ -423,10 +426,7 @@ fn in_words(cut: &Cut, plan: &Plan) -> String {
 
 fn told(plan: &Plan) -> Told {
     let asked = &plan.asked;
-    let has_blocks = !asked.designs.contains(&Design::Interleaved);
-    let design = if has_blocks { Design::Blocks } else { Design::Interleaved };
-    let Forecast { middle, tail } =
-        Forecast::before(design, asked.designs.len() + 1, asked.rate, asked.times);
+    let Forecast { middle, tail } = asked.forecast();
     Told {
         target: plan.target.clone(),
         rate: asked.rate,
@@ -488,17 +488,6 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<Row> {
 fn row(cell: usize, design: Design, way: usize, slot: Slot) -> Row {
     let Slot { requests, failed, middle, tail, limited } = slot;
     Row { cell, design: named(design), way, requests, failed, middle, p99: tail, limited }
-}
-
-/// A length of time, in words.
-#[must_use]
-pub fn lasting(seconds: f64) -> String {
-    let time = Duration::from_secs(seconds.max(0.0) as u64);
-    match time.as_secs() {
-        0..=119 => format!("{} s", time.as_secs()),
-        120..=7199 => format!("{} min", time.as_secs().div_ceil(60)),
-        _ => format!("{} h", time.as_secs().div_ceil(3600)),
-    }
 }
 
 #[cfg(test)]

@@ -68,9 +68,8 @@ impl Bench {
     pub fn rig(&self, way: usize, bound: Option<Duration>) -> std::io::Result<Rig> {
         let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "there is nothing to send");
         let way = self.ways.get(way).ok_or_else(nothing)?;
-        let requests = way.requests.iter().map(|request| (request.clone(), Weight::default()));
-        let list = List::new(requests.collect()).map_err(|_| nothing())?;
-        let travel = way.apart.as_ref().unwrap_or(&self.travel).clone();
+        let list = way.list().map_err(|_| nothing())?;
+        let travel = way.travel(&self.travel).clone();
         let kit = Kit { list, travel, style: self.style.clone(), cpus: self.cpus, spin: None };
         Ok(Rig::new(kit, Spacing::Even, bound)?.ended_by(self.stop.clone()))
     }
@@ -98,9 +97,8 @@ impl Bench {
         let mut sessions: Vec<Option<Session>> = self.ways.iter().map(|_| None).collect();
         for &member in &segment.members {
             let way = &self.ways[member];
-            let requests = way.requests.iter().map(|request| (request.clone(), Weight::default()));
-            let list = List::new(requests.collect()).map_err(|bad| NoSession::Impossible(bad.to_string()))?;
-            sessions[member] = Some(self.session(list, way.apart.as_ref().unwrap_or(&self.shared), rate)?);
+            let list = way.list().map_err(|bad| NoSession::Impossible(bad.to_string()))?;
+            sessions[member] = Some(self.session(list, way.travel(&self.shared), rate)?);
         }
         let mut whole = Part::new(self.ways.len());
         for round in segment.blocks() {

@@ -113,8 +113,7 @@ impl Limits {
     /// Those that an experiment calls for.
     #[must_use]
     pub fn new(searches: &Searches, answer: &Answer) -> Self {
-        let ways = std::iter::once(&answer.reference).chain(answer.variants.iter().map(|way| &way.way));
-        let names = ways.map(|way| way.name.clone()).collect();
+        let names = answer.ways().map(|way| way.name.clone()).collect();
         let (plans, left) =
             (searches.plans.clone(), searches.budget.saturating_sub(Duration::from_secs_f64(answer.took)));
         let mut limits = Self { plans, names, due: VecDeque::new(), left, found: Found::default() };
@@ -241,7 +240,9 @@ fn wanted(answer: &Answer, all: bool) -> Result<Vec<usize>, &'static str> {
     let ways = answer.variants.iter().enumerate().map(|(at, variant)| (at + 1, variant));
     let mut ways: Vec<_> = ways.filter(|(way, variant)| matters(*way, variant)).collect();
     ways.sort_by(|(way, variant), (other_way, other)| {
-        let of = |way: usize, variant: &Variant| (answer.overloaded == Some(way), fails(variant));
+        let of = |way: usize, variant: &Variant| {
+            (answer.overloaded == Some(way), variant.verdict.is_of_failures())
+        };
         let order = of(*other_way, other).cmp(&of(*way, variant));
         order.then_with(|| size(other).total_cmp(&size(variant)))
     });
@@ -249,10 +250,6 @@ fn wanted(answer: &Answer, all: bool) -> Result<Vec<usize>, &'static str> {
         return Err("no way is known to differ from the reference");
     }
     Ok(ways.into_iter().map(|(way, _)| way).collect())
-}
-
-fn fails(variant: &Variant) -> bool {
-    matches!(variant.verdict, Word::FailsMore | Word::FailsLess)
 }
 
 /// How much it differs, a share, by what its verdict is of.

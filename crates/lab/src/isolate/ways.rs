@@ -2,6 +2,8 @@
 
 use seawall_load::plan::Travel;
 use seawall_load::request::Request;
+use seawall_load::supply::{BadList, List};
+use seawall_load::target::Weight;
 
 /// What a way is called, for those who read of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,4 +21,17 @@ pub struct Way {
     pub requests: Vec<Request>,
     /// How they travel, if that takes a session of their own: such a way has the target alone while it is measured.
     pub apart: Option<Travel>,
+}
+
+impl Way {
+    /// How its requests travel, where those of the others travel like this.
+    #[must_use]
+    pub fn travel<'a>(&'a self, shared: &'a Travel) -> &'a Travel {
+        self.apart.as_ref().unwrap_or(shared)
+    }
+
+    /// Its requests alone, in turn.
+    pub(super) fn list(&self) -> Result<List, BadList> {
+        List::new(self.requests.iter().map(|request| (request.clone(), Weight::default())).collect())
+    }
 }

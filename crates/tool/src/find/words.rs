@@ -59,6 +59,15 @@ pub(crate) fn lasting(time: Duration) -> String {
     seconds(time.as_secs_f64())
 }
 
+/// A length of time that somebody waits: whole seconds, minutes or hours, of which the last is not left out.
+pub(crate) fn waiting(seconds: f64) -> String {
+    match seconds.max(0.0) as u64 {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
 /// A size of a cause with its name; none that is not known. Shares have two digits.
 pub(crate) fn figure(figure: &Figure) -> Option<String> {
     let (name, value) = (&figure.name, figure.value?);

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
-use seawall_load::variant::{Protocol, place};
+use seawall_load::variant::place;
 
-use super::way::{Draft, proxies};
+use super::way::{Draft, MOST_BODY, is_literal, protocol, proxies, spoken};
 use crate::find::words::many;
 
 /// Longest name of a way: as the engine has it.
@@ -33,7 +33,12 @@ impl Ways {
 
     /// Whether any asks for a lookup for each connection: then all have one.
     pub(super) fn look_up(&self) -> bool {
-        std::iter::once(&self.reference).chain(&self.variants).any(|way| way.lookup)
+        self.all().any(|way| way.lookup)
+    }
+
+    /// Each of them, the reference first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Draft> {
+        std::iter::once(&self.reference).chain(&self.variants)
     }
 
     /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
@@ -96,11 +101,6 @@ fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
         Some(usual) => table.key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
         None => table.required("name", &named).text(&named, fits).unwrap_or_default(),
     };
-    let protocol = |text: &str| match text {
-        "http1" => Some(Protocol::Http1),
-        "http2" => Some(Protocol::Http2),
-        _ => None,
-    };
     let design = |text: &str| match text {
         "interleaved" => Some(Design::Interleaved),
         "blocks" => Some(Design::Blocks),
@@ -119,7 +119,7 @@ fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
         lookup: table.key("lookup").boolean().unwrap_or(false),
         connections: table.key("connections").number(1..=1_000_000).map(|number| number as usize),
         source: table.key("source").text("an IP address of this machine", |text| text.parse().ok()),
-        body: table.key("body").number(0..=64 << 20).map(|number| number as usize),
+        body: table.key("body").number(0..=MOST_BODY as u64).map(|number| number as usize),
         design: table.key("design").text("interleaved or blocks", design),
     };
     contradictions(table, &draft);
@@ -135,7 +135,7 @@ fn contradictions(table: &Table<'_>, draft: &Draft) {
     if through && draft.address.is_some() {
         table.key("address").mistake("no address beside a proxy: it is the proxy that is connected to");
     }
-    let literal = draft.address.as_ref().is_some_and(|(host, _)| host.parse::<std::net::IpAddr>().is_ok());
+    let literal = draft.address.as_ref().is_some_and(|(host, _)| is_literal(host));
     if draft.lookup && literal {
         table.key("lookup").mistake("no lookup beside an address that is no name");
     }
@@ -148,9 +148,7 @@ fn described(draft: &Draft) -> String {
         draft.url.as_deref().map(crate::find::plan::public),
         draft.address.as_ref().map(place),
         draft.server_name.as_ref().map(|name| format!("certificate of {name}")),
-        draft
-            .protocol
-            .map(|protocol| if protocol == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" }.to_owned()),
+        draft.protocol.map(|protocol| spoken(protocol).to_owned()),
         draft.keep_alive.map(|kept| if kept { "kept connections" } else { "new connections" }.to_owned()),
         draft.insecure.then(|| "any certificate".to_owned()),
         draft

@@ -2,10 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word, lasting};
+use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word};
 use seawall_lab::isolate::limits::Found;
 
 use super::{limits, screen};
+use crate::find::words::{many, seconds, waiting};
 use crate::report::chart::{Line, Panel, Stroke, of_run};
 use crate::report::scale::Scale;
 use crate::report::svg;
@@ -43,8 +44,8 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
         "<h1>{headline}</h1>\n<p class=\"when\">{} · {:.0}/s together · {} of {} · seed {}</p>",
         escaped(&answer.asked.target),
         answer.asked.rate,
-        lasting(answer.took),
-        lasting(answer.asked.budget),
+        waiting(answer.took),
+        waiting(answer.asked.budget),
         answer.asked.seed
     )?;
     if let Some(cut) = &answer.cut {
@@ -157,7 +158,7 @@ fn bar(out: &mut String, way: &Variant, y: f64, x: impl Fn(f64) -> f64) -> fmt::
 
 /// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
 fn is_of_failures(way: &Variant) -> bool {
-    matches!(way.verdict, Word::FailsMore | Word::FailsLess) || way.way.only_fails()
+    way.verdict.is_of_failures() || way.way.only_fails()
 }
 
 /// In place of an interval of times, at the side that tells whether it is better or worse.
@@ -228,7 +229,6 @@ fn colour(word: Word) -> &'static str {
 
 /// Percentiles by the count of nines, as in reports.
 fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
-    let ways = || std::iter::once(&answer.reference).chain(answer.variants.iter().map(|way| &way.way));
     let point = |&(percent, seconds): &(f64, f64)| (-(1.0 - percent / 100.0).log10(), Some(seconds * 1e9));
     let line = |(at, way): (usize, &Way)| Line {
         name: way.name.clone(),
@@ -236,7 +236,7 @@ fn curves(out: &mut String, answer: &Answer) -> fmt::Result {
         stroke: if at == 0 { Stroke::Dashed } else { Stroke::Solid },
         points: way.times.iter().map(point).collect(),
     };
-    let lines: Vec<_> = ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+    let lines: Vec<_> = answer.ways().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
         return writeln!(out, "<p class=\"empty\">No way has an answer.</p>");
     }
@@ -271,18 +271,12 @@ fn bears(out: &mut String, found: &Found) -> fmt::Result {
 
 fn verdicts(out: &mut String, answer: &Answer) -> fmt::Result {
     let said = |way: &Variant| match way.verdict {
-        Word::Undecided => way.more.map_or_else(
-            || "too few cells to say how long it would take".to_owned(),
-            |more| format!("about {} more at this rate", lasting(more)),
-        ),
-        Word::Invalid => format!(
-            "the generator was the limit in {} of its cells",
-            screen::share(way.limited.unwrap_or(1.0))
-        ),
+        Word::Undecided => screen::more(way),
+        Word::Invalid => screen::invalid(way),
         Word::Equal => {
             let after = way
                 .decided_after
-                .map_or_else(String::new, |after| format!(", known after {}", lasting(after)));
+                .map_or_else(String::new, |after| format!(", known after {}", waiting(after)));
             let unlike = screen::unlike_tail(answer, way).unwrap_or_default();
             let what = match way.gain {
                 Some(_) => format!("the same within {}", screen::share(answer.asked.margin)),
@@ -310,11 +304,9 @@ fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
 }
 
 fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
-    let name = |at: usize| match at {
-        0 => answer.reference.name.clone(),
-        _ => answer.variants.get(at - 1).map(|way| way.way.name.clone()).unwrap_or_default(),
-    };
-    let time = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), crate::find::words::seconds);
+    let names: Vec<_> = answer.ways().map(|way| way.name.as_str()).collect();
+    let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
+    let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), seconds);
     let rows = answer.cells.iter().map(|row| {
         let limited = if row.limited { "the generator was the limit" } else { "" };
         [
@@ -328,11 +320,7 @@ fn cells(out: &mut String, answer: &Answer) -> fmt::Result {
             limited.to_owned(),
         ]
     });
-    writeln!(
-        out,
-        "<details><summary>{}</summary>",
-        crate::find::words::many(answer.cells.len() as u64, "row")
-    )?;
+    writeln!(out, "<details><summary>{}</summary>", many(answer.cells.len() as u64, "row"))?;
     table(
         out,
         &["Way", "Design", "Cell", "Requests", "Failed", "Middle half", "p99", "Not counted"],

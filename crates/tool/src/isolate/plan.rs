@@ -59,7 +59,7 @@ pub(super) fn plan(args: &Args, cpus: usize) -> anyhow::Result<Order> {
         look_up_each(&mut travel, &mut style);
     }
     let drafts = drafts(args, file, &targets, &travel, &style)?;
-    let all: Vec<_> = std::iter::once(&drafts.reference).chain(&drafts.variants).collect();
+    let all: Vec<_> = drafts.all().collect();
     let (mut ways, mut mistakes) = (Vec::new(), Vec::new());
     for draft in &all {
         match way(draft, &targets, &travel, &style) {
@@ -118,7 +118,7 @@ fn enough_time(asked: &Asked, find: bool) -> anyhow::Result<()> {
 fn searches(args: &Args, ways: &[Way], travel: &Travel) -> anyhow::Result<Searches> {
     let goal = goal(args.slo.as_ref())?;
     let plan = |way: &Way| {
-        let travel = way.apart.as_ref().unwrap_or(travel);
+        let travel = way.travel(travel);
         Search {
             goal,
             profile: Profile::QUICK,
@@ -152,7 +152,7 @@ pub(super) fn reach(reaches: Vec<Reaching>, signals: &Signals) -> anyhow::Result
 }
 
 fn reaching(draft: &Draft, way: &Way, travel: &Travel, style: &Style) -> anyhow::Result<Reaching> {
-    let reach = Reach::of(&way.requests, way.apart.as_ref().unwrap_or(travel), style)?;
+    let reach = Reach::of(&way.requests, way.travel(travel), style)?;
     let url = way.requests.first().map(|request| public(&request.url)).unwrap_or_default();
     Ok(Reaching { name: draft.name.clone(), url, reach })
 }
@@ -218,6 +218,14 @@ fn drafts(
             Err(why) => mistakes.push(why),
         }
     }
+    mistakes.extend(unfit(&ways));
+    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    Ok(ways.in_turns())
+}
+
+/// What is wrong with ways together, wherever they come from: how many there are, and what they are called.
+fn unfit(ways: &Ways) -> Vec<String> {
+    let mut mistakes = Vec::new();
     if ways.variants.len() > MOST_WAYS {
         mistakes.push(format!("{} ways: {MOST_WAYS} at most share the rate", ways.variants.len()));
     }
@@ -228,13 +236,9 @@ fn drafts(
         format!("--vary {name}: more than {MOST_NAME} bytes: say it in an experiment file, with a name")
     }));
     let mut names = BTreeSet::new();
-    for way in std::iter::once(&ways.reference).chain(&ways.variants) {
-        if !names.insert(&way.name) {
-            mistakes.push(format!("{:?} is the name of two ways", way.name));
-        }
-    }
-    ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways.in_turns())
+    let again = ways.all().filter(|way| !names.insert(&way.name));
+    mistakes.extend(again.map(|way| format!("{:?} is the name of two ways", way.name)));
+    mistakes
 }
 
 /// The name with a final dot that leads where this one does.
@@ -359,7 +363,7 @@ struct Sent<'a> {
 
 impl<'a> Gone<'a> {
     fn of(draft: &'a Draft, way: &'a Way, travel: &'a Travel) -> Self {
-        let travel = way.apart.as_ref().unwrap_or(travel);
+        let travel = way.travel(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
         let sent = |request: &'a Request| {
             let origin = &request.origin;

@@ -2,39 +2,37 @@
 
 use std::fmt::{self, Write as _};
 
+use seawall_isolate::looks::TAIL_MARGIN;
 use seawall_isolate::power::{EFFECT, EFFECT_OF_TAIL, Forecast};
-use seawall_isolate::segment::Design;
 use seawall_lab::isolate::Plan;
-use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word, lasting};
+use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word};
 use seawall_lab::isolate::limits::Searches;
 
 use super::limits;
-use crate::find::words::{count, rate, seconds};
+use crate::find::words::{count, rate, seconds, waiting};
 use crate::wrap::{cut, wrapped};
 
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
     let asked = &plan.asked;
-    let design =
-        if asked.designs.contains(&Design::Interleaved) { Design::Interleaved } else { Design::Blocks };
+    let Forecast { middle, tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
-    let Forecast { middle, tail } = Forecast::before(design, ways, asked.rate, asked.times);
     let tail = tail.map_or_else(
         || "the 99th percentile cannot be told, cells have too few answers".to_owned(),
         |tail| {
-            format!("{:.0} % at the 99th percentile {}", 100.0 * EFFECT_OF_TAIL, lasting(tail.as_secs_f64()))
+            format!("{:.0} % at the 99th percentile {}", 100.0 * EFFECT_OF_TAIL, waiting(tail.as_secs_f64()))
         },
     );
     let searches = searches.map_or_else(String::new, |searches| {
-        let budget = lasting(searches.budget.as_secs_f64());
+        let budget = waiting(searches.budget.as_secs_f64());
         format!(" Then those that differ are searched for the rate that each bears, {budget} at most with all of that.")
     });
     format!(
         "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.{searches}",
         rate(asked.rate),
-        lasting(asked.budget.as_secs_f64()),
+        waiting(asked.budget.as_secs_f64()),
         100.0 * EFFECT,
-        lasting(middle.as_secs_f64()),
+        waiting(middle.as_secs_f64()),
     )
 }
 
@@ -120,7 +118,7 @@ pub(super) fn headline(answer: &Answer) -> String {
 fn write(out: &mut String, answer: &Answer) -> fmt::Result {
     writeln!(out, "{}", headline(answer))?;
     let together = rate(answer.asked.rate);
-    let (took, budget) = (lasting(answer.took), lasting(answer.asked.budget));
+    let (took, budget) = (waiting(answer.took), waiting(answer.asked.budget));
     writeln!(out, "{}, {together}/s together, {took} of {budget}", answer.asked.target)?;
     if let Some(cut) = &answer.cut {
         writeln!(out, "cut short: {cut}")?;
@@ -294,14 +292,19 @@ fn in_time(way: &Variant) -> String {
 }
 
 fn undecided(way: &Variant) -> String {
-    let more = way.more.map_or_else(
-        || "too few cells to say how long it would take".to_owned(),
-        |more| format!("about {} more at this rate", lasting(more)),
-    );
+    let more = more(way);
     way.gain.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
 }
 
-fn invalid(way: &Variant) -> String {
+/// How long it would take to tell what could not be.
+pub(super) fn more(way: &Variant) -> String {
+    way.more.map_or_else(
+        || "too few cells to say how long it would take".to_owned(),
+        |more| format!("about {} more at this rate", waiting(more)),
+    )
+}
+
+pub(super) fn invalid(way: &Variant) -> String {
     format!("the generator was the limit in {} of its cells", share(way.limited.unwrap_or(1.0)))
 }
 
@@ -316,9 +319,9 @@ fn tails(out: &mut String, answer: &Answer) -> fmt::Result {
         let gain = tail.gain.map_or_else(|| "–".to_owned(), interval);
         let said = match tail.verdict {
             Word::Faster | Word::Slower => of_tail(tail),
-            Word::Equal => format!("the same within 20 %: {gain}"),
+            Word::Equal => format!("the same within {}: {gain}", share(TAIL_MARGIN)),
             _ => match tail.more {
-                Some(more) => format!("cannot be told: {gain}; about {} more, with --tail", lasting(more)),
+                Some(more) => format!("cannot be told: {gain}; about {} more, with --tail", waiting(more)),
                 None => format!("cannot be told: {gain}"),
             },
         };

@@ -70,10 +70,16 @@ fn beside(
 ) -> Answer {
     let effect = |&(_, time, failing): &(&str, f64, f64)| Effect { time, failing, tail: 0.0 };
     let effects = std::iter::once(reference).chain(ways.iter().map(effect)).collect();
-    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-    let names = std::iter::once(named("mesh")).chain(ways.iter().map(|way| named(way.0)));
+    let names = std::iter::once("mesh").chain(ways.iter().map(|way| way.0)).collect::<Vec<_>>();
+    let plan = plan_of(rate, &names);
+    let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
+    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+}
+
+/// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
+fn plan_of(rate: f64, names: &[&str]) -> Plan {
     let asked = Asked {
-        designs: vec![Design::Interleaved; ways.len()],
+        designs: vec![Design::Interleaved; names.len() - 1],
         rate,
         margin: 0.05,
         tail: false,
@@ -81,9 +87,8 @@ fn beside(
         times: Times::USUAL,
         seed: 1,
     };
-    let plan = Plan { asked, ways: names.collect(), target: "http://a.test/".to_owned() };
-    let (after, cut) = cut.map_or((0, None), |(after, cut)| (after, Some(cut)));
-    isolate(&mut Simulated(Path::new(noise, effects, rate, 2), after, cut), &plan, &mut |_| ())
+    let ways = names.iter().map(|name| Named { name: (*name).to_owned(), what: String::new() });
+    Plan { asked, ways: ways.collect(), target: "http://a.test/".to_owned() }
 }
 
 #[test]
@@ -198,17 +203,7 @@ fn each_end_has_a_code_of_its_own() {
 /// A reason of any segment made the generator's what the target had left unanswered in another.
 #[test]
 fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
-    let asked = Asked {
-        designs: vec![Design::Interleaved],
-        rate: 100.0,
-        margin: 0.05,
-        tail: false,
-        budget: Duration::from_secs(120),
-        times: Times::USUAL,
-        seed: 1,
-    };
-    let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-    let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+    let plan = plan_of(100.0, &["a", "b"]);
     let of = |after| {
         let effects = vec![Effect::default(), Effect { time: 0.03, ..Effect::default() }];
         let path = Path::new(NOISY, effects, 100.0, 2);
@@ -223,17 +218,8 @@ fn who_left_requests_unanswered_is_told_by_the_segment_that_was_cut() {
 fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     let of = |time, failing| {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
-        let named = |name: &str| Named { name: name.to_owned(), what: String::new() };
-        let asked = Asked {
-            designs: vec![Design::Interleaved],
-            rate: 100.0,
-            margin: 0.05,
-            tail: true,
-            budget: Duration::from_secs(60),
-            times: Times::USUAL,
-            seed: 1,
-        };
-        let plan = Plan { asked, ways: ["a", "b"].map(named).to_vec(), target: String::new() };
+        let mut plan = plan_of(100.0, &["a", "b"]);
+        (plan.asked.tail, plan.asked.budget) = (true, Duration::from_secs(60));
         isolate(&mut Simulated(Path::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_| ())
     };
     let equal = of(0.0, 0.0);
@@ -394,6 +380,14 @@ fn planned(file: &str, words: &str) -> anyhow::Result<plan::Order> {
     plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1)
 }
 
+/// Why a plan is none.
+fn refused(plan: anyhow::Result<plan::Order>) -> String {
+    match plan {
+        Ok(order) => panic!("it is a plan: {:?}", order.plan),
+        Err(why) => why.to_string(),
+    }
+}
+
 /// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
 #[test]
 fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
@@ -423,11 +417,11 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
         ("variants: [{name: x, connections: 3}]", "--max-connections 3"),
         ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
     ] {
-        let told = planned(file, &format!("http://127.0.0.1:1/ {flags}")).err().unwrap().to_string();
+        let told = refused(planned(file, &format!("http://127.0.0.1:1/ {flags}")));
         assert_eq!(told, "x: it is gone exactly as reference is: nothing differs", "{file}");
     }
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
-    let told = planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2").err().unwrap().to_string();
+    let told = refused(planned(file, "http://127.0.0.1:1/ --vary connect-to=127.0.0.1:2"));
     assert!(told.starts_with("connect-to=127.0.0.1:2: it is gone exactly as"), "{told}");
     plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1).unwrap();
 }
@@ -443,10 +437,10 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     };
     let several = targets("GET http://127.0.0.1:1/x\nGET http://127.0.0.1:1/y\n");
     let file = "variants: [{name: x, url: 'http://127.0.0.1:2/'}]";
-    let told = planned(file, &several).err().unwrap().to_string();
+    let told = refused(planned(file, &several));
     assert!(told.starts_with("x: a URL takes the place of one, and the targets have 2: "), "{told}");
-    let tls = plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1).err().unwrap();
-    assert!(tls.to_string().starts_with("TLS: a URL takes the place of one"), "{tls}");
+    let tls = refused(plan::plan(&typed(&format!("{several} --vary tls=https://127.0.0.1:2/")), 1));
+    assert!(tls.starts_with("TLS: a URL takes the place of one"), "{tls}");
     let one = targets("GET http://127.0.0.1:1/\n\nPOST http://127.0.0.1:1/\n");
     planned(file, &one).unwrap();
 }

@@ -10,7 +10,7 @@ use seawall_load::request::{Origin, Request};
 use seawall_load::resolve::HostPort;
 use seawall_load::variant::{Protocol, place};
 
-use super::way::{Draft, proxies};
+use super::way::{self, Draft, MOST_BODY, is_literal, proxies, spoken};
 use crate::find::words::many;
 
 /// One of `--vary`, with a value that it can have.
@@ -72,12 +72,10 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             let number = value.map_or(Some(1), number);
             number.map(Factor::Connections).ok_or_else(|| expected("a number above 0"))
         }
-        "protocol" => match value {
-            None => Ok(Factor::Protocol(None)),
-            Some("http1") => Ok(Factor::Protocol(Some(Protocol::Http1))),
-            Some("http2") => Ok(Factor::Protocol(Some(Protocol::Http2))),
-            Some(_) => Err(expected("http1 or http2")),
-        },
+        "protocol" => {
+            let asked = value.map(|text| way::protocol(text).ok_or_else(|| expected("http1 or http2")));
+            asked.transpose().map(Factor::Protocol)
+        }
         "tls" => Ok(Factor::Tls(value.map(str::to_owned))),
         "connect-to" => value
             .and_then(place)
@@ -234,7 +232,7 @@ fn protocol(aimed: &Aimed<'_>, asked: Option<Protocol>) -> Result<Vec<Draft>, St
     if asked != other {
         return Err("that is what the reference speaks".into());
     }
-    let name = if asked == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2" };
+    let name = spoken(asked);
     Ok(vec![Draft { protocol: Some(asked), ..Draft::named(name, format!("speaks {name}")) }])
 }
 
@@ -259,13 +257,6 @@ fn proxy(proxies: &Arc<Proxies>) -> Draft {
         ["proxy", "through a proxy"]
     };
     Draft { proxies: Some(Arc::clone(proxies)), ..Draft::named(name, what) }
-}
-
-/// Largest body, in bytes.
-const MOST_BODY: usize = 64 << 20;
-
-fn is_literal(host: &str) -> bool {
-    host.parse::<IpAddr>().is_ok()
 }
 
 fn to(name: &str, what: &str, address: SocketAddr) -> Draft {

@@ -8,6 +8,9 @@ use seawall_load::proxy::Proxies;
 use seawall_load::resolve::HostPort;
 use seawall_load::variant::{self, Protocol, Variant};
 
+/// Largest body, in bytes.
+pub(super) const MOST_BODY: usize = 64 << 20;
+
 /// A way as it was asked for. What it does not name is as the flags have it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
@@ -93,4 +96,26 @@ impl Draft {
 /// A proxy's URL, or none.
 pub(super) fn proxies(text: &str) -> Option<Arc<Proxies>> {
     variant::proxies(text).ok().map(Arc::new)
+}
+
+/// A protocol's word; none of another.
+pub(super) fn protocol(text: &str) -> Option<Protocol> {
+    match text {
+        "http1" => Some(Protocol::Http1),
+        "http2" => Some(Protocol::Http2),
+        _ => None,
+    }
+}
+
+/// What it is called.
+pub(super) fn spoken(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http1 => "HTTP/1.1",
+        Protocol::Http2 => "HTTP/2",
+    }
+}
+
+/// Whether it is an address in the place of a name.
+pub(super) fn is_literal(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok()
 }

@@ -1,0 +1,164 @@
+//! Metadata servers as the clouds have them, each with a secret in whatever it lends, and what is found of them.
+
+use std::time::{Duration, SystemTime};
+
+use seawall_fetch::{Answer, Failed, Request};
+use seawall_probe::files::fake::Texts;
+
+use crate::check::Site;
+use crate::finding::{Finding, Verdict, told};
+use crate::identity::examine;
+use crate::web::fake::{Servers, answer, status};
+
+pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
+
+/// Stands in every credential that is lent here.
+pub(super) const SECRET: &str = "DoNotShow";
+
+/// 2026-01-01T00:00:00Z.
+const NOW: u64 = 1_767_225_600;
+
+pub(super) fn flavored(code: u16, body: &str) -> Result<Answer, Failed> {
+    Ok(Answer::new(code, &[("Metadata-Flavor", "Google"), ("Content-Type", "text/html")], body.as_bytes()))
+}
+
+/// Google's server, whose tokens have so many seconds left.
+pub(super) fn google(
+    email: &'static str,
+    left: i64,
+    is_own: bool,
+) -> impl Fn(&Request) -> Result<Answer, Failed> {
+    move |request| {
+        if !request.headers.contains(&("Metadata-Flavor", "Google")) {
+            return flavored(403, "");
+        }
+        match request.target.strip_prefix("/computeMetadata/v1/instance/") {
+            Some("service-accounts/default/email") if !email.is_empty() => flavored(200, email),
+            Some("service-accounts/default/token") if !email.is_empty() => flavored(
+                200,
+                &format!(r#"{{"access_token":"{SECRET}","expires_in":{left},"token_type":"Bearer"}}"#),
+            ),
+            Some("disks/") if is_own => flavored(200, "0/"),
+            _ => flavored(404, ""),
+        }
+    }
+}
+
+fn time(at: i64) -> String {
+    jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
+}
+
+/// A document of keys that were issued and end so many seconds from now.
+pub(super) fn keys(begin: i64, end: i64) -> String {
+    format!(
+        r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
+        time(begin),
+        time(end)
+    )
+}
+
+/// AWS's server: what it answers to a request for a token, to one without a token, and its document.
+#[derive(Clone)]
+pub(super) struct Aws {
+    pub(super) put: Result<u16, Failed>,
+    pub(super) without: u16,
+    pub(super) document: String,
+    pub(super) is_own: bool,
+}
+
+pub(super) fn aws() -> Aws {
+    Aws { put: Ok(200), without: 401, document: keys(-600, 6 * 3600 - 600), is_own: false }
+}
+
+impl Aws {
+    pub(super) fn reply(self) -> impl Fn(&Request) -> Result<Answer, Failed> {
+        move |request| {
+            if request.method == "PUT" {
+                return match &self.put {
+                    Ok(200) => answer(SECRET),
+                    Ok(code) => status(*code),
+                    Err(why) => Err(why.clone()),
+                };
+            }
+            let token = request.headers.iter().find(|(name, _)| *name == "X-aws-ec2-metadata-token");
+            if token.is_none_or(|(_, token)| *token != SECRET) && self.without != 200 {
+                return status(self.without);
+            }
+            match request.target {
+                "/latest/meta-data/iam/security-credentials/" => answer("shop"),
+                "/latest/meta-data/iam/security-credentials/shop" => answer(&self.document),
+                "/latest/meta-data/identity-credentials/ec2/info" if self.is_own => answer("{}"),
+                _ => status(404),
+            }
+        }
+    }
+}
+
+/// Azure's server, as it writes numbers.
+pub(super) fn azure(request: &Request) -> Result<Answer, Failed> {
+    let json =
+        |code, body: String| Ok(Answer::new(code, &[("Content-Type", "application/json")], body.as_bytes()));
+    if !request.headers.contains(&("Metadata", "true")) {
+        return json(
+            400,
+            r#"{"error":"invalid_request","error_description":"Required metadata header not specified"}"#
+                .to_owned(),
+        );
+    }
+    if request.target.starts_with("/metadata/identity/oauth2/token?") {
+        return json(
+            200,
+            format!(
+                r#"{{"access_token":"{SECRET}","client_id":"11-22","expires_in":"3500","expires_on":"{}","not_before":"{}","token_type":"Bearer"}}"#,
+                NOW + 3500,
+                NOW - 100
+            ),
+        );
+    }
+    json(404, r#"{"error":"not_found"}"#.to_owned())
+}
+
+/// Findings where this environment is set.
+pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Finding> {
+    let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
+    let variable =
+        |name: &str| environment.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
+    let now = || servers.passed.get();
+    let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    examine(&Site { web: servers, now: &now, wall: &wall, environment: &variable, ..Site::of(&texts) })
+}
+
+pub(super) fn complaints(servers: &Servers, environment: &[(&str, &str)]) -> Vec<(&'static str, Verdict)> {
+    told::complaints(found(servers, environment))
+}
+
+/// One server where all of them are by themselves.
+pub(super) fn at_the_address<'a>(reply: impl Fn(&Request) -> Result<Answer, Failed> + 'a) -> Servers<'a> {
+    let servers = Servers::default();
+    servers.serve(LINK_LOCAL, reply);
+    servers
+}
+
+pub(super) const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+pub(super) const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
+
+/// What a stub may answer to every path: a token, documents whose every field is one, cut and whole, and a token alone.
+pub(super) fn bodies_of_stubs() -> [String; 5] {
+    let whole = format!(
+        r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#
+    );
+    [
+        format!(r#"{{"access_token":"{SECRET}","expires_in":3599}}"#),
+        whole.trim_end_matches('}').to_owned(),
+        whole,
+        SECRET.to_owned(),
+        format!("ya29.{SECRET}\u{1b}[2J@"),
+    ]
+}
+
+/// Documents of keys without an end that could be read.
+pub(super) const ODD_DOCUMENTS: [&str; 8] =
+    ["", "{", "{}", "[]", "null", r#"{"Expiration":7}"#, r#"{"Expiration":"soon"}"#, "\u{0}"];
+
+/// Google's tokens without a life that could be read.
+pub(super) const ODD_TOKENS: [&str; 4] = ["", r#"{"expires_in":"3599"}"#, r#"{"expires_in":1e99}"#, "{}"];
