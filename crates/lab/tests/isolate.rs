@@ -179,7 +179,18 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     plan.asked.times.segment = Duration::from_secs(18);
     let answer = isolate(&mut bench, &plan, &mut |_| ());
     assert_eq!(answer.outcome, Outcome::Overloaded, "{answer:?}");
-    assert!(answer.cut.unwrap().contains("most of all by \"hung\""));
+    let hung = answer.bears_less().unwrap();
+    assert_eq!((hung.way.name.as_str(), hung.way.answers), ("hung", 0));
+    assert!(
+        hung.verdict.is_difference() || hung.gain.is_none(),
+        "no time of answers that there are none of: {hung:?}"
+    );
+    assert!(hung.way.only_fails() && hung.way.failures.is_empty());
+    let (cut, all) = (answer.cut.as_ref().unwrap(), hung.way.requests);
+    assert!(
+        cut.starts_with(&format!("\"hung\" left {all} of {all} requests unanswered, and \"here\" ")),
+        "{cut}"
+    );
 }
 
 /// Short enough for a test; brackets are as wide as that makes them.

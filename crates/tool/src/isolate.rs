@@ -116,6 +116,8 @@ fn code(answer: &Answer, signal: Option<i32>, is_comparison: bool) -> u8 {
         _ if is_comparison && bears_less => exit::OBJECTIVE_MISSED,
         // Where a tail is lacking the middle is told all the same.
         (_, Outcome::Decided | Outcome::Undecided) if is_comparison && is_worse => exit::OBJECTIVE_MISSED,
+        // What the one build answers at this rate, and the other does not, is no matter of the rate.
+        (_, Outcome::Overloaded) if is_comparison && answer.bears_less().is_some() => exit::OBJECTIVE_MISSED,
         // Whoever lets a build through for this must not let one of a thousand slow requests through, nor a limit that nobody knows.
         (_, Outcome::Decided) if is_comparison && (is_unlike || is_untold) => exit::CANNOT_TELL,
         (_, Outcome::Decided) => exit::FOUND,

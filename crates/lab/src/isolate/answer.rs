@@ -10,7 +10,7 @@ use seawall_load::clock::SECOND;
 use seawall_load::stats::Histogram;
 use serde::Serialize;
 
-use super::failures::Failure;
+use super::counts::{Counts, Failure};
 use super::limits::Found;
 use super::{Cut, Plan, named};
 
@@ -85,8 +85,8 @@ pub struct Told {
     pub foretold_tail: Option<f64>,
 }
 
-/// A way, and what its requests took.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A way, and what its requests took: all of them, whether or not their cells count.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Way {
     /// What it is called.
     pub name: String,
@@ -94,11 +94,13 @@ pub struct Way {
     pub what: String,
     /// Answers of which there are times.
     pub answers: u64,
-    /// Requests in cells that count.
-    pub requests: usize,
+    /// Requests that were sent.
+    pub requests: u64,
     /// Of them without a good answer.
-    pub failed: usize,
-    /// How requests failed, the most frequent first; those of cells that do not count included.
+    pub failed: u64,
+    /// Of them still without an answer when nobody waited any more, as the experiment or a part of it had ended.
+    pub unanswered: u64,
+    /// How those that failed did, the most frequent first.
     pub failures: Vec<Failure>,
     /// Percentiles, and seconds.
     pub times: Vec<(f64, f64)>,
@@ -204,10 +206,16 @@ pub struct Row {
 }
 
 impl Answer {
-    pub(super) fn new(plan: &Plan, study: &Study, times: &[Histogram], cut: Option<&Cut>) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        study: &Study,
+        times: &[Histogram],
+        counts: &[Counts],
+        cut: Option<&Cut>,
+    ) -> Self {
         let findings = study.findings();
         let cells: Vec<_> = study.cells().collect();
-        let way = |at: usize| way(plan, at, &cells, times.get(at));
+        let way = |at: usize| way(plan, at, times.get(at), counts.get(at));
         let reference = way(0);
         let usual = middle(&cells);
         let variants: Vec<_> = findings
@@ -220,7 +228,9 @@ impl Answer {
             Some(Cut::Overloaded(way)) => Some(*way),
             _ => None,
         };
-        let cut = cut.map(|cut| in_words(cut, plan));
+        let ways: Vec<_> =
+            std::iter::once(&reference).chain(variants.iter().map(|variant| &variant.way)).collect();
+        let cut = cut.map(|cut| in_words(cut, &ways));
         let took = study.spent().as_secs_f64();
         Self {
             schema: SCHEMA,
@@ -242,8 +252,11 @@ impl Answer {
         std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.way))
     }
 
-    pub(super) fn ways_mut(&mut self) -> impl Iterator<Item = &mut Way> {
-        std::iter::once(&mut self.reference).chain(self.variants.iter_mut().map(|variant| &mut variant.way))
+    /// The way that ended the experiment, as it left requests unanswered where the reference answered: it bears less, whatever the rate.
+    #[must_use]
+    pub fn bears_less(&self) -> Option<&Variant> {
+        let variant = self.variants.get(self.overloaded?.checked_sub(1)?)?;
+        variant.way.leaves_more_than(&self.reference).then_some(variant)
     }
 
     /// Variants that differ, those whose going that way saves most first: failures, in whole percents of requests, before time. Of two that
@@ -304,10 +317,22 @@ impl Word {
 }
 
 impl Way {
-    /// Whether it has no good answer, and some that are none.
+    /// Whether any request had no good answer.
+    #[must_use]
+    pub fn lacks_answers(&self) -> bool {
+        self.failed + self.unanswered > 0
+    }
+
+    /// Whether none had.
     #[must_use]
     pub fn only_fails(&self) -> bool {
-        self.requests > 0 && self.failed == self.requests
+        self.requests > 0 && self.failed + self.unanswered == self.requests
+    }
+
+    /// Whether it left that many more of its requests unanswered that the rate of both cannot be why.
+    fn leaves_more_than(&self, reference: &Self) -> bool {
+        let share = |way: &Self| way.unanswered as f64 / way.requests.max(1) as f64;
+        share(self) > MORE * share(reference)
     }
 
     /// Seconds at a percentile, one of those that are told.
@@ -331,8 +356,11 @@ impl Variant {
 
     fn of(way: Way, design: Design, finding: &Finding, usual: Option<f64>) -> Self {
         let Finding { middle, tail, failing, .. } = finding;
-        let gain = finding.gain().map(Interval::of);
         let verdict = word(finding);
+        // What was waited in vain is no time of an answer.
+        let is_timed = way.answers > 0 || verdict.is_difference();
+        let gain = finding.gain().filter(|_| is_timed).and_then(Interval::of);
+        let tail_gain = tail.gain().filter(|_| is_timed).and_then(Interval::of);
         let seconds = gain.zip(usual).map(|(gain, usual)| gain.times(usual));
         Self {
             way,
@@ -340,7 +368,7 @@ impl Variant {
             verdict,
             gain,
             gain_seconds: seconds,
-            failing: failing.map(Interval::of),
+            failing: failing.and_then(Interval::of),
             cells: middle.cells,
             p_difference: middle.p_difference,
             p_equality: middle.p_equality,
@@ -350,15 +378,16 @@ impl Variant {
                 Verdict::Invalid { limited } => Some(limited),
                 _ => None,
             },
-            tail: Tail { verdict: by_ratio(tail), gain: tail.gain().map(Interval::of), more: more(tail) },
+            tail: Tail { verdict: by_ratio(tail), gain: tail_gain, more: more(tail) },
         }
     }
 }
 
 impl Interval {
-    fn of(center: Center) -> Self {
-        let end = |end: f64| end.is_finite().then_some(end);
-        Self { lower: end(center.lower), point: center.point, upper: end(center.upper) }
+    /// None of so few cells that they have no end.
+    fn of(center: Center) -> Option<Self> {
+        let [lower, upper] = [center.lower, center.upper].map(|end| end.is_finite().then_some(end));
+        (lower.is_some() || upper.is_some()).then_some(Self { lower, point: center.point, upper })
     }
 
     fn times(self, factor: f64) -> Self {
@@ -411,15 +440,26 @@ fn outcome(end: Option<End>, cut: Option<&Cut>, variants: &[Variant], with_tail:
     }
 }
 
-fn in_words(cut: &Cut, plan: &Plan) -> String {
+/// More unanswered requests than so many times the reference's are the way's, and not the rate's that both have.
+const MORE: f64 = 10.0;
+
+/// Why it was cut, of these ways, the reference first.
+fn in_words(cut: &Cut, ways: &[&Way]) -> String {
     match cut {
         Cut::Stopped => "ended by a signal".to_owned(),
-        Cut::Overloaded(way) => {
-            let name = plan.ways.get(*way).map_or("?", |way| way.name.as_str());
-            format!(
-                "more than two seconds' requests were left unanswered, most of all by {name:?}: the rate is more than it bears"
-            )
-        }
+        Cut::Overloaded(way) => match (ways.get(*way), ways.first()) {
+            (Some(way), Some(reference)) if way.leaves_more_than(reference) => {
+                let said = |way: &Way| format!("{} of {} requests", way.unanswered, way.requests);
+                let (name, other) = (&way.name, &reference.name);
+                format!("{name:?} left {} unanswered, and {other:?} {}", said(way), said(reference))
+            }
+            (way, _) => {
+                let name = way.map_or("?", |way| way.name.as_str());
+                format!(
+                    "more than two seconds' requests were left unanswered, most of all by {name:?}: the rate is more than it bears"
+                )
+            }
+        },
         Cut::Failed(why) => format!("nothing can be sent: {why}"),
     }
 }
@@ -445,8 +485,8 @@ fn percentiles() -> impl Iterator<Item = f64> {
     whole.chain([99.5, 99.7, 99.8, 99.9, 99.95, 99.99])
 }
 
-fn way(plan: &Plan, at: usize, cells: &[(Design, &Cell)], times: Option<&Histogram>) -> Way {
-    let slots = || cells.iter().filter_map(|(_, cell)| cell.get(at).copied().flatten());
+fn way(plan: &Plan, at: usize, times: Option<&Histogram>, counts: Option<&Counts>) -> Way {
+    let counts = counts.cloned().unwrap_or_default();
     let seconds = |nanos: u64| nanos as f64 / SECOND as f64;
     let has = |times: &&Histogram| times.count() > 0;
     let curve = times.filter(has).map(|times| {
@@ -458,9 +498,10 @@ fn way(plan: &Plan, at: usize, cells: &[(Design, &Cell)], times: Option<&Histogr
         name: plan.ways[at].name.clone(),
         what: plan.ways[at].what.clone(),
         answers: times.map_or(0, Histogram::count),
-        requests: slots().map(|slot| slot.requests).sum(),
-        failed: slots().map(|slot| slot.failed).sum(),
-        failures: Vec::new(),
+        requests: counts.requests,
+        failed: counts.failed,
+        unanswered: counts.unanswered,
+        failures: counts.told(),
         times: curve.unwrap_or_default(),
     }
 }

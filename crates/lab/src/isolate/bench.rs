@@ -15,7 +15,7 @@ use seawall_load::stats::Histogram;
 use seawall_load::supply::{List, Source};
 use seawall_load::target::Weight;
 
-use super::failures::Failures;
+use super::counts::Counts;
 use super::slots::Cells;
 use super::ways::Way;
 use super::{Cut, Paths, Seen};
@@ -159,7 +159,7 @@ impl Bench {
             overloaded
         })?;
         let limited = carried.judgement.verdict == Verdict::GeneratorLimited;
-        let failures = cells.failures();
+        let counts = cells.counts();
         let (cells, times) = cells.told(|at| schedule.hits_before(at.min(until.after)), limited);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
@@ -172,7 +172,7 @@ impl Bench {
             .reasons
             .into_iter()
             .filter(|reason| reason.verdict == Verdict::GeneratorLimited);
-        Ok(Part { cells, times, failures, cut, limits: limiting.map(|reason| reason.measured).collect() })
+        Ok(Part { cells, times, counts, cut, limits: limiting.map(|reason| reason.measured).collect() })
     }
 }
 
@@ -180,21 +180,21 @@ impl Bench {
 struct Part {
     cells: Vec<Cell>,
     times: Vec<Histogram>,
-    failures: Vec<Failures>,
+    counts: Vec<Counts>,
     cut: Option<Cut>,
     limits: Vec<String>,
 }
 
 impl Part {
     fn new(ways: usize) -> Self {
-        let (times, failures) = (vec![Histogram::default(); ways], vec![Failures::default(); ways]);
-        Self { cells: Vec::new(), times, failures, cut: None, limits: Vec::new() }
+        let (times, counts) = (vec![Histogram::default(); ways], vec![Counts::default(); ways]);
+        Self { cells: Vec::new(), times, counts, cut: None, limits: Vec::new() }
     }
 
-    /// Times and failures of a block.
+    /// Times and counts of a block.
     fn add(&mut self, block: &Self) {
         self.times.iter_mut().zip(&block.times).for_each(|(all, one)| all.add(one));
-        self.failures.iter_mut().zip(&block.failures).for_each(|(all, one)| all.merge(one));
+        self.counts.iter_mut().zip(&block.counts).for_each(|(all, one)| all.merge(one));
     }
 }
 
@@ -206,8 +206,8 @@ impl Paths for Bench {
             Design::Blocks => self.blocks(segment, rate),
         };
         let failed = |error: NoSession| Part { cut: Some(Cut::Failed(error.to_string())), ..Part::new(0) };
-        let Part { cells, times, failures, cut, limits } = seen.unwrap_or_else(failed);
-        Seen { cells, took: Duration::from_nanos(clock.now()), cut, limits, times, failures }
+        let Part { cells, times, counts, cut, limits } = seen.unwrap_or_else(failed);
+        Seen { cells, took: Duration::from_nanos(clock.now()), cut, limits, times, counts }
     }
 }
 

@@ -303,7 +303,7 @@ mod tests {
 
     fn way(name: &str) -> Way {
         let (name, what) = (name.to_owned(), String::new());
-        Way { name, what, answers: 0, requests: 0, failed: 0, times: Vec::new(), failures: Vec::new() }
+        Way { name, what, ..Way::default() }
     }
 
     /// A way of which this is said, by so much.

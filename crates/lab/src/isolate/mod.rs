@@ -6,7 +6,7 @@
 
 pub mod answer;
 pub mod bench;
-pub mod failures;
+pub mod counts;
 pub mod limits;
 mod slots;
 pub mod ways;
@@ -19,7 +19,7 @@ use seawall_isolate::study::{Asked, Study};
 use seawall_load::stats::Histogram;
 
 use self::answer::{Answer, Outcome};
-use self::failures::Failures;
+use self::counts::Counts;
 use self::ways::Named;
 
 /// What carries segments out: sessions of the load engine, or simulated paths.
@@ -41,8 +41,8 @@ pub struct Seen {
     pub limits: Vec<String>,
     /// Times of answers by variant, the reference first.
     pub times: Vec<Histogram>,
-    /// How requests failed, by variant.
-    pub failures: Vec<Failures>,
+    /// What became of requests, by variant.
+    pub counts: Vec<Counts>,
 }
 
 /// What ends an experiment before it is decided, time aside.
@@ -88,13 +88,13 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
     let budget = plan.asked.budget.saturating_sub(RESERVE);
     let mut study = Study::new(Asked { budget, ..plan.asked.clone() });
     let mut times = vec![Histogram::default(); plan.ways.len()];
-    let mut failures = vec![Failures::default(); plan.ways.len()];
+    let mut counts = vec![Counts::default(); plan.ways.len()];
     let (mut cut, mut limits, mut is_own) = (None, Vec::new(), false);
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.asked.rate);
         study.saw(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
-        failures.iter_mut().zip(&seen.failures).for_each(|(all, one)| all.merge(one));
+        counts.iter_mut().zip(&seen.counts).for_each(|(all, one)| all.merge(one));
         // An earlier segment's reasons are none for what ended this one.
         is_own = !seen.limits.is_empty();
         limits.extend(seen.limits);
@@ -105,8 +105,7 @@ pub fn isolate(paths: &mut dyn Paths, plan: &Plan, tell: &mut dyn FnMut(&Study))
         tell(&study);
     }
     limits.truncate(MOST_LIMITS);
-    let mut answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, cut.as_ref()) };
-    answer.ways_mut().zip(&failures).for_each(|(way, failures)| way.failures = failures.told());
+    let answer = Answer { generator: limits, ..Answer::new(plan, &study, &times, &counts, cut.as_ref()) };
     // What this machine came late to send waits at the target for no fault of the target's.
     if answer.outcome == Outcome::Overloaded && is_own {
         let cut =

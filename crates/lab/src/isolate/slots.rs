@@ -6,7 +6,7 @@ use seawall_load::fate::Fate;
 use seawall_load::fault::Fault;
 use seawall_load::stats::Histogram;
 
-use super::failures::Failures;
+use super::counts::Counts;
 
 /// When one of ten requests is sent so much later than it was due, as a share of the median time, or later than [`LEAST_LAG`], this machine had
 /// other things to do. Times count from when it came to send them, so that a little of it colours none.
@@ -79,7 +79,7 @@ pub(super) struct Cells {
     each: Nanos,
     hits: Vec<Vec<Hits>>,
     times: Vec<Histogram>,
-    failures: Vec<Failures>,
+    counts: Vec<Counts>,
 }
 
 impl Cells {
@@ -87,7 +87,7 @@ impl Cells {
     pub(super) fn new(settle: Nanos, each: Nanos, cells: usize, variants: usize) -> Self {
         let hits = vec![vec![Hits::default(); variants]; cells];
         let times = vec![Histogram::default(); variants];
-        Self { settle, each: each.max(1), hits, times, failures: vec![Failures::default(); variants] }
+        Self { settle, each: each.max(1), hits, times, counts: vec![Counts::default(); variants] }
     }
 
     /// A hit of a variant.
@@ -99,12 +99,12 @@ impl Cells {
         if fate.is_good() {
             self.times[variant].record(time(fate));
         }
-        self.failures[variant].add(fate);
+        self.counts[variant].add(fate);
     }
 
-    /// How hits of each variant failed.
-    pub(super) fn failures(&self) -> Vec<Failures> {
-        self.failures.clone()
+    /// What became of the hits of each variant.
+    pub(super) fn counts(&self) -> Vec<Counts> {
+        self.counts.clone()
     }
 
     /// When a cell begins, and when the one after it does.

@@ -261,7 +261,7 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
+tail, requests, answers, failed, unanswered, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
 fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
 find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null
@@ -272,8 +272,8 @@ The first SIGINT or SIGTERM stops the load at once and tells what is known, in a
 second ends the program.
 
 Exit codes: 0 everything is decided; 1 bad files, ways that contradict themselves or to which there is no connection: no load
-was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, or breaks at a lower rate (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
-not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the target bears; 130, 143 ended early by SIGINT, SIGTERM.";
+was sent, or nothing could be sent any more; 2 a flag or a value that does not exist; 3 of --a and --b: b is slower, in its tail, too, fails more, leaves requests unanswered that a answers, or breaks at a lower rate (--find), however the comparison ended; 4 the generator was the limit of a way; 8 some could
+not be told in the budget (with --tail a 99th percentile, too), or of --a and --b the tail looks twice as slow and was not told (--tail), or what they bear was not (--find), or the rate was more than the reference bears; 130, 143 ended early by SIGINT, SIGTERM.";
 
 #[cfg(test)]
 mod tests {

@@ -61,7 +61,7 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
-    if answer.ways().any(|way| !way.failures.is_empty()) {
+    if answer.ways().any(Way::lacks_answers) {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
     section(out, "Cells", |out| cells(out, answer))?;
@@ -298,7 +298,9 @@ fn figures(out: &mut String, answer: &Answer) -> fmt::Result {
 
 fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
     let rows = answer.ways().flat_map(|way| {
-        way.failures.iter().map(|failure| [way.name.clone(), failure.what.clone(), failure.count.to_string()])
+        let row = |what: &str, count: u64| [way.name.clone(), what.to_owned(), count.to_string()];
+        let failed = way.failures.iter().map(move |failure| row(&failure.what, failure.count));
+        failed.chain((way.unanswered > 0).then(|| row(screen::UNANSWERED, way.unanswered)))
     });
     table(out, &["Way", "In place of a good answer", "Requests"], rows, 2)
 }

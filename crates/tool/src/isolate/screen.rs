@@ -223,19 +223,23 @@ fn fails_too(way: &Variant) -> String {
 /// Reasons that are named; the others are counted.
 const REASONS: usize = 4;
 
-/// How requests of a way failed.
+/// What is said of requests that nobody waited for any more.
+pub(super) const UNANSWERED: &str = "unanswered at the end";
+
+/// How requests of a way failed, and how many had no answer when nobody waited any more.
 pub(super) fn failed(way: &Way) -> String {
     let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
     let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
     let mut told: Vec<_> =
         shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
     told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
+    told.extend((way.unanswered > 0).then(|| format!("{UNANSWERED} ({})", count(way.unanswered as f64))));
     told.join(", ")
 }
 
 /// What was answered in place of good answers, and how often.
 fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
-    let failing: Vec<_> = answer.ways().filter(|way| !way.failures.is_empty()).collect();
+    let failing: Vec<_> = answer.ways().filter(|way| way.lacks_answers()).collect();
     if failing.is_empty() {
         return Ok(());
     }
@@ -340,7 +344,7 @@ pub(super) fn rows(answer: &Answer) -> Vec<[String; 10]> {
     let time = |way: &Way, percent: f64| way.at(percent).map_or_else(none, seconds);
     let of = |way: &Way, [gain, cells, differs, equal]: [String; 4]| {
         let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
-        let (answers, failed) = (way.answers.to_string(), way.failed.to_string());
+        let (answers, failed) = (way.answers.to_string(), (way.failed + way.unanswered).to_string());
         [way.name.clone(), answers, failed, p50, p90, p99, gain, cells, differs, equal]
     };
     let reference = of(&answer.reference, [none(), none(), none(), none()]);

@@ -10,7 +10,7 @@ use seawall_isolate::study::Asked;
 use seawall_lab::find::answer::{Cut as Ended, Outcome as End};
 use seawall_lab::find::plan::Plan as Search;
 use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Word};
-use seawall_lab::isolate::failures::Failure;
+use seawall_lab::isolate::counts::{Counts, Failure};
 use seawall_lab::isolate::limits::{Limits, Searches};
 use seawall_lab::isolate::ways::Named;
 use seawall_lab::isolate::{Cut, Paths, Plan, Seen, isolate};
@@ -41,7 +41,14 @@ impl Paths for Simulated {
         self.1 = self.1.saturating_sub(1);
         let cut = self.2.clone().filter(|_| self.1 == 0);
         let cells = self.0.carry_out(segment);
-        Seen { times: times(&cells), cells, took: segment.lasts(), cut, ..Seen::default() }
+        Seen {
+            times: times(&cells),
+            counts: counts(&cells),
+            cells,
+            took: segment.lasts(),
+            cut,
+            ..Seen::default()
+        }
     }
 }
 
@@ -52,6 +59,17 @@ fn times(cells: &[Cell]) -> Vec<Histogram> {
         if let Some(middle) = slot.and_then(|slot| slot.middle) {
             all[way].record((middle * 1e9) as u64);
         }
+    }
+    all
+}
+
+/// What became of the requests in cells, by way.
+fn counts(cells: &[Cell]) -> Vec<Counts> {
+    let mut all = vec![Counts::default(); cells.first().map_or(0, Vec::len)];
+    for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
+        let Some(slot) = slot else { continue };
+        all[way].requests += slot.requests as u64;
+        all[way].failed += slot.failed as u64;
     }
     all
 }
@@ -197,6 +215,14 @@ fn each_end_has_a_code_of_its_own() {
     let overloaded = cut(Cut::Overloaded(1));
     assert_eq!(code(&overloaded, None, false), exit::CANNOT_TELL);
     assert!(screen::text(&overloaded).contains("most of all by \"b\""));
+    // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
+    let mut hangs = overloaded;
+    hangs.variants[0].way.unanswered = hangs.variants[0].way.requests;
+    assert_eq!(
+        [true, false].map(|gate| code(&hangs, None, gate)),
+        [exit::OBJECTIVE_MISSED, exit::CANNOT_TELL]
+    );
+    assert!(screen::text(&hangs).contains("b  all of them: unanswered at the end ("));
     assert_eq!(code(&cut(Cut::Failed("no way".to_owned())), None, false), exit::BAD_INPUT);
 }
 

@@ -1,0 +1,103 @@
+//! What became of the requests of a way: how many were sent, and how they failed, by what was answered or why nothing was. Pure.
+
+use seawall_load::fate::Fate;
+use seawall_load::fault::Fault;
+use serde::Serialize;
+
+/// Of one way, whatever became of the cells that they were in. Bounded, as statuses and faults are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All that have ended.
+    pub requests: u64,
+    /// Of them without a good answer, for another reason than that nobody waited any more.
+    pub failed: u64,
+    /// Of them those that nobody waited for any more.
+    pub unanswered: u64,
+    by_reason: Vec<(Result<u16, Fault>, u64)>,
+}
+
+/// Requests that failed alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The status that was answered, or the reason in words.
+    pub what: String,
+    /// Requests.
+    pub count: u64,
+}
+
+impl Counts {
+    /// A hit that has ended.
+    pub(super) fn add(&mut self, fate: &Fate) {
+        self.requests += 1;
+        if fate.outcome == Err(Fault::Aborted) {
+            self.unanswered += 1;
+        } else if !fate.is_good() {
+            self.failed += 1;
+            self.count(fate.outcome, 1);
+        }
+    }
+
+    /// Those of another time, too.
+    pub fn merge(&mut self, others: &Self) {
+        self.requests += others.requests;
+        self.failed += others.failed;
+        self.unanswered += others.unanswered;
+        others.by_reason.iter().for_each(|(outcome, count)| self.count(*outcome, *count));
+    }
+
+    fn count(&mut self, outcome: Result<u16, Fault>, more: u64) {
+        match self.by_reason.iter_mut().find(|(known, _)| *known == outcome) {
+            Some((_, count)) => *count += more,
+            None => self.by_reason.push((outcome, more)),
+        }
+    }
+
+    /// How they failed in words, the most frequent first.
+    #[must_use]
+    pub fn told(&self) -> Vec<Failure> {
+        let what = |outcome: &Result<u16, Fault>| match outcome {
+            Ok(status) => status.to_string(),
+            Err(fault) => fault.to_string(),
+        };
+        let mut told: Vec<_> = self
+            .by_reason
+            .iter()
+            .map(|(outcome, count)| Failure { what: what(outcome), count: *count })
+            .collect();
+        told.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.what.cmp(&other.what)));
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_counted_by_status_or_reason_and_what_nobody_waited_for_apart() {
+        let mut counts = Counts::default();
+        let mut add = |outcome, times| {
+            let fate = Fate {
+                target: 0,
+                due: 0,
+                sent: Some(0),
+                own_lag: 0,
+                end: 1,
+                outcome,
+                bytes_in: 0,
+                carrier: None,
+            };
+            (0..times).for_each(|_| counts.add(&fate));
+        };
+        add(Ok(200), 9);
+        add(Ok(503), 2);
+        add(Err(Fault::Timeout), 3);
+        add(Err(Fault::Aborted), 4);
+        let mut all = Counts::default();
+        all.merge(&counts);
+        all.merge(&counts);
+        assert_eq!((all.requests, all.failed, all.unanswered), (36, 10, 8));
+        let told: Vec<_> = all.told().into_iter().map(|failure| (failure.what, failure.count)).collect();
+        assert_eq!(told, [(Fault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
+    }
+}
