@@ -71,7 +71,7 @@ impl Measured {
 /// All measures of a variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
-    /// Median time; that it differs may also mean that more of its requests, or fewer, fail.
+    /// Middle of the times ([`crate::slot::Slot`]); that it differs may also mean that more of its requests, or fewer, fail.
     pub middle: Measured,
     /// 99th percentile of the times.
     pub tail: Measured,

@@ -51,7 +51,7 @@ impl Look {
         (0..beyond).fold(last, |cells, _| (cells * 4).div_ceil(3).next_multiple_of(5))
     }
 
-    /// Errors that it may make about medians.
+    /// Errors that it may make about the middle of times.
     #[must_use]
     pub fn levels(self) -> Levels {
         Levels { difference: DIFFERENCE * self.share(), equality: EQUALITY * self.share() }

@@ -25,7 +25,7 @@ const CONNECTIONS: f64 = 0.01;
 /// with a heavier tail of a few percent has several times that where the tail begins.
 const TAIL: f64 = 12.0;
 
-/// The effect at the median that is planned for: 5 %.
+/// The effect in the middle of the times that is planned for: 5 %.
 pub const EFFECT: f64 = 0.05;
 /// The effect at the 99th percentile that is planned for: 10 %.
 pub const EFFECT_OF_TAIL: f64 = 0.10;
@@ -33,7 +33,7 @@ pub const EFFECT_OF_TAIL: f64 = 0.10;
 /// Time that it takes, most likely, to find an effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// [`EFFECT`] at the median.
+    /// [`EFFECT`] in the middle of the times.
     pub middle: Duration,
     /// [`EFFECT_OF_TAIL`] at the 99th percentile; none where cells have too few answers for one.
     pub tail: Option<Duration>,

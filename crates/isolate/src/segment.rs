@@ -37,7 +37,7 @@ impl Times {
     };
 }
 
-/// Requests of each variant that an interleaved cell is to have: of fewer the median is mostly chance.
+/// Requests of each variant that an interleaved cell is to have: of fewer their middle is mostly chance.
 const LEAST: f64 = 30.0;
 
 /// A piece of the experiment.

@@ -237,12 +237,12 @@ impl Study {
         let seen: Vec<_> = (1..=self.findings.len()).map(|variant| Differences::of(cells, variant)).collect();
         let members = self.members(group);
         let is_here: Vec<_> = (1..=seen.len()).map(|variant| members.contains(&variant)).collect();
-        self.look_at_medians(look, &seen, &is_here);
+        self.look_at_middles(look, &seen, &is_here);
         self.look_at_tails(look, &seen, &is_here);
         self.judge_validity(Differences::is_hopeless);
     }
 
-    fn look_at_medians(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
+    fn look_at_middles(&mut self, look: Look, seen: &[Differences], is_here: &[bool]) {
         let told: Vec<_> = seen.iter().map(|seen| seen.p_difference(self.asked.margin)).collect();
         let measure = |finding: &Finding| finding.middle;
         let p_difference = self.family(is_here, Verdict::Differs, measure, |at| told[at].0);

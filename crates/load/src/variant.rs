@@ -73,8 +73,8 @@ pub enum BadVariant {
     Proxy(#[from] BadProxy),
 }
 
-/// Longest name.
-const MOST_NAME: usize = 64;
+/// Longest name, in bytes.
+pub const MOST_NAME: usize = 64;
 
 impl TryFrom<Written> for Variant {
     type Error = BadVariant;

@@ -279,7 +279,17 @@ not be told in the budget (with --tail a 99th percentile, too), or of --a and --
 mod tests {
     use seawall_lab::isolate::answer::Word;
 
+    use super::super::vary::FACTORS;
     use super::*;
+
+    #[test]
+    fn every_factor_that_can_be_typed_is_in_the_help() {
+        for factor in FACTORS {
+            let begins = |rest: &str| rest.starts_with([' ', '=']);
+            let line = HELP.lines().find_map(|line| line.strip_prefix("  ")?.strip_prefix(factor));
+            assert!(line.is_some_and(begins), "{factor}");
+        }
+    }
 
     /// Two of them were in no list.
     #[test]

@@ -5,13 +5,11 @@ use std::path::Path;
 
 use seawall_document::{Document, Mistakes, Node, Table};
 use seawall_isolate::segment::Design;
-use seawall_load::variant::place;
+use seawall_load::variant::{MOST_NAME, place};
 
 use super::way::{Draft, MOST_BODY, is_literal, protocol, proxies, spoken};
 use crate::find::words::many;
 
-/// Longest name of a way: as the engine has it.
-pub(super) const MOST_NAME: usize = 64;
 /// Most ways of one experiment, which share its rate.
 pub(super) const MOST_WAYS: usize = 30;
 

@@ -19,10 +19,11 @@ use seawall_load::proxy::Proxy;
 use seawall_load::request::{Origin, Request, Style, Unsendable};
 use seawall_load::resolve::{HostPort, Lifetime};
 use seawall_load::target::{Format, Target};
+use seawall_load::variant::MOST_NAME;
 use seawall_search::profile::Profile;
 
 use super::args::Args;
-use super::file::{self, MOST_NAME, MOST_WAYS, Ways};
+use super::file::{self, MOST_WAYS, Ways};
 use super::vary::{self, Aimed, Vary};
 use super::way::Draft;
 use crate::attack::aim::{self, Aim, Waits};

@@ -38,7 +38,8 @@ enum Factor {
     Proxy(Arc<Proxies>),
 }
 
-const FACTORS: [&str; 10] = [
+/// As they are typed.
+pub(super) const FACTORS: [&str; 10] = [
     "name",
     "address",
     "keep-alive",

@@ -40,7 +40,12 @@ impl Draft {
 
     /// The same in which everything else is as the reference has it, so that one thing differs alone.
     pub(super) fn on(self, reference: &Self) -> Self {
+        // Each field by name, so that another one is not forgotten here.
         Self {
+            name: self.name,
+            what: self.what,
+            lookup: self.lookup,
+            design: self.design,
             url: self.url.or_else(|| reference.url.clone()),
             address: self.address.or_else(|| reference.address.clone()),
             server_name: self.server_name.or_else(|| reference.server_name.clone()),
@@ -51,7 +56,6 @@ impl Draft {
             connections: self.connections.or(reference.connections),
             source: self.source.or(reference.source),
             body: self.body.or(reference.body),
-            ..self
         }
     }
 
