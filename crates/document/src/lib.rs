@@ -11,6 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use serde_json::{Map, Value};
+use serde_saphyr::UserMessageFormatter;
 
 /// One mistake in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl Document {
             Ok(root) => Ok(Self { root, notes: Notes::default() }),
             Err(error) => Err(Mistakes(vec![Mistake {
                 path: "the document".into(),
-                found: shorten(&error.to_string()),
+                found: shorten(&syntax(&error)),
                 expected: "valid YAML with each key once".into(),
             }])),
         }
@@ -128,6 +129,14 @@ impl<'d> Node<'d> {
             Some(value) => shorten(&value.to_string()),
         };
         self.note(found, expected);
+    }
+
+    /// Whether a mistake has been noted here, or below: of a table's unknown keys once it is dropped.
+    pub fn has_mistakes(&self) -> bool {
+        let is_below = |path: &str| {
+            path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.notes.borrow().iter().any(|mistake| is_below(&mistake.path))
     }
 
     fn note(&self, found: String, expected: impl Into<String>) {
@@ -287,6 +296,13 @@ impl Drop for Table<'_> {
     }
 }
 
+/// Where and what, without the lines of the file that follow, and without advice for whoever calls the library.
+fn syntax(error: &serde_saphyr::Error) -> String {
+    let told = error.render_with_formatter(&UserMessageFormatter);
+    let first = told.lines().next().unwrap_or_default();
+    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+}
+
 /// Longest part of a wrong value, of a key or of a place that a message repeats, in characters.
 const SHOWN: usize = 80;
 
@@ -312,6 +328,20 @@ fn visible(c: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_yaml_is_told_in_a_line_for_whoever_wrote_it() {
+        let told = |text: &str| Document::parse(text).unwrap_err().to_string();
+        for (text, why) in [
+            ("a: 1\na: 2\n", "line 2 column 1: duplicate mapping key: a"),
+            ("a: 1\n---\nb: 2\n", "line 3 column 1: "),
+            ("a: [\n", "line 1 column 4: "),
+        ] {
+            let told = told(text);
+            assert!(told.contains(&format!("found {why}")) && told.trim().lines().count() == 1, "{told}");
+            assert!(!told.contains("Policy") && !told.contains("from_str"), "{told}");
+        }
+    }
 
     #[test]
     fn what_turns_a_line_round_is_not_shown() {

@@ -51,6 +51,7 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         "variants:\n- {name: a, insecure: true}\n- {name: b, server-name: x}\n- {name: c, proxy: none}\n",
     );
     file("same.yaml", "variants:\n- {name: reference, keep-alive: false}\n");
+    file("body.yaml", "variants:\n- {name: x, body: 10}\n");
     for (words, parts) in [
         (url.clone(), &["nothing to compare"][..]),
         (format!("{url} --experiment none.yaml"), &["cannot read none.yaml"]),
@@ -63,6 +64,11 @@ fn what_cannot_be_compared_is_named_before_any_load() {
         ),
         (format!("{url} --experiment bad.yaml"), &["variants[0].address", "variants[1].design"]),
         (format!("{url} --experiment same.yaml"), &["variants[0].name: found \"reference\""]),
+        (format!("{url} --experiment body.yaml"), &["x: body: a GET has none"]),
+        (
+            format!("{url} --vary proxy=http://nobody.invalid"),
+            &["no address was found for the proxy nobody.invalid:80"],
+        ),
         (
             format!("{url} --vary connect-to=nobody.invalid:80"),
             &["no address was found for nobody.invalid:80"],

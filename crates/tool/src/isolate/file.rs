@@ -85,7 +85,9 @@ fn variant(node: &Node<'_>, reference: &Draft, names: &mut BTreeSet<String>) -> 
         let why = "blocks: the reference takes turns, by its design, connections, source or body";
         table.key("design").mistake(why);
     }
-    if !draft.differs() && !draft.lookup {
+    // Its unknown keys are known once it is dropped: whoever mistypes one means a difference.
+    drop(table);
+    if !draft.differs() && !draft.lookup && !node.has_mistakes() {
         node.mistake("something that differs from the reference");
     }
     draft
@@ -93,8 +95,10 @@ fn variant(node: &Node<'_>, reference: &Draft, names: &mut BTreeSet<String>) -> 
 
 fn way(table: &Table<'_>, usual: Option<&str>) -> Draft {
     let text = |text: &str| Some(text.to_owned());
-    let fits = |text: &str| (1..=MOST_NAME).contains(&text.len()).then(|| text.to_owned());
-    let named = format!("a name of 1 to {MOST_NAME} bytes");
+    // A terminal does what control characters say, and a name stands in every line.
+    let is_fit = |text: &str| (1..=MOST_NAME).contains(&text.len()) && !text.chars().any(char::is_control);
+    let fits = |text: &str| is_fit(text).then(|| text.to_owned());
+    let named = format!("a name of 1 to {MOST_NAME} bytes, without control characters");
     let name = match usual {
         Some(usual) => table.key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
         None => table.required("name", &named).text(&named, fits).unwrap_or_default(),
@@ -199,6 +203,12 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part}: {told}");
         }
+        assert_eq!(told.matches("something that differs").count(), 1, "where nothing else is wrong: {told}");
+        let named = parse("variants:\n- {name: \"a\\e[31mb\", keep-alive: false}\n").unwrap_err().to_string();
+        assert!(
+            named.contains("variants[0].name") && named.contains("without control characters"),
+            "{named}"
+        );
     }
 
     /// The reference's connections and source held in blocks alone, and interleaved ways were compared with one that had neither.

@@ -25,7 +25,7 @@ use seawall_search::profile::Profile;
 use super::args::Args;
 use super::file::{self, MOST_WAYS, Ways};
 use super::vary::{self, Aimed, Vary};
-use super::way::Draft;
+use super::way::{Draft, takes_body};
 use crate::attack::aim::{self, Aim, Waits};
 use crate::find::args::goal;
 use crate::find::plan::{connections, public, target};
@@ -279,6 +279,10 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
         "a URL takes the place of one, and the targets have {urls}: other requests would be compared"
     );
     let requests = requests(draft, targets, style)?;
+    let bodiless = requests.iter().map(|request| &request.method).find(|method| !takes_body(method));
+    if let (Some(_), Some(method)) = (draft.body, bodiless) {
+        bail!("body: a {method} has none, and would be another request: say with -targets what is posted");
+    }
     let apart = (draft.design() == Design::Blocks).then(|| apart(draft, travel));
     if let Some(source) = draft.source {
         UdpSocket::bind((source, 0)).with_context(|| format!("nothing can be sent from {source}"))?;
@@ -287,10 +291,13 @@ fn way(draft: &Draft, targets: &[Target], travel: &Travel, style: &Style) -> any
     let origins: BTreeSet<&Origin> = requests.iter().map(|request| &request.origin).collect();
     for origin in origins {
         if let Err(fault) = dial.addresses(origin) {
-            let named = draft
-                .address
-                .as_ref()
-                .map_or_else(|| origin.to_string(), |(host, port)| format!("{host}:{port}"));
+            let place = |(host, port): &HostPort| format!("{host}:{port}");
+            let proxies = draft.proxies.as_deref().unwrap_or(&dial.proxies);
+            let named = match (proxies.of(origin), &draft.address) {
+                (Some(proxy), _) => format!("the proxy {}", place(&proxy.place)),
+                (None, Some(address)) => place(address),
+                (None, None) => origin.to_string(),
+            };
             bail!("no address was found for {named}: {}", seawall_load::fault::Fault::Resolve(fault));
         }
     }

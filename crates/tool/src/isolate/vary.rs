@@ -10,7 +10,7 @@ use seawall_load::request::{Origin, Request};
 use seawall_load::resolve::HostPort;
 use seawall_load::variant::{Protocol, place};
 
-use super::way::{self, Draft, MOST_BODY, is_literal, proxies, spoken};
+use super::way::{self, Draft, MOST_BODY, is_literal, proxies, spoken, takes_body};
 use crate::find::words::many;
 
 /// One of `--vary`, with a value that it can have.
@@ -160,8 +160,9 @@ impl Vary {
     }
 
     fn body(&self, aimed: &Aimed<'_>, bytes: usize) -> Result<Vec<Draft>, String> {
-        let has_none = |method: &&String| !matches!(method.as_str(), "POST" | "PUT" | "PATCH");
-        if let Some(method) = aimed.requests.iter().map(|request| &request.method).find(has_none) {
+        if let Some(method) =
+            aimed.requests.iter().map(|request| &request.method).find(|method| !takes_body(method))
+        {
             return Err(format!("a {method} has no body: say with -targets what is posted"));
         }
         let what = format!("a body of {}", many(bytes as u64, "byte"));

@@ -111,6 +111,11 @@ pub(super) fn protocol(text: &str) -> Option<Protocol> {
     }
 }
 
+/// Whether requests of this method carry a body: others are other requests with one (RFC 9110 section 9.3).
+pub(super) fn takes_body(method: &str) -> bool {
+    matches!(method, "POST" | "PUT" | "PATCH")
+}
+
 /// What it is called.
 pub(super) fn spoken(protocol: Protocol) -> &'static str {
     match protocol {
