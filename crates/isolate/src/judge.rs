@@ -2,7 +2,7 @@
 
 use crate::center::Center;
 use crate::finding::Verdict;
-use crate::looks::{Levels, Look, NULL};
+use crate::looks::{Levels, Look, NULL, null};
 use crate::power;
 use crate::segment::Segment;
 use crate::slot::{Cell, Slot};
@@ -109,7 +109,7 @@ impl Differences {
         if self.hardly_answers() {
             return (p_beyond(&self.failing, margin), true);
         }
-        let time = p_beyond(&self.middle, NULL.ln_1p());
+        let time = p_beyond(&self.middle, null(margin).ln_1p());
         if !self.has_failed() {
             return (time, false);
         }
@@ -142,19 +142,19 @@ pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
     below.max(above)
 }
 
-/// Cells until a measure is told most likely, one way or the other, of so many variants; none where its interval, which is one of
-/// these levels, says nothing yet.
+/// Cells until a measure is told most likely, one way or the other, of so many variants: beyond what is no difference, or within the margin.
+/// None where its interval, which is one of these levels, says nothing yet.
 pub(crate) fn cells_needed(
     center: Option<Center>,
     cells: usize,
     (levels, family): (Levels, usize),
-    margin: f64,
+    [null, margin]: [f64; 2],
 ) -> Option<f64> {
     let center = center.filter(Center::is_bounded)?;
     let deviation = power::deviation(center.upper - center.lower, cells, levels.difference);
     let (off, family) = (center.point.abs(), family.max(1) as f64);
     let ways =
-        [(off - NULL.ln_1p(), levels.difference / family), (margin.ln_1p() - off, levels.equality / family)];
+        [(off - null.ln_1p(), levels.difference / family), (margin.ln_1p() - off, levels.equality / family)];
     let needed = ways.into_iter().filter(|(beyond, _)| *beyond > 0.0);
     let needed = needed.map(|(beyond, level)| power::cells(deviation, beyond, level));
     needed.min_by(f64::total_cmp)

@@ -6,9 +6,19 @@
 /// Cells after which the first looks are; after them each has a third more than the one before.
 const FIRST: [usize; 8] = [10, 15, 20, 25, 30, 40, 50, 60];
 
-/// What a difference must exceed to be one: ways that are this near are not told apart, whatever the time. Connections that differ a
-/// little by chance are nearer.
+/// What a difference must exceed to be one, at least: ways that are this near are not told apart, whatever the time. Connections that differ
+/// a little by chance are nearer.
 pub const NULL: f64 = 0.01;
+
+/// The same of a margin: it is a fifth of the usual one, and of a wider one, too. Whoever calls a quarter no difference that matters has a path
+/// on which a little is chance more often than not.
+const PARTS: f64 = 5.0;
+
+/// What a difference must exceed beside ways that are equal within this margin.
+#[must_use]
+pub fn null(margin: f64) -> f64 {
+    NULL.max(margin / PARTS)
+}
 
 /// Tails that are no further apart than this share are equal: a narrower margin takes longer than anybody waits.
 pub const TAIL_MARGIN: f64 = 0.2;
@@ -73,6 +83,17 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On a path that wanders by a quarter, which its margin said, 11 % (4 to 21) were told of a hop that costs nothing.
+    #[test]
+    fn what_is_no_difference_is_1_percent_and_a_fifth_of_a_wider_margin() {
+        assert_eq!([0.02, 0.05, 0.1, 0.25, 0.5].map(null), [NULL, NULL, 0.02, 0.05, 0.1]);
+        let told = |margin: f64| {
+            let differences: Vec<_> = (0..30).map(|cell| 0.03 + 0.001 * f64::from(cell % 7)).collect();
+            crate::judge::p_beyond(&differences, null(margin).ln_1p())
+        };
+        assert!(told(0.05) < 0.001 && told(0.25) > 0.5);
+    }
 
     #[test]
     fn looks_are_further_and_further_apart_and_beyond_the_eighth_stricter() {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::looks::{Levels, Look, NULL};
+use crate::looks::{Levels, Look, NULL, null};
 use crate::normal;
 use crate::segment::{Design, Segment, Times};
 use crate::slot::LEAST_OF_TAIL;
@@ -33,37 +33,46 @@ pub const EFFECT_OF_TAIL: f64 = 0.10;
 /// Time that it takes, most likely, to find an effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// [`EFFECT`] in the middle of the times.
+    /// The effect in the middle of the times that is planned for: [`EFFECT`], or the margin where that is wider.
+    pub effect: f64,
+    /// Until it is found.
     pub middle: Duration,
     /// [`EFFECT_OF_TAIL`] at the 99th percentile; none where cells have too few answers for one.
     pub tail: Option<Duration>,
 }
 
 impl Forecast {
-    /// For so many variants, the reference included, at so many requests a second together, on a path that is neither quiet nor noisy.
+    /// For so many variants, the reference included, that are equal within the margin, at so many requests a second together, on a path that is neither quiet nor noisy.
     #[must_use]
-    pub fn before(design: Design, variants: usize, rate: f64, times: Times) -> Self {
+    pub fn before(design: Design, variants: usize, rate: f64, margin: f64, times: Times) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
         let share = if design == Design::Interleaved { variants as f64 } else { 1.0 };
         let answers = segment.each.as_secs_f64() * rate / share;
         let each = segment.lasts().div_f64(segment.cells as f64);
         let family = variants.saturating_sub(1).max(1) as f64;
-        let needed = |deviation: f64, effect: f64, levels: Levels| {
+        let effect = EFFECT.max(margin);
+        let needed = |deviation: f64, beyond: f64, levels: Levels| {
             let deviation = deviation.hypot(CONNECTIONS) * std::f64::consts::SQRT_2;
-            let cells = cells(deviation, beyond(effect), levels.difference / family);
+            let cells = cells(deviation, beyond, levels.difference / family);
             each.mul_f64(cells.max(Look::FIRST.cells() as f64))
         };
-        let middle = needed(REQUEST / (MIDDLE * answers).sqrt(), EFFECT, Look::FIRST.levels());
+        let deviation = REQUEST / (MIDDLE * answers).sqrt();
+        let middle = needed(deviation, beyond(effect, null(margin)), Look::FIRST.levels());
         let has_tail = answers >= LEAST_OF_TAIL as f64;
-        let tail = has_tail
-            .then(|| needed(TAIL * REQUEST / answers.sqrt(), EFFECT_OF_TAIL, Look::FIRST.levels_of_tail()));
-        Self { middle, tail }
+        let tail = has_tail.then(|| {
+            needed(
+                TAIL * REQUEST / answers.sqrt(),
+                beyond(EFFECT_OF_TAIL, NULL),
+                Look::FIRST.levels_of_tail(),
+            )
+        });
+        Self { effect, middle, tail }
     }
 }
 
 /// How far an effect is from what is no difference, as a logarithm.
-pub(crate) fn beyond(effect: f64) -> f64 {
-    effect.ln_1p() - NULL.ln_1p()
+pub(crate) fn beyond(effect: f64, null: f64) -> f64 {
+    effect.ln_1p() - null.ln_1p()
 }
 
 /// Cells until differences that deviate like this are told from what is so far from their middle.
@@ -82,7 +91,7 @@ mod tests {
     use super::*;
 
     fn seconds(variants: usize, rate: f64) -> (u64, Option<u64>) {
-        let told = Forecast::before(Design::Interleaved, variants, rate, Times::USUAL);
+        let told = Forecast::before(Design::Interleaved, variants, rate, 0.05, Times::USUAL);
         (told.middle.as_secs(), told.tail.map(|time| time.as_secs()))
     }
 

@@ -10,7 +10,7 @@ use crate::center::Center;
 use crate::finding::{Finding, Measured, Verdict};
 use crate::holm;
 use crate::judge::{self, Differences};
-use crate::looks::{Levels, Look, NULL, TAIL_MARGIN};
+use crate::looks::{Levels, Look, NULL, TAIL_MARGIN, null};
 use crate::power::Forecast;
 use crate::segment::{Design, Segment, Times};
 use crate::slot::Cell;
@@ -55,7 +55,7 @@ impl Asked {
     pub fn forecast(&self) -> Forecast {
         let has_interleaved = self.designs.contains(&Design::Interleaved);
         let design = if has_interleaved { Design::Interleaved } else { Design::Blocks };
-        Forecast::before(design, self.designs.len() + 1, self.rate, self.times)
+        Forecast::before(design, self.designs.len() + 1, self.rate, self.margin, self.times)
     }
 }
 
@@ -299,15 +299,20 @@ impl Study {
         finding.failing = differences.failures(look);
         (finding.middle.ratio, finding.middle.cells) = (middle.map(Center::exp), differences.middle.len());
         (finding.tail.ratio, finding.tail.cells) = (tail.map(Center::exp), differences.tail.len());
-        let more = |center, cells, levels: Levels, margin| {
-            let needed = judge::cells_needed(center, cells, (levels, family), margin)?;
+        let more = |center, cells, levels: Levels, bounds| {
+            let needed = judge::cells_needed(center, cells, (levels, family), bounds)?;
             self.more(group, needed, cells)
         };
         if let Verdict::Undecided { more: told } = &mut finding.middle.verdict {
-            *told = more(middle, differences.middle.len(), levels[0], self.asked.margin);
+            *told = more(
+                middle,
+                differences.middle.len(),
+                levels[0],
+                [null(self.asked.margin), self.asked.margin],
+            );
         }
         if let Verdict::Undecided { more: told } = &mut finding.tail.verdict {
-            *told = more(tail, differences.tail.len(), levels[1], TAIL_MARGIN);
+            *told = more(tail, differences.tail.len(), levels[1], [NULL, TAIL_MARGIN]);
         }
     }
 

@@ -79,7 +79,7 @@ pub struct Told {
     pub budget: f64,
     /// Of everything random.
     pub seed: u64,
-    /// Seconds that it would take, most likely, to find 5 % in the middle of the times; of an ordinary path and before anything was sent.
+    /// Seconds that it would take, most likely, to find 5 % of the middle, or the margin where that is wider; of an ordinary path and before anything was sent.
     pub foretold: f64,
     /// The same of 10 % at the 99th percentile; none where there are too few answers for one.
     pub foretold_tail: Option<f64>,
@@ -466,7 +466,7 @@ fn in_words(cut: &Cut, ways: &[&Way]) -> String {
 
 fn told(plan: &Plan) -> Told {
     let asked = &plan.asked;
-    let Forecast { middle, tail } = asked.forecast();
+    let Forecast { middle, tail, .. } = asked.forecast();
     Told {
         target: plan.target.clone(),
         rate: asked.rate,

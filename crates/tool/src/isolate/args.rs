@@ -251,7 +251,7 @@ different. Where the reference has connections, a source, a body or design: bloc
 Where all of them have a url, the reference too, no target is needed: each is asked by GET.
 
 Verdicts, of the middle half of the times (and of failures):
-  saves, costs      it differs by more than 1 %; also fails less, fails more: by more than 1 % of requests
+  saves, costs      it differs by more than 1 %, or a fifth of a --margin above 5 %; also fails less, fails more: by more than 1 % of requests
   ... 99th percentile   the middle is the same within --margin, and the slowest one in a hundred differ
   not the cause     the middle is the same within --margin, and the tail is not known to differ
   could not be told with the time that it would take at this rate

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
+use seawall_isolate::looks::null;
 use seawall_lab::isolate::answer::{Answer, Interval, Variant, Way, Word};
 use seawall_lab::isolate::limits::Found;
 
@@ -358,7 +359,7 @@ fn table<const N: usize>(
 fn words(out: &mut String, answer: &Answer) -> fmt::Result {
     let margin = screen::share(answer.asked.margin);
     let words = [
-        ("saves, costs", "The middle half of the times differs by more than 1 %. Intervals err as often as one look may, 1.6 % or less.".to_owned()),
+        ("saves, costs", format!("The middle half of the times differs by more than {}. Intervals err as often as one look may, 1.6 % or less.", screen::share(null(answer.asked.margin)))),
         ("fails more, fails less", "By more than 1 % of requests, whatever time the others take; a cross at the edge stands for it.".to_owned()),
         ("not the cause", format!("The same within {margin}, whatever is left of a difference.")),
         ("could not be told", "Neither, with the time that it would take most likely.".to_owned()),

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use seawall_isolate::looks::TAIL_MARGIN;
-use seawall_isolate::power::{EFFECT, EFFECT_OF_TAIL, Forecast};
+use seawall_isolate::power::{EFFECT_OF_TAIL, Forecast};
 use seawall_lab::isolate::Plan;
 use seawall_lab::isolate::answer::{Answer, Interval, Outcome, Tail, Variant, Way, Word};
 use seawall_lab::isolate::limits::Searches;
@@ -15,7 +15,7 @@ use crate::wrap::{cut, wrapped};
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
     let asked = &plan.asked;
-    let Forecast { middle, tail } = asked.forecast();
+    let Forecast { effect, middle, tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
     let tail = tail.map_or_else(
         || "the 99th percentile cannot be told, cells have too few answers".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn beforehand(plan: &Plan, searches: Option<&Searches>) -> String {
         "{ways} ways at {}/s together, {} at most. On an ordinary path {:.0} % at the median take {}; {tail}.{searches}",
         rate(asked.rate),
         waiting(asked.budget.as_secs_f64()),
-        100.0 * EFFECT,
+        100.0 * effect,
         waiting(middle.as_secs_f64()),
     )
 }
