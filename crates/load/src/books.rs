@@ -44,7 +44,7 @@ pub(crate) struct Counting {
 
 impl Counting {
     /// What became of a hit, in the time of the trial.
-    fn fate(&self, finished: &Finished, own_lag: Nanos, carrier: Option<Carrier>) -> Fate {
+    fn fate(&self, finished: &Finished, own_lag: Nanos, retries: u32, carrier: Option<Carrier>) -> Fate {
         let since = |at: Nanos| at.saturating_sub(self.begins);
         Fate {
             target: finished.target,
@@ -54,6 +54,7 @@ impl Counting {
             end: since(finished.end),
             outcome: finished.outcome,
             bytes_in: finished.bytes_in,
+            retries,
             carrier,
         }
     }
@@ -234,7 +235,8 @@ impl Books {
             self.stats.evidence.keep(self.counting.evidence, outcome, at, &flight.answer);
         }
         if self.counting.by_hit {
-            self.stats.fates.push(self.counting.fate(&finished, flight.own_lag, carrier(flight)));
+            let (lag, retries) = (flight.own_lag, flight.retries);
+            self.stats.fates.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
         }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
@@ -270,7 +272,7 @@ impl Books {
             self.stats.variants.count(variant, &finished);
         }
         if self.counting.by_hit {
-            self.stats.fates.push(self.counting.fate(&finished, 0, None));
+            self.stats.fates.push(self.counting.fate(&finished, 0, 0, None));
         }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.pick(hit.seq);

@@ -25,6 +25,8 @@ pub struct Fate {
     pub outcome: Result<u16, Fault>,
     /// Bytes of the answer's body.
     pub bytes_in: u64,
+    /// How often it was sent again, as the connection that it was on had been closed.
+    pub retries: u32,
     /// The connection that took it on last; none if none did.
     pub carrier: Option<Carrier>,
 }

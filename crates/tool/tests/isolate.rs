@@ -134,8 +134,14 @@ fn an_experiment_whose_ways_all_have_a_url_needs_no_targets() {
 #[test]
 fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one() {
     let play = |mut peer: Peer, _| -> io::Result<()> {
+        let mut answered = 0;
         loop {
             let is_bad = peer.request()?.starts_with("GET /bad");
+            answered += 1;
+            // Every tenth is lost with its connection, and sent again.
+            if is_bad && answered % 10 == 0 {
+                return Ok(());
+            }
             peer.send(if is_bad { b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n" } else { OK })?;
         }
     };
@@ -151,6 +157,11 @@ fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one()
     assert_eq!((&way["failures"][0]["what"], &way["answers"]), (&"503".into(), &0.into()));
     assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
     assert!(screen.starts_with("b fails more: 100 % of requests\n"), "{screen}");
+    assert!(way["resent"].as_u64() > Some(0) && json["reference"]["resent"] == 0, "{way}");
+    assert!(
+        screen.contains("sent again, as the connection was closed (") && page.contains("<td>sent again"),
+        "{screen}"
+    );
     assert!(screen.contains("Failed requests\n  b  all of them: 503 ("), "{screen}");
     assert!(page.contains("<h2>Failed requests</h2>") && page.contains("<line class=\"bar bad\""), "{page}");
 }

@@ -100,6 +100,8 @@ pub struct Way {
     pub failed: u64,
     /// Of them still without an answer when nobody waited any more, as the experiment or a part of it had ended.
     pub unanswered: u64,
+    /// Of them sent again, whatever became of them: the connection that they were on had been closed.
+    pub resent: u64,
     /// How those that failed did, the most frequent first.
     pub failures: Vec<Failure>,
     /// Percentiles, and seconds.
@@ -317,10 +319,10 @@ impl Word {
 }
 
 impl Way {
-    /// Whether any request had no good answer.
+    /// Whether any request had no good answer, or had to be sent again.
     #[must_use]
-    pub fn lacks_answers(&self) -> bool {
-        self.failed + self.unanswered > 0
+    pub fn has_trouble(&self) -> bool {
+        self.failed + self.unanswered + self.resent > 0
     }
 
     /// Whether none had.
@@ -501,6 +503,7 @@ fn way(plan: &Plan, at: usize, times: Option<&Histogram>, counts: Option<&Counts
         requests: counts.requests,
         failed: counts.failed,
         unanswered: counts.unanswered,
+        resent: counts.resent,
         failures: counts.told(),
         times: curve.unwrap_or_default(),
     }

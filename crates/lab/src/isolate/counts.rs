@@ -13,6 +13,8 @@ pub struct Counts {
     pub failed: u64,
     /// Of them those that nobody waited for any more.
     pub unanswered: u64,
+    /// All that were sent again, whatever became of them: the connection that they were on had been closed.
+    pub resent: u64,
     by_reason: Vec<(Result<u16, Fault>, u64)>,
 }
 
@@ -29,6 +31,7 @@ impl Counts {
     /// A hit that has ended.
     pub(super) fn add(&mut self, fate: &Fate) {
         self.requests += 1;
+        self.resent += u64::from(fate.retries > 0);
         if fate.outcome == Err(Fault::Aborted) {
             self.unanswered += 1;
         } else if !fate.is_good() {
@@ -42,6 +45,7 @@ impl Counts {
         self.requests += others.requests;
         self.failed += others.failed;
         self.unanswered += others.unanswered;
+        self.resent += others.resent;
         others.by_reason.iter().for_each(|(outcome, count)| self.count(*outcome, *count));
     }
 
@@ -85,9 +89,10 @@ mod tests {
                 end: 1,
                 outcome,
                 bytes_in: 0,
+                retries: 0,
                 carrier: None,
             };
-            (0..times).for_each(|_| counts.add(&fate));
+            (0..times).for_each(|time| counts.add(&Fate { retries: time % 2, ..fate }));
         };
         add(Ok(200), 9);
         add(Ok(503), 2);
@@ -96,7 +101,7 @@ mod tests {
         let mut all = Counts::default();
         all.merge(&counts);
         all.merge(&counts);
-        assert_eq!((all.requests, all.failed, all.unanswered), (36, 10, 8));
+        assert_eq!((all.requests, all.failed, all.unanswered, all.resent), (36, 10, 8, 16));
         let told: Vec<_> = all.told().into_iter().map(|failure| (failure.what, failure.count)).collect();
         assert_eq!(told, [(Fault::Timeout.to_string(), 6), ("503".to_owned(), 4)]);
     }

@@ -136,7 +136,7 @@ mod tests {
 
     fn fate(due: Nanos, took: Nanos, outcome: Result<u16, Fault>) -> Fate {
         let (sent, end) = (Some(due), due + took);
-        Fate { target: 0, due, sent, own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
+        Fate { target: 0, due, sent, own_lag: 0, end, outcome, bytes_in: 0, retries: 0, carrier: None }
     }
 
     fn slot(fates: impl IntoIterator<Item = Fate>) -> Slot {

@@ -67,6 +67,7 @@ mod tests {
                 end,
                 outcome: *outcome,
                 bytes_in: 0,
+                retries: 0,
                 carrier: None,
             }
         };

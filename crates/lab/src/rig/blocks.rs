@@ -180,7 +180,17 @@ mod tests {
     }
 
     fn fate(due: Nanos, end: Nanos, outcome: Result<u16, Fault>) -> Fate {
-        Fate { target: 0, due, sent: Some(due), own_lag: 0, end, outcome, bytes_in: 0, carrier: None }
+        Fate {
+            target: 0,
+            due,
+            sent: Some(due),
+            own_lag: 0,
+            end,
+            outcome,
+            bytes_in: 0,
+            retries: 0,
+            carrier: None,
+        }
     }
 
     /// Blocks of these hits, so many of them complete.

@@ -130,6 +130,7 @@ mod tests {
             end: sent + MS,
             outcome: Ok(status),
             bytes_in: 0,
+            retries: 0,
             carrier: None,
         }
     }

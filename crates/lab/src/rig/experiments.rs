@@ -302,6 +302,7 @@ mod tests {
             end: 90_000_000,
             outcome: Ok(503),
             bytes_in: 0,
+            retries: 0,
             carrier: None,
         };
         let left = |load| {
@@ -326,6 +327,7 @@ mod tests {
             end: due + 500,
             outcome,
             bytes_in: 1,
+            retries: 0,
             carrier: None,
         };
         let told = hits(vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(Fault::Dropped))]);

@@ -261,7 +261,7 @@ Of two equal ways a difference is told in 3 % of experiments at most, whatever t
 
 JSON (--json): schema (1), outcome, cut, generator, asked, took, reference, variants (name, what, verdict, gain as
 a share of the reference's time, gain_seconds, failing, p_difference, p_equality, decided_after, more,
-tail, requests, answers, failed, unanswered, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
+tail, requests, answers, failed, unanswered, resent, failures (what, count), times by percentile), verdicts of which are faster, slower, fails-more,
 fails-less, tail-faster, tail-slower, equal, undecided and invalid; overloaded (place of the way that left requests unanswered), find, cells.
 find (with --find): ways (way: its place, 0 is the reference; name; beside: verdict better, same,
 not-worse, worse or cannot-tell, with lower, point and upper of this cliff over the reference's, null

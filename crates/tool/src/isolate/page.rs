@@ -62,7 +62,7 @@ fn page(out: &mut String, answer: &Answer) -> fmt::Result {
     }
     section(out, "Verdicts", |out| verdicts(out, answer))?;
     section(out, "All ways", |out| figures(out, answer))?;
-    if answer.ways().any(Way::lacks_answers) {
+    if answer.ways().any(Way::has_trouble) {
         section(out, "Failed requests", |out| failures(out, answer))?;
     }
     section(out, "Cells", |out| cells(out, answer))?;
@@ -301,7 +301,7 @@ fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
     let rows = answer.ways().flat_map(|way| {
         let row = |what: &str, count: u64| [way.name.clone(), what.to_owned(), count.to_string()];
         let failed = way.failures.iter().map(move |failure| row(&failure.what, failure.count));
-        failed.chain((way.unanswered > 0).then(|| row(screen::UNANSWERED, way.unanswered)))
+        failed.chain(screen::besides(way).map(move |(what, count)| row(what, count)))
     });
     table(out, &["Way", "In place of a good answer", "Requests"], rows, 2)
 }

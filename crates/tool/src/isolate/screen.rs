@@ -223,23 +223,27 @@ fn fails_too(way: &Variant) -> String {
 /// Reasons that are named; the others are counted.
 const REASONS: usize = 4;
 
-/// What is said of requests that nobody waited for any more.
-pub(super) const UNANSWERED: &str = "unanswered at the end";
+/// What became of requests of a way beside answers and failures, and of how many.
+pub(super) fn besides(way: &Way) -> impl Iterator<Item = (&'static str, u64)> {
+    let told =
+        [("unanswered at the end", way.unanswered), ("sent again, as the connection was closed", way.resent)];
+    told.into_iter().filter(|(_, count)| *count > 0)
+}
 
-/// How requests of a way failed, and how many had no answer when nobody waited any more.
+/// How requests of a way failed, and what else became of some.
 pub(super) fn failed(way: &Way) -> String {
     let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
     let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
     let mut told: Vec<_> =
         shown.iter().map(|failure| format!("{} ({})", failure.what, count(failure.count as f64))).collect();
     told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
-    told.extend((way.unanswered > 0).then(|| format!("{UNANSWERED} ({})", count(way.unanswered as f64))));
+    told.extend(besides(way).map(|(what, number)| format!("{what} ({})", count(number as f64))));
     told.join(", ")
 }
 
 /// What was answered in place of good answers, and how often.
 fn failures(out: &mut String, answer: &Answer) -> fmt::Result {
-    let failing: Vec<_> = answer.ways().filter(|way| way.lacks_answers()).collect();
+    let failing: Vec<_> = answer.ways().filter(|way| way.has_trouble()).collect();
     if failing.is_empty() {
         return Ok(());
     }
