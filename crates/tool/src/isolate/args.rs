@@ -204,7 +204,7 @@ impl Args {
             "--max-rate is for --find: a comparison alone offers --rate",
         );
         refuse(
-            self.max_rate.is_some_and(|most| most.0 < self.rate.0),
+            self.find && self.max_rate.is_some_and(|most| most.0 < self.rate.0),
             "--max-rate is below --rate, which the target is offered while ways are compared",
         );
     }

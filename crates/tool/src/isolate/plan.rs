@@ -216,6 +216,8 @@ fn drafts(
     for vary in &args.vary {
         match vary.ways(&aimed) {
             Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.on(&ways.reference))),
+            // The same factor twice is one mistake.
+            Err(why) if mistakes.contains(&why) => {}
             Err(why) => mistakes.push(why),
         }
     }

@@ -200,7 +200,7 @@ pub(super) fn difference(way: &Variant) -> String {
             };
             way.failing.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {} of requests", interval(of(failing))),
+                |failing| format!("{word} {} of requests{}", interval(of(failing)), costs_too(way)),
             )
         }
         Word::Slower => {
@@ -218,6 +218,12 @@ pub(super) fn difference(way: &Variant) -> String {
 fn fails_too(way: &Variant) -> String {
     let more = way.failing.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
     more.map_or_else(String::new, |more| format!("; and {} of requests fail more", interval(more)))
+}
+
+/// That its good answers take longer, beside a difference in failures.
+fn costs_too(way: &Variant) -> String {
+    let more = way.gain.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
+    more.map_or_else(String::new, |more| format!("; and good answers cost {}", interval(costs(more))))
 }
 
 /// Reasons that are named; the others are counted.

@@ -130,6 +130,18 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
 }
 
 #[test]
+fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
+    let ways = [("worse", 0.4, 0.1), ("flaky", 0.0, 0.1)];
+    let text = screen::text(&experiment(QUIET, 400.0, &ways, None));
+    let line = |name: &str| text.lines().find(|line| line.contains(&format!(". {name}"))).unwrap();
+    assert!(
+        line("worse").contains("fails more: by ") && line("worse").contains("; and good answers cost "),
+        "{text}"
+    );
+    assert!(!line("flaky").contains("good answers cost"), "{text}");
+}
+
+#[test]
 fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
     let interval = |lower, point, upper| screen::interval(Interval { lower, point, upper });
     assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
