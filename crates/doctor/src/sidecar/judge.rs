@@ -2,7 +2,7 @@
 
 use seawall_probe::files::{Files, Reading, parsed};
 
-use super::admin::Cluster;
+use super::admin::{Annotation, Cluster};
 use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
     WORKERS,
@@ -391,10 +391,8 @@ fn annotations(info: &Info) -> Finding {
     let Some(istio) = &info.istio else {
         return Finding::ok(ANNOTATIONS, "it is not Istio's: no annotations hold for it".to_owned());
     };
-    let prefixes = ["sidecar.istio.io/", "proxy.istio.io/", "traffic.sidecar.istio.io/"];
-    let own =
-        istio.annotations.iter().filter(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
-    let told: Vec<_> = own.map(|(name, value)| format!("{name}={}", shortened(value))).collect();
+    let told: Vec<_> =
+        istio.annotations.iter().take(MOST_ANNOTATIONS).map(|(name, kept)| told(name, kept)).collect();
     let text = if told.is_empty() { "the pod has none for its sidecar".to_owned() } else { told.join(", ") };
     let found = Finding::ok(ANNOTATIONS, text);
     let asked = istio.asked().or(istio.concurrency);
@@ -418,11 +416,17 @@ fn annotations(info: &Info) -> Finding {
     }
 }
 
-/// A value on one line, as far as it tells something.
-fn shortened(value: &str) -> String {
-    let line: Vec<_> = value.split_whitespace().collect();
-    let line = line.join(" ");
-    if line.chars().count() > 60 { line.chars().take(60).chain("…".chars()).collect() } else { line }
+/// A pod has a handful; beyond these none tells more.
+const MOST_ANNOTATIONS: usize = 50;
+
+/// An annotation by its name, and by its value as far as it is looked at.
+fn told(name: &str, kept: &Annotation) -> String {
+    match kept {
+        Annotation::Cores(cores) => format!("{name}: {}", many(*cores, "core")),
+        Annotation::Bytes(bytes) => format!("{name}: {bytes} bytes"),
+        Annotation::Concurrency(workers) => format!("{name}: concurrency {workers}"),
+        Annotation::Unlooked => name.to_owned(),
+    }
 }
 
 /// What others count may be as large as it likes.

@@ -292,6 +292,35 @@ fn an_annotation_that_asks_for_other_workers_or_less_than_a_core_is_warned_of() 
     assert_eq!(text(&none, ANNOTATIONS), "the pod has none for its sidecar");
 }
 
+/// Tracing's token stood in the finding, as the begin of a value.
+#[test]
+fn of_annotations_no_value_is_told_but_of_those_that_are_looked_at_and_as_what_they_are() {
+    let secret = "SECRETabcdef0123456789";
+    let config =
+        format!(r#"{{\"tracing\":{{\"lightstep\":{{\"accessToken\":\"{secret}\"}}}},\"concurrency\":2}}"#);
+    let plain = healthy().about("\"concurrency: 2\\n\"", &format!("\"{config}\""));
+    let odd = plain.clone().about(
+        "Limit\": \"2\"",
+        &format!(
+            "Limit\": \"{secret}\", \"proxy.istio.io/{secret}\": 3, \
+        \"sidecar.istio.io/proxyMemory\": \"128Mi\", \"sidecar.istio.io/proxyMemoryLimit\": \"{secret}\", \
+        \"sidecar.istio.io/userVolume\": \"{secret}\", \"other.io/{secret}\": \"{secret}\""
+        ),
+    );
+    for says in [&plain, &odd] {
+        let all = format!("{:?}", found(says));
+        assert!(!all.contains("SECRET") && !all.contains("accessToken"), "{all}");
+    }
+    assert_eq!(
+        text(&plain, ANNOTATIONS),
+        "proxy.istio.io/config: concurrency 2, sidecar.istio.io/proxyCPULimit: 2 cores"
+    );
+    let told = text(&odd, ANNOTATIONS);
+    let rest = "sidecar.istio.io/proxyCPULimit, sidecar.istio.io/proxyMemory: 134217728 bytes, sidecar.istio.io/proxyMemoryLimit, \
+                sidecar.istio.io/userVolume";
+    assert_eq!(told, format!("proxy.istio.io/config: concurrency 2, {rest}"));
+}
+
 /// Of sidecars that were not told of them.
 #[test]
 fn annotations_are_read_of_the_pods_file_too() {
