@@ -106,10 +106,28 @@ fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough(
         complaints(|texts| count(texts, 100_000, 9, 5_010_000, 12_200)),
         [(RETRANSMITS, Verdict::Warning)]
     );
-    assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_050)), [], "too few to say");
+    assert_eq!(complaints(|texts| count(texts, 100_000, 9, 5_000_100, 12_009)), [], "too few to say");
     assert_eq!(
         complaints_of(|texts| count(texts, 100_000, 9, 5_000_000, 60_000)),
         [(RETRANSMITS, Verdict::Warning)]
+    );
+}
+
+/// Nothing but what had been sent before: it was "38 of 0", and fine.
+#[test]
+fn segments_that_were_sent_again_are_counted_beside_the_others_and_many_of_few_are_warned_of() {
+    let dead = |texts: &Texts| count(texts, 100_000, 9, 5_000_000, 12_038);
+    assert_eq!(complaints(dead), [(RETRANSMITS, Verdict::Warning)]);
+    let text = told::of(RETRANSMITS, found(&healthy(), dead)).text;
+    assert!(text.starts_with("38 of 38 segments") && text.contains("12038 of 5012038 since"), "{text}");
+    // A twentieth of all is a nineteenth of the others.
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_499)),
+        [(RETRANSMITS, Verdict::Warning)]
+    );
+    assert_eq!(
+        complaints(|texts| count(texts, 100_000, 9, 5_009_500, 12_500)),
+        [(RETRANSMITS, Verdict::Fault)]
     );
 }
 
