@@ -137,7 +137,7 @@ fn examine(
     };
     let mut all = Vec::new();
     for check in checks {
-        let found = (check.examine)(&site);
+        let found = check.findings_of(&site);
         told(check, &found)?;
         all.extend(found);
     }

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 use seawall_probe::files::{Files, Unread};
 
+use crate::finding::named;
+
 /// Processes beyond this are not looked at, so that a look at a crowded node ends.
 const MOST: usize = 4096;
 
@@ -75,10 +77,11 @@ fn parallel(
         .split('\0')
         .next()
         .and_then(|path| path.rsplit('/').next())
-        .filter(|name| !name.is_empty())?;
+        .filter(|name| !name.is_empty())
+        .map(named)?;
     let threads =
         read("status").lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
-    let (what, stated) = match envoy_workers(files, number, program) {
+    let (what, stated) = match envoy_workers(files, number, &program) {
         Some(workers) => (format!("{program} (process {number}), by its worker threads,"), Some(workers)),
         None => (format!("{program} (process {number})"), gomaxprocs(&read("environ"))),
     };

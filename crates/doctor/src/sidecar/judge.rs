@@ -7,7 +7,7 @@ use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
     WORKERS,
 };
-use crate::finding::{Finding, Verdict, many};
+use crate::finding::{Finding, Verdict, many, named};
 
 type Look = Reading<Stats>;
 
@@ -45,10 +45,14 @@ const LOOK: &str = "look at /stats?usedonly of its admin port";
 
 /// Which Envoy it is.
 fn envoy(place: &Place, info: &Info) -> Finding {
-    let istio = info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", istio.version));
+    let istio =
+        info.istio.as_ref().map_or_else(String::new, |istio| format!(" of Istio {}", named(&istio.version)));
     let text = format!(
         "Envoy {}{istio} at {}, {}, up for {}",
-        info.version, place.authority, info.state, info.uptime
+        named(&info.version),
+        place.authority,
+        named(&info.state),
+        named(&info.uptime)
     );
     let found = Finding::ok(ENVOY, text);
     if info.state == "LIVE" {
@@ -144,7 +148,8 @@ fn spread(info: &Info, stats: &Stats) -> Finding {
     };
     let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
-        "of {all} connections that are open at listener {listener}, worker {worker} has {most}; {total} were accepted by all since it began"
+        "of {all} connections that are open at listener {}, worker {worker} has {most}; {total} were accepted by all since it began",
+        named(listener)
     );
     let found = Finding::ok(SPREAD, text).with("connections", all as f64, "connections").with(
         "most",
@@ -209,8 +214,9 @@ fn pending(before: &Stats, after: &Stats) -> Finding {
     let ever = cluster.pending_overflow;
     let share = part.share(cluster);
     let text = format!(
-        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {name}, where it is worst",
-        (part.whole)(cluster)
+        "{now} requests were refused while it was watched because too many waited for a connection, and since it began {ever} of {} to {}, where it is worst",
+        (part.whole)(cluster),
+        named(name)
     );
     let found = Finding::ok(PENDING, text)
         .with("now", now as f64, "requests")
@@ -237,7 +243,7 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
     let seen = Breakers::seen(before, after, near);
     let share = seen.nearest.map_or(0.0, Nearness::share);
     let found = Finding::ok(BREAKERS, seen.told())
-        .with("open", f64::from(seen.open.is_some()), "breakers")
+        .with("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
         .with("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
         .with("share", share, "%");
     let verdict = match (seen.open, seen.cut, near) {
@@ -265,6 +271,8 @@ fn breakers(before: &Stats, after: &Stats, near: &Reading<Vec<Nearness>>) -> Fin
 struct Breakers<'a> {
     /// A cluster of which some are open now, not counting that of connections: at that one requests wait.
     open: Option<(&'a str, &'a Cluster)>,
+    /// Of how many more some are.
+    others: usize,
     /// The cluster where most was cut, and how much was in all while it was watched.
     cut: Option<(&'a str, &'a Cluster, u64)>,
     /// Who is nearest to a limit.
@@ -278,26 +286,40 @@ impl<'a> Breakers<'a> {
             of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
             whole: |cluster| cluster.connections.saturating_add(cluster.requests),
         };
-        let mut clusters = after.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster));
+        let clusters = after.clusters.iter().map(|(name, cluster)| (name.as_str(), cluster));
+        let mut open = clusters.filter(|(_, cluster)| is_open(cluster));
         Self {
-            open: clusters.find(|(_, cluster)| is_open(cluster)),
+            open: open.next(),
+            others: open.count(),
             cut: worst(before, after, cuts),
             nearest: near.iter().flatten().max_by(|one, other| one.share().total_cmp(&other.share())),
         }
     }
 
     fn told(&self) -> String {
-        let open =
-            self.open.map(|(name, cluster)| format!("open now for {name}: {}", cluster.open.join(", ")));
+        let others = if self.others > 0 {
+            format!(", and of {}", many(self.others as f64, "other cluster"))
+        } else {
+            String::new()
+        };
+        let open = self.open.map(|(name, cluster)| {
+            format!("open now for {}: {}{others}", named(name), named(&cluster.open.join(", ")))
+        });
         let cut = self.cut.map(|(name, cluster, now)| {
             format!(
-                "since it began {} connections and {} retries to {name}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
-                cluster.connection_overflow, cluster.retry_overflow
+                "since it began {} connections and {} retries to {}, where it is worst, were not made because of a limit, {now} of all clusters' while it was watched",
+                cluster.connection_overflow, cluster.retry_overflow, named(name)
             )
         });
         let nearest = self.nearest.filter(|near| near.used > 0);
         let nearest = nearest.map(|near| {
-            format!("nearest to its limit: {} of {} {} to {}", near.used, near.most, near.what, near.cluster)
+            format!(
+                "nearest to its limit: {} of {} {} to {}",
+                near.used,
+                near.most,
+                near.what,
+                named(&near.cluster)
+            )
         });
         let told: Vec<_> = [open, cut, nearest].into_iter().flatten().collect();
         if told.is_empty() {
@@ -323,11 +345,18 @@ fn connections(before: &Stats, after: &Stats) -> Finding {
     let wasteful = wasteful.max_by_key(|(_, cluster)| cluster.connections);
     let text = match (failed, wasteful) {
         (Some((name, cluster, now)), _) => format!(
-            "{} of {} connections to {name} could not be made, {now} of all clusters' while it was watched",
-            cluster.connect_failed, cluster.connections
+            "{} of {} connections to {} could not be made, {now} of all clusters' while it was watched",
+            cluster.connect_failed,
+            cluster.connections,
+            named(name)
         ),
         (None, Some((name, cluster))) => {
-            format!("{} connections for {} requests to {name}", cluster.connections, cluster.requests)
+            format!(
+                "{} connections for {} requests to {}",
+                cluster.connections,
+                cluster.requests,
+                named(name)
+            )
         }
         (None, None) => format!(
             "{all} connections for {requests} requests to {}, and none failed",
@@ -421,11 +450,12 @@ const MOST_ANNOTATIONS: usize = 50;
 
 /// An annotation by its name, and by its value as far as it is looked at.
 fn told(name: &str, kept: &Annotation) -> String {
+    let name = named(name);
     match kept {
         Annotation::Cores(cores) => format!("{name}: {}", many(*cores, "core")),
         Annotation::Bytes(bytes) => format!("{name}: {bytes} bytes"),
         Annotation::Concurrency(workers) => format!("{name}: concurrency {workers}"),
-        Annotation::Unlooked => name.to_owned(),
+        Annotation::Unlooked => name,
     }
 }
 

@@ -240,6 +240,45 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
     assert_eq!(limited(16), []);
 }
 
+/// One of five thousand was named, as if it were alone.
+#[test]
+fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted() {
+    let open = |count: u32| {
+        let lines = (0..count).map(|at| format!("cluster.c{at}.circuit_breakers.default.rq_open: 1\n"));
+        told::of(BREAKERS, found(&healthy().counts(&lines.collect::<String>(), false)))
+    };
+    let (one, two, many) = (open(1), open(2), open(5000));
+    assert!(one.text.starts_with("open now for c0: default.rq_open"), "{}", one.text);
+    assert!(!one.text.contains("other cluster"), "{}", one.text);
+    assert!(two.text.contains(", and of 1 other cluster"), "{}", two.text);
+    assert!(many.text.contains("c0: default.rq_open, and of 4999 other clusters"), "{}", many.text);
+    assert_eq!(told::measured(&many, "open"), 5000.0);
+}
+
+/// With blanks in them, too, where no word of them is long.
+#[test]
+fn names_that_envoy_tells_are_bounded_wherever_they_are_told() {
+    let long = "ab ".repeat(20_000);
+    let lines = format!(
+        "cluster.{long}.circuit_breakers.default.rq_open: 1\ncluster.{long}.circuit_breakers.{long}_open: 1\n\
+         cluster.{long}.upstream_rq_pending_overflow: 1\ncluster.{long}.upstream_cx_connect_fail: 1\n\
+         cluster.{long}.upstream_cx_overflow: 1\nlistener.{long}.worker_0.downstream_cx_active: 99"
+    );
+    let says = healthy()
+        .counts(&lines, true)
+        .about("LIVE", &long)
+        .about("1.24.1", &long)
+        .about("\"3s\"", &format!("\"{long}\""));
+    let says = says.about("sidecar.istio.io/proxyCPULimit", &format!("sidecar.istio.io/{long}"));
+    let clusters = envoy::CLUSTERS.replace("\"name\": \"", &format!("\"name\": \"{long}"));
+    let found = found(&Says { clusters, ..says });
+    let longest = found.iter().map(|finding| finding.text.len()).max().unwrap();
+    assert!(longest < 1500, "{longest}");
+    let told = found.iter().filter(|finding| finding.text.contains(&"ab ".repeat(79)));
+    let told: Vec<_> = told.map(|finding| finding.id).collect();
+    assert_eq!(told, [ENVOY, SPREAD, PENDING, BREAKERS, CONNECTIONS, ANNOTATIONS]);
+}
+
 #[test]
 fn limits_that_cannot_be_read_leave_the_breakers_unknown_unless_one_is_open() {
     for clusters in ["", "[]", "{\"cluster_statuses\": 3}", "not found"] {
