@@ -12,6 +12,7 @@ use std::time::Duration;
 use seawall_probe::Snapshot;
 use seawall_probe::snapshot::Level;
 
+pub(crate) use self::workers::envoys;
 use self::workers::{Crowd, Parallel};
 use crate::check::{Check, Site};
 use crate::finding::{Finding, Verdict, many};

@@ -66,6 +66,22 @@ fn is_of(files: &dyn Files, number: u32, group: &str) -> bool {
     files.read(&format!("/proc/{number}/cgroup")).is_ok_and(|own| own == group)
 }
 
+/// The processes here that are an Envoy, each with its workers.
+pub(crate) fn envoys(files: &dyn Files) -> Vec<(u32, u64)> {
+    let names = files.names("/proc").unwrap_or_default();
+    let numbers = names.iter().filter_map(|name| name.parse().ok()).take(MOST);
+    let envoy = |number: u32| {
+        let command = files.read(&format!("/proc/{number}/cmdline")).ok()?;
+        Some((number, envoy_workers(files, number, program(&command)?)?))
+    };
+    numbers.filter_map(envoy).collect()
+}
+
+/// The name of the program, without where it is.
+fn program(command: &str) -> Option<&str> {
+    command.split('\0').next().and_then(|path| path.rsplit('/').next()).filter(|name| !name.is_empty())
+}
+
 /// One process; none if it has no threads that can be counted.
 fn parallel(
     files: &dyn Files,
@@ -73,12 +89,7 @@ fn parallel(
     command: &str,
     read: &dyn Fn(&str) -> String,
 ) -> Option<Parallel> {
-    let program = command
-        .split('\0')
-        .next()
-        .and_then(|path| path.rsplit('/').next())
-        .filter(|name| !name.is_empty())
-        .map(named)?;
+    let program = named(program(command)?);
     let threads =
         read("status").lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
     let (what, stated) = match envoy_workers(files, number, &program) {

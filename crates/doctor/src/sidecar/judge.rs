@@ -1,12 +1,14 @@
 //! What Envoy's figures come to.
 
 use seawall_probe::files::{Files, Reading, parsed};
+use seawall_probe::snapshot::quotas;
 
-use super::admin::{Annotation, Cluster};
+use super::admin::{Annotation, Cluster, Istio};
 use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, Info, Nearness, PENDING, PROTOCOL, Place, SPREAD, Stats,
     WORKERS,
 };
+use crate::cpu::envoys;
 use crate::finding::{Finding, Verdict, many, named};
 
 type Look = Reading<Stats>;
@@ -23,8 +25,7 @@ pub(super) fn all(
         Ok(stats) => (stats.stalls, spread(info, stats)),
         Err(why) => (0, Finding::unknown(SPREAD, why, LOOK)),
     };
-    let machine = parsed(files, "/proc/stat", cores_of);
-    let mut found = vec![envoy(place, info), workers(info, machine.ok(), stalls), workers_of];
+    let mut found = vec![envoy(place, info), workers(info, &Cpu::of(files, place, info), stalls), workers_of];
     match (before, after) {
         (Ok(before), Ok(after)) => {
             found.push(pending(before, after));
@@ -71,57 +72,121 @@ fn cores_of(stat: &str) -> Option<u64> {
     Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
 }
 
+/// What Envoy's workers may use.
+enum Cpu {
+    /// So many cores: whose word that is, as a sentence goes on, and how many.
+    Limited(&'static str, f64),
+    /// All of the machine's.
+    Unlimited(u64),
+    /// No more than the machine's, where that is known.
+    Unknown(Option<u64>),
+}
+
+impl Cpu {
+    /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen here. Of several that it may be, all must have the same.
+    fn of(files: &dyn Files, place: &Place, info: &Info) -> Self {
+        if let Some(limit) = info.istio.as_ref().and_then(Istio::cpu_limit) {
+            return Self::Limited("its CPU limit is", limit);
+        }
+        let machine = parsed(files, "/proc/stat", cores_of).ok();
+        let is_here = place.address().is_some_and(|address| address.is_loopback());
+        let envoys = if is_here { envoys(files) } else { Vec::new() };
+        let alike = envoys.into_iter().filter(|(_, workers)| *workers == info.concurrency);
+        let mut quotas = alike.map(|(process, _)| {
+            let levels = quotas(files, process).ok()?;
+            Some(levels.iter().map(|level| level.cores).min_by(f64::total_cmp))
+        });
+        let first = quotas.next().flatten();
+        match (first.filter(|first| quotas.all(|other| other == Some(*first))), machine) {
+            (Some(Some(quota)), _) => Self::Limited("its control group has a quota of", quota),
+            (Some(None), Some(machine)) => Self::Unlimited(machine),
+            _ => Self::Unknown(machine),
+        }
+    }
+
+    fn told(&self) -> String {
+        match self {
+            Self::Limited(whose, cores) => format!("{whose} {}", many(*cores, "core")),
+            Self::Unlimited(cores) => {
+                format!("no CPU limit holds for it, and the machine has {}", many(*cores as f64, "core"))
+            }
+            Self::Unknown(Some(cores)) => {
+                format!(
+                    "of its own CPU limit nothing is said here; the machine has {}",
+                    many(*cores as f64, "core")
+                )
+            }
+            Self::Unknown(None) => "how many cores it may use is not known here".to_owned(),
+        }
+    }
+
+    /// As many cores at most.
+    fn most(&self) -> Option<f64> {
+        match self {
+            Self::Limited(_, cores) => Some(*cores),
+            Self::Unlimited(cores) => Some(*cores as f64),
+            Self::Unknown(cores) => cores.map(|cores| cores as f64),
+        }
+    }
+}
+
 const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \
                            default is the CPU limit of the sidecar, rounded up";
 
+const ONE: &str = "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that";
+
 /// Worker threads against the CPU that they may use.
-fn workers(info: &Info, machine: Option<u64>, stalls: u64) -> Finding {
-    let workers = info.concurrency;
-    let limit = info.istio.as_ref().and_then(|istio| istio.cpu_limit());
-    let Some(cores) = limit.or(machine.map(|cores| cores as f64)) else {
-        let found = Finding::ok(WORKERS, format!("Envoy has {}", many(workers as f64, "worker"))).with(
-            "workers",
-            workers as f64,
-            "threads",
-        );
-        return found.judged(Verdict::CannotTell, "how many cores it may use is not known here", CONCURRENCY);
-    };
-    let whose = if limit.is_some() {
-        "its CPU limit is"
-    } else {
-        "of its own CPU limit nothing is said here; the machine has"
-    };
+fn workers(info: &Info, cpu: &Cpu, stalls: u64) -> Finding {
+    let count = info.concurrency as f64;
     let late = if stalls > 0 {
         format!("; one did not come back to its work for 200 ms {stalls} times")
     } else {
         String::new()
     };
-    let text = format!("Envoy has {}; {whose} {}{late}", many(workers as f64, "worker"), many(cores, "core"));
-    let found = Finding::ok(WORKERS, text)
-        .with("workers", workers as f64, "threads")
-        .with("cores", cores, "cores")
-        .with("stalls", stalls as f64, "times");
-    let count = workers as f64;
-    match () {
-        () if workers == 1 && cores > 1.0 => found.judged(
-            Verdict::Warning,
-            "all connections of the pod go through one thread: it ends at one core, however much CPU is left, and every request waits for it before that",
-            CONCURRENCY,
-        ),
-        () if limit.is_some() && count > cores.ceil() => found.judged(
-            Verdict::Warning,
-            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
-            CONCURRENCY,
-        ),
-        () if limit.is_some() && count < cores.floor() => {
-            found.judged(Verdict::Warning, "some of its limit can never be used", CONCURRENCY)
-        }
-        () if stalls > 0 => found.judged(
+    let text = format!("Envoy has {}; {}{late}", many(count, "worker"), cpu.told());
+    let found = Finding::ok(WORKERS, text).with("workers", count, "threads");
+    let found = match cpu.most() {
+        Some(cores) => found.with("cores", cores, "cores"),
+        None => found,
+    };
+    let found = found.with("stalls", stalls as f64, "times");
+    match misfit(info.concurrency, cpu) {
+        Some(why) => found.judged(Verdict::Warning, why, CONCURRENCY),
+        None if stalls > 0 => found.judged(
             Verdict::Warning,
             "whatever that worker had under way waited as long",
             "look for throttling of its container (cpu.throttling there), and for filters that block (Lua, Wasm)",
         ),
-        () => found,
+        None => unseen(found, info.concurrency, cpu),
+    }
+}
+
+/// What is wrong with so many workers for what they are known to have.
+fn misfit(workers: u64, cpu: &Cpu) -> Option<&'static str> {
+    let count = workers as f64;
+    match cpu {
+        Cpu::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
+        Cpu::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
+        Cpu::Limited(_, cores) if count > cores.ceil() => Some(
+            "when they are all busy they use up the limit before its period of 100 ms is over, and all stand still until the next",
+        ),
+        Cpu::Limited(_, cores) if count < cores.floor() => Some("some of its limit can never be used"),
+        _ => None,
+    }
+}
+
+/// What is not known may be less than the machine's, so one worker can be right, and more of them be stopped.
+fn unseen(found: Finding, workers: u64, cpu: &Cpu) -> Finding {
+    match cpu {
+        Cpu::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.judged(
+            Verdict::CannotTell,
+            "one worker is right for a CPU limit of one core or less; with more, or none, all connections of the pod end at one core however much is left",
+            "look at the CPU limit of Envoy's container (kubectl get pod; cpu.max of its control group); only if it is more than a core, or there is none, set --concurrency to it",
+        ),
+        Cpu::Unknown(None) => {
+            found.judged(Verdict::CannotTell, "neither a limit of its own nor the machine's cores can be read here", CONCURRENCY)
+        }
+        _ => found,
     }
 }
 

@@ -76,10 +76,28 @@ fn serve<'a>(servers: &Servers<'a>, says: &'a Says, looks: &'a Cell<u32>) {
 }
 
 fn found(says: &Says) -> Vec<Finding> {
-    let (looks, machine) = (Cell::new(0), machine());
+    found_on(&machine(), says)
+}
+
+fn found_on(machine: &Texts, says: &Says) -> Vec<Finding> {
+    let looks = Cell::new(0);
     let servers = Servers::default();
     serve(&servers, says, &looks);
-    examine(&Site { web: &servers, ..Site::of(&machine) })
+    examine(&Site { web: &servers, ..Site::of(machine) })
+}
+
+/// A process that is an Envoy with so many workers, in a group with such a quota (as `cpu.max`).
+fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
+    let set = |name: &str, text: &str| machine.set(&format!("/proc/{process}/{name}"), text);
+    set("cmdline", "/usr/local/bin/envoy\0--concurrency\01\0");
+    set("cgroup", &format!("0::/pod{process}\n"));
+    (0..workers).for_each(|at| set(&format!("task/{at}/comm"), &format!("wrk:worker_{at}\n")));
+    machine.set("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    machine.set(&format!("/sys/fs/cgroup/pod{process}/cpu.max"), quota);
+    machine.set(
+        &format!("/sys/fs/cgroup/pod{process}/cpu.stat"),
+        "nr_periods 4\nnr_throttled 0\nthrottled_usec 0\n",
+    );
 }
 
 /// What is not ok.
@@ -164,8 +182,6 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
         let says = says.about("\"concurrency: 2\\n\"", &format!("\"concurrency: {workers}\\n\""));
         complaints(&says.about("proxyCPULimit\": \"2\"", &format!("proxyCPULimit\": \"{limit}\"")))
     };
-    let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
-    assert_eq!(complaints(&one), [(WORKERS, Verdict::Warning)]);
     assert_eq!(complaints(&plain), []);
     assert_eq!(with(1, "1"), []);
     assert_eq!(with(1, "1000m"), []);
@@ -173,6 +189,34 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
     assert_eq!(with(2, "4"), [(WORKERS, Verdict::Warning)]);
     assert_eq!(with(4, "3500m"), []);
     assert_eq!(with(8, "2"), [(WORKERS, Verdict::Warning)]);
+}
+
+/// One worker in a group of one core was warned of, with the advice to run more than that core can.
+#[test]
+fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_is_not_seen() {
+    let plain = healthy().about("ISTIO_VERSION", "OTHER");
+    let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
+    let verdict = |machine: &Texts, says: &Says| told::of(WORKERS, found_on(machine, says)).verdict;
+    let with = |quota: &str| {
+        let machine = machine();
+        runs(&machine, 7, 1, quota);
+        machine
+    };
+    assert_eq!(verdict(&with("100000 100000\n"), &one), Verdict::Ok);
+    assert_eq!(verdict(&with("50000 100000\n"), &one), Verdict::Ok);
+    assert_eq!(verdict(&with("400000 100000\n"), &one), Verdict::Warning);
+    assert_eq!(verdict(&with("max 100000\n"), &one), Verdict::Warning);
+    // Not the one that was asked: it has other workers.
+    assert_eq!(verdict(&with("100000 100000\n"), &plain), Verdict::Ok);
+    let two = with("400000 100000\n");
+    runs(&two, 8, 1, "100000 100000\n");
+    for machine in [machine(), two] {
+        let found = told::of(WORKERS, found_on(&machine, &one));
+        assert_eq!(found.verdict, Verdict::CannotTell, "{found:?}");
+        assert!(told::fix(&found).contains("only if it is more than a core"), "{found:?}");
+    }
+    let single = Texts::new(&[("/proc/stat", "cpu  1 2\ncpu0 1\nintr 5\n")]);
+    assert_eq!(verdict(&single, &one), Verdict::Ok);
 }
 
 #[test]
