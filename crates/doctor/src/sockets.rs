@@ -14,6 +14,7 @@ use seawall_probe::files::{Files, Reading, parsed};
 use seawall_probe::net::{counter, number};
 use seawall_probe::sockets::{Socket, Sockets, State};
 
+pub(crate) use self::files::hidden;
 use crate::check::{Check, Site};
 use crate::finding::{Finding, Verdict};
 

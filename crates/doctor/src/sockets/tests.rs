@@ -142,6 +142,34 @@ fn who_has_nearly_all_its_files_open_is_named() {
     assert!(text.starts_with("shop (process 8) has 96 of 100 files open"), "{text}");
 }
 
+/// A process of another user's at its limit was fine, as nobody could see it.
+#[test]
+fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_at_the_limit() {
+    let texts = healthy();
+    open_files(&texts, 8, 63, 64);
+    texts.refuse("/proc/8/fd");
+    texts.set("/proc/8/status", "Name:\tshop\nVmSize:\t 4 kB\n");
+    let found_of = |texts: &Texts| told::of(FILES, found(texts, |_| ()));
+    let unseen = found_of(&texts);
+    assert_eq!((unseen.verdict, told::measured(&unseen, "unseen")), (Verdict::CannotTell, 1.0));
+    assert!(unseen.text.ends_with("; 1 other may not be looked at by this user"), "{}", unseen.text);
+    open_files(&texts, 9, 96, 100);
+    assert_eq!(found_of(&texts).verdict, Verdict::Fault);
+    let texts = healthy();
+    let mounts = "31 23 0:5 / /proc rw - proc proc rw,hidepid=2\n";
+    texts.set("/proc/self/mountinfo", mounts);
+    assert_eq!(found_of(&texts).verdict, Verdict::CannotTell);
+}
+
+#[test]
+fn threads_of_the_kernel_and_processes_that_have_ended_have_no_files_that_could_be_seen() {
+    let texts = healthy();
+    open_files(&texts, 8, 0, 64);
+    texts.refuse("/proc/8/fd");
+    texts.set("/proc/8/status", "Name:\tkthreadd\nThreads:\t1\n");
+    assert_eq!(told::complaints(found(&texts, |_| ())), []);
+}
+
 #[test]
 fn a_machine_that_has_nearly_all_its_files_open_is_a_fault() {
     assert_eq!(
