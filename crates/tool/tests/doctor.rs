@@ -213,6 +213,28 @@ fn a_lookup_of_a_pod_takes_eight_questions_on_the_wire_and_with_a_dot_behind_the
     assert_eq!(look_up("api.example.com."), ("ok".to_owned(), Some(2.0)));
 }
 
+/// Nobody was asked, and it was a fault.
+#[test]
+fn where_no_name_server_is_named_the_one_on_this_machine_is_asked() {
+    if !is_inside("where_no_name_server_is_named_the_one_on_this_machine_is_asked") {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let configuration = room.path().join("resolv.conf");
+    std::fs::write(&configuration, "# none\n").unwrap();
+    let check = format!("dns --name api.example.com --resolv-conf {}", configuration.display());
+    let (verdict, found) = finding(&check, "dns.servers");
+    assert!(verdict == "fault" && found["fix"].as_str().unwrap().starts_with("name one"), "{found}");
+    serve_names();
+    let (_, found) = finding(&check, "dns.servers");
+    assert!(
+        found["text"].as_str().unwrap().contains("asks one on this machine: 127.0.0.1 answered"),
+        "{found}"
+    );
+    let (_, found) = finding(&check, "dns.lookup");
+    assert!(found["text"].as_str().unwrap().contains("tried: api.example.com."), "{found}");
+}
+
 /// A program that ends with the test.
 struct Running(std::process::Child);
 
