@@ -89,7 +89,7 @@ fn found_on(machine: &Texts, says: &Says) -> Vec<Finding> {
 /// A process that is an Envoy with so many workers, in a group with such a quota (as `cpu.max`).
 fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
     let set = |name: &str, text: &str| machine.set(&format!("/proc/{process}/{name}"), text);
-    set("cmdline", "/usr/local/bin/envoy\0--concurrency\01\0");
+    set("cmdline", "/usr/local/bin/envoy\0-c\0envoy.yaml\0");
     set("cgroup", &format!("0::/pod{process}\n"));
     (0..workers).for_each(|at| set(&format!("task/{at}/comm"), &format!("wrk:worker_{at}\n")));
     machine.set("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
