@@ -66,6 +66,22 @@ fn checks_are_listed_and_one_that_is_not_known_is_refused() {
     assert!(said.contains("'port'") && said.contains("no check is called so; there are: ports"), "{said}");
 }
 
+/// It ended with 1 and a message, as if a file could not be used.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_mistake_and_the_verdict_is_the_exit_code() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
+    command
+        .args(["doctor", "ports", "sockets"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!([0, 8, 9, 10].contains(&output.status.code().unwrap()), "{:?}", output.status);
+}
+
 #[test]
 fn a_name_that_cannot_be_looked_up_is_refused_before_anything_is_asked() {
     let refused = seawall("doctor dns --name a.example --name a..b");
