@@ -83,7 +83,8 @@ enum Cpu {
 }
 
 impl Cpu {
-    /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen here. Of several that it may be, all must have the same.
+    /// What the pod is annotated with, else the quota of the control group of the Envoy that is seen in this network namespace. Of several that it may
+    /// be, all must have the same.
     fn of(files: &dyn Files, place: &Place, info: &Info) -> Self {
         if let Some(limit) = info.istio.as_ref().and_then(Istio::cpu_limit) {
             return Self::Limited("its CPU limit is", limit);
@@ -91,7 +92,12 @@ impl Cpu {
         let machine = parsed(files, "/proc/stat", cores_of).ok();
         let is_here = place.address().is_some_and(|address| address.is_loopback());
         let envoys = if is_here { envoys(files) } else { Vec::new() };
-        let alike = envoys.into_iter().filter(|(_, workers)| *workers == info.concurrency);
+        let asked = listeners(files, "self", place);
+        let is_it = |process: u32| {
+            listeners(files, &process.to_string(), place).iter().any(|inode| asked.contains(inode))
+        };
+        let alike =
+            envoys.into_iter().filter(|(process, workers)| *workers == info.concurrency && is_it(*process));
         let mut quotas = alike.map(|(process, _)| {
             let levels = quotas(files, process).ok()?;
             Some(levels.iter().map(|level| level.cores).min_by(f64::total_cmp))
@@ -128,6 +134,21 @@ impl Cpu {
             Self::Unknown(cores) => cores.map(|cores| cores as f64),
         }
     }
+}
+
+/// Sockets that listen at the port of a place, by their inodes, which no two of a machine share, as a process's network namespace shows them
+/// (`proc_pid_net(5)`).
+fn listeners(files: &dyn Files, process: &str, place: &Place) -> Vec<String> {
+    let port = place.authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or(0);
+    let at = format!(":{port:04X}");
+    let tables =
+        ["tcp", "tcp6"].map(|name| files.read(&format!("/proc/{process}/net/{name}")).unwrap_or_default());
+    let inode = |line: &str| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let listens = fields.get(1)?.ends_with(&at) && *fields.get(3)? == "0A";
+        listens.then(|| fields.get(9).map(|inode| (*inode).to_owned())).flatten()
+    };
+    tables.iter().flat_map(|table| table.lines()).filter_map(inode).collect()
 }
 
 const CONCURRENCY: &str = "set Envoy's --concurrency to the cores that it may use; Istio: annotation proxy.istio.io/config with concurrency: N, which by \

@@ -92,12 +92,24 @@ fn runs(machine: &Texts, process: u32, workers: u32, quota: &str) {
     set("cmdline", "/usr/local/bin/envoy\0-c\0envoy.yaml\0");
     set("cgroup", &format!("0::/pod{process}\n"));
     (0..workers).for_each(|at| set(&format!("task/{at}/comm"), &format!("wrk:worker_{at}\n")));
+    listens(machine, "self", 77);
+    listens(machine, &process.to_string(), 77);
     machine.set("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     machine.set(&format!("/sys/fs/cgroup/pod{process}/cpu.max"), quota);
     machine.set(
         &format!("/sys/fs/cgroup/pod{process}/cpu.stat"),
         "nr_periods 4\nnr_throttled 0\nthrottled_usec 0\n",
     );
+}
+
+/// In the network namespace of a process somebody listens at Envoy's port, with a socket of this inode.
+fn listens(machine: &Texts, process: &str, inode: u32) {
+    let lines = format!(
+        "  sl  local_address rem_address   st\n\
+         0: 0100007F:3A98 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 0\n\
+         1: 0100007F:3A98 0100007F:9999 01 00000000:00000000 00:00000000 00000000 0 0 99 1 0\n"
+    );
+    machine.set(&format!("/proc/{process}/net/tcp"), &lines);
 }
 
 /// What is not ok.
@@ -215,6 +227,11 @@ fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_
         assert_eq!(found.verdict, Verdict::CannotTell, "{found:?}");
         assert!(told::fix(&found).contains("only if it is more than a core"), "{found:?}");
     }
+    // One of the two is in another network namespace, and so not the one that was asked.
+    let elsewhere = with("400000 100000\n");
+    runs(&elsewhere, 8, 1, "100000 100000\n");
+    listens(&elsewhere, "7", 78);
+    assert_eq!(verdict(&elsewhere, &one), Verdict::Ok);
     let single = Texts::new(&[("/proc/stat", "cpu  1 2\ncpu0 1\nintr 5\n")]);
     assert_eq!(verdict(&single, &one), Verdict::Ok);
 }
