@@ -277,7 +277,7 @@ fn lossy(polled: &[Polled], timeout: u64) -> (String, &'static str) {
             LOOK,
         );
     }
-    let refused = polled.iter().find_map(|polled| Some((polled.server.ip(), polled.error()?)));
+    let refused = polled.iter().find_map(|polled| Some((shown(polled.server), polled.error()?)));
     match refused {
         Some((ip, error)) => {
             (format!("{ip} cannot be asked ({error}): a lookup that comes to it goes on to the next at once, and without one fails"), WAY)
@@ -303,7 +303,7 @@ fn cannot_be_asked(foremost: &Polled) -> Option<(Verdict, String, &'static str)>
 /// Servers that answer, and nothing but that they fail or refuse.
 fn useless(polled: &[Polled]) -> Option<(Verdict, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
-    let who: Vec<_> = failing.iter().map(|polled| polled.server.ip().to_string()).collect();
+    let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
     let is_harm = failing.len() == polled.len() && failing.iter().any(|polled| polled.is_broken());
     let verdict = if is_harm { Verdict::Fault } else { Verdict::Warning };
     let said = if failing.iter().any(|polled| polled.is_broken()) {
@@ -319,13 +319,21 @@ fn useless(polled: &[Polled]) -> Option<(Verdict, String, &'static str)> {
     (!failing.is_empty()).then_some((verdict, reason, fix))
 }
 
+/// The address of a server, with its link if it is one's.
+fn shown(server: SocketAddr) -> String {
+    match server {
+        SocketAddr::V6(server) if server.scope_id() > 0 => format!("{}%{}", server.ip(), server.scope_id()),
+        _ => server.ip().to_string(),
+    }
+}
+
 fn tell(polled: &Polled) -> String {
     let Polled { server, .. } = polled;
     let took = polled.median().map_or_else(String::new, |median| {
         format!(", both of a name within {:.1} ms at the median", median.as_secs_f64() * 1e3)
     });
     let error = polled.error().map_or_else(String::new, |error| format!(" ({error})"));
-    format!("{} answered {} of {} questions{took}{error}", server.ip(), polled.answered(), polled.asked())
+    format!("{} answered {} of {} questions{took}{error}", shown(*server), polled.answered(), polled.asked())
 }
 
 /// What a lookup came to.

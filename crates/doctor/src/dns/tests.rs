@@ -380,6 +380,13 @@ fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said
     assert!(found.len() == 4 && found.iter().zip(&names).all(is_said), "{found:?}");
 }
 
+#[test]
+fn a_server_on_a_link_is_told_with_its_link() {
+    let told =
+        ["[fe80::1%10]:53", "[fd00::1]:53", "10.0.0.2:53"].map(|server| shown(server.parse().unwrap()));
+    assert_eq!(told, ["fe80::1%10", "fd00::1", "10.0.0.2"]);
+}
+
 /// Of values, so that no busy machine makes a server slow.
 #[test]
 fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {

@@ -48,8 +48,11 @@ pub(super) fn judge(files: &dyn Files) -> Finding {
         _ => format!("; {unseen} others may not be looked at by this user"),
     };
     let text = format!(
-        "{} has {} of {} files open, the nearest to its limit of {count} processes and the machine{others}",
-        worst.whose, worst.open, worst.limit
+        "{} has {} of {} files open, the nearest to its limit of {count} {} and the machine{others}",
+        worst.whose,
+        worst.open,
+        worst.limit,
+        if count == 1 { "process" } else { "processes" }
     );
     let found = Finding::ok(FILES, text)
         .with("open", worst.open as f64, "files")
