@@ -34,6 +34,8 @@ pub(super) struct Heard {
     pub(super) cut: u32,
     /// Of these, that did not come over TCP.
     pub(super) cut_lost: u32,
+    /// Why one did not, where the system says it.
+    pub(super) cut_error: Option<ErrorKind>,
     /// Why a question could not be sent, or its answer not come, where the system says it.
     pub(super) error: Option<ErrorKind>,
 }
@@ -45,10 +47,12 @@ impl Heard {
         self.sent - self.answered - over_tcp
     }
 
-    /// Whether the C library asks the next server at once: after a server that cannot be asked, and one whose answers are all none.
+    /// Whether the C library asks the next server at once: after a server that cannot be asked, also over TCP for what it cut, and one whose answers are all
+    /// none.
     pub(super) fn goes_on(&self) -> bool {
         let cannot = self.answered == 0 && self.error.is_some();
-        cannot || self.lost() == 0 && self.passed_over == self.answered
+        let cannot_over_tcp = self.cut_error.is_some() && self.lost() == self.cut_lost;
+        cannot || cannot_over_tcp || self.lost() == 0 && self.passed_over == self.answered
     }
 
     fn take(&mut self, answer: Answer) {
@@ -121,9 +125,11 @@ fn exchange(server: SocketAddr, mut open: Vec<Query>, patience: Duration, now: N
         if answer.is_cut {
             heard.cut += 1;
             heard.sent += 1;
-            let again = over_tcp(server, &query, &left).ok();
-            heard.cut_lost += u32::from(again.is_none());
-            answer = again.unwrap_or_default();
+            answer = over_tcp(server, &query, &left).unwrap_or_else(|error| {
+                heard.cut_lost += 1;
+                heard.cut_error = told(&error);
+                Answer::default()
+            });
         }
         heard.take(answer);
     }

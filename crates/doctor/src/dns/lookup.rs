@@ -100,7 +100,9 @@ fn in_turn(
         if left().is_zero() {
             return Err(Unread::Absent("the time for it was over before it had been tried to the end"));
         }
-        let way = Way { server: *server, over_tcp: config.over_tcp };
+        // What was cut once is asked for over TCP from then on.
+        let over_tcp = config.over_tcp || all.iter().any(|heard: &Heard| heard.cut_lost > 0);
+        let way = Way { server: *server, over_tcp };
         let Ok(heard): Result<_, Unfit> = ask(way, name, left(), now) else { return Ok(None) };
         all.push(heard);
         if !heard.goes_on() {
@@ -192,7 +194,7 @@ fn costly(config: &Config, name: &str, looked: &Lookup) -> Option<(String, Strin
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {
         let reason = format!(
-            "{} came to a server that fails, refuses or cannot be asked, before the next one answered: so does each lookup",
+            "{} came to a server that fails, refuses or cannot be asked (or not over TCP, for what it cut), before the next one answered: so does each lookup",
             many(looked.passed_over() as f64, "round")
         );
         return Some((reason, "mend that server or take it out of resolv.conf; see dns.servers".to_owned()));

@@ -212,6 +212,11 @@ fn a_lookup_goes_on_to_the_next_server_after_one_that_fails_refuses_or_cannot_be
             "{found:?}"
         );
     }
+    // What one server cut and does not give over TCP the next one is asked for over TCP alone.
+    let (cut, over_tcp) = (server(|_, _| Said::Cut, false), server(|_, _| Said::Nothing, true));
+    let config = Config { servers: vec![cut, over_tcp], ..Config::parse("", "") };
+    let found = looked_up(&config, "db.example.com");
+    assert_eq!((found.verdict, measured(&found, "questions")), (Verdict::Warning, 6.0), "{found:?}");
     // An answer that there is no such name is one.
     let config =
         Config { servers: vec![server(|_, _| Said::NoSuchName, false), good], ..Config::parse("", "") };
